@@ -67,7 +67,31 @@ def speed() -> list[dict[str, Any]]:
         ours = microseconds(lambda p=policy, t=tally, d=dial, q=prompt: p.more(q, t, d))
         slow = microseconds(lambda p=policy, t=tally, d=dial, q=long: p.more(q, t, d), 10)
         found.append({"policy": name, "more": ours, "long": slow, "library": other, "ratio": other / ours})
-    return [*found, _measure_signals(samples, other)]
+    return [*found, _measure_signals(samples, other), _measure_menu(samples, other)]
+
+
+def _measure_menu(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
+    """As `speed`, of a policy over two modes, fitted; `next` is what decides."""
+    with ac.bundled("facts") as small, ac.bundled("facts-qwen") as large:
+        ballots = ac.join_pools({"small": small, "large": large}).ballots().only(range(LEARNED))
+    policy = ac.MenuPolicy(ac.Menu.of(ballots, costs={"small": 0.1, "large": 1.0})).fit(ballots)
+    drawn = [
+        replace(sample, mode=mode) for sample, mode in zip(samples, ("small", "small", "large"), strict=True)
+    ]
+    tally = ac.Tally.of(drawn, weigh=policy.weigh)
+    price = float(policy.prices_[len(policy.prices_) // 2])
+    times = [
+        microseconds(lambda q=prompt: policy.next(q, tally, price), 20)
+        for prompt in (PROMPT[:500], long_prompt())
+    ]
+    ratio = library_time / times[0]
+    return {
+        "policy": "menu of two modes, fitted",
+        "more": times[0],
+        "long": times[1],
+        "library": library_time,
+        "ratio": ratio,
+    }
 
 
 def _measure_signals(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
