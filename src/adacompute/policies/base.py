@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -52,6 +52,7 @@ __all__ = [
     "Floats",
     "Ints",
     "Policy",
+    "VoteRow",
     "VoteState",
     "calibrate_signal_model",
     "check_ascending",
@@ -90,6 +91,19 @@ _HUGE = 1e100  # larger numbers count as this large: their squares are finite
 _OUTLIER_MARGIN = 4.0  # ranges of the middle nine tenths, as far as which values count beyond them
 _NEWTON_STEPS = 12  # to fit them: the last ones change nothing
 _LAST_TABLES: WeakKeyDictionary[Ballots, tuple[_TableKey, AccuracyTable]] = WeakKeyDictionary()
+
+
+class VoteRow(NamedTuple):
+    """The vote state of one request as plain numbers, named as a tally names them."""
+
+    drawn: int
+    answered: int
+    first: int
+    second: int
+    kinds: int
+    lead: float
+    runner: float
+    total: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,6 +172,10 @@ class VoteState:
             total=no_weight,
             entropy=np.full(requests, np.nan),
         )
+
+    def to_row(self) -> VoteRow:
+        """The first request."""
+        return VoteRow(*(getattr(self, name)[0].item() for name in VoteRow._fields))
 
     def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> "VoteState":
         """Some of the requests."""

@@ -21,7 +21,8 @@ import numpy.typing as npt
 from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, read_array
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
-from adacompute.policies.trees import Trees, join_trees, read_booster
+from adacompute.policies.stopping.critical_price import CriticalPriceTrees
+from adacompute.policies.trees import Trees, read_booster
 
 __all__ = ["STOP", "Lattice", "LatticeModel", "LatticePoint", "choose_caps", "fit_lattice"]
 
@@ -155,7 +156,7 @@ class LatticeModel:
     """States of a menu -> leaves. Decisions are kept by leaf, price by price."""
 
     caps: tuple[int, ...]
-    trees: Trees  # features -> how right the leader is now, and after more samples of each mode
+    trees: tuple[Trees, ...]  # features -> how right the leader is now, and after more samples of each mode
     partition: _Partition
     leaves: int
 
@@ -166,7 +167,12 @@ class LatticeModel:
         """
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
-        scores = self.trees.scores(compute_features(votes, critical, hints))
+        features = compute_features(votes, critical, hints)
+        if len(votes) == 1:  # to the last bit as below, in a third of the time
+            row = features[0].tolist()
+            scores = np.array([[trees.score_row(row) for trees in self.trees]])
+        else:
+            scores = np.hstack([trees.scores(features) for trees in self.trees])
         prices = np.nan_to_num(critical)
         # scikit-learn divided states by predictions of 32 bits
         return self.partition.find(cells, np.hstack([scores, prices]).astype(np.float32))
@@ -177,7 +183,12 @@ class LatticeModel:
             f"leaf_{name}": getattr(self.partition, name)
             for name in ("roots", "feature", "threshold", "left", "right", "leaf")
         }
-        return {**parts, **{f"menu_{name}": array for name, array in self.trees.arrays().items()}}
+        trees = {
+            f"menu{k}_{name}": array
+            for k, part in enumerate(self.trees)
+            for name, array in part.arrays().items()
+        }
+        return {**parts, **trees}
 
     @classmethod
     def restore(cls, arrays: Arrays, *, caps: tuple[int, ...], features: int) -> "LatticeModel":
@@ -205,12 +216,12 @@ class LatticeModel:
             valid = valid and bool(((parts[name] >= 0) & (parts[name] < limit)).all())
         if not valid or (parts["leaf"] < 0).any():
             raise PolicyInvalid("arrays 'leaf_...' are not trees of a lattice; save the policy again")
-        tree_arrays = {
-            name.removeprefix("menu_"): array for name, array in arrays.items() if name.startswith("menu_")
-        }
         return cls(
             caps=caps,
-            trees=Trees.restore(tree_arrays, features=features, outputs=1 + modes),
+            trees=tuple(
+                CriticalPriceTrees.restore(arrays, f"menu{k}_", features=features).trees
+                for k in range(1 + modes)
+            ),
             partition=_Partition(**parts),
             leaves=int(parts["leaf"].max()) + 1,
         )
@@ -318,7 +329,7 @@ def _compute_targets(lattice: Lattice) -> Floats:
 
 def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
-) -> tuple[Floats, Trees]:
+) -> tuple[Floats, tuple[Trees, ...]]:
     """Cross-fitted predictions of every state, (cells, paths, outputs), and trees learned on all problems."""
     with needs_extra("fit"):
         import xgboost as xgb
@@ -355,7 +366,7 @@ def _fit_trees(
 
     with ThreadPoolExecutor() as executor:
         *_, final = executor.map(fit_fold, (*range(_FOLDS), None))
-    return predictions, join_trees(final, range(outputs), base=np.zeros(outputs))
+    return predictions, tuple(final)
 
 
 def _join_cell_trees(cell_trees: Sequence[tuple[Any, Ints]]) -> _Partition:

@@ -340,7 +340,10 @@ class MenuPolicy(Policy):
         for mode, stopper in enumerate(self.stoppers_):
             end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
-            if len(rows):
+            if len(votes) == 1 and len(rows):  # without arrays: a third of the time, and the same to the bit
+                tally = votes.state_of(mode).to_row()
+                critical[0, mode] = stopper.estimate_critical_price(reading[:, start:end], tally)
+            elif len(rows):
                 some = votes if len(rows) == len(votes) else votes.select(rows)
                 critical[rows, mode] = stopper.estimate_critical_prices(
                     reading[rows, start:end], some.state_of(mode)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints
+from adacompute.policies.base import Arrays, Floats, Ints, VoteRow
 from adacompute.policies.paths import Paths, VoteState
 from adacompute.policies.trees import Trees, read_booster
 
@@ -99,7 +99,7 @@ def compute_state_features(state: VoteState) -> Floats:
     return rows
 
 
-def compute_tally_features(tally: Tally) -> tuple[float, ...]:
+def compute_tally_features(tally: Tally | VoteRow) -> tuple[float, ...]:
     """As `compute_state_features`, of one tally and to the last bit, without arrays."""
     return _list_features(tally, larger=max, choose=_choose)
 
@@ -229,7 +229,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
     )
 
 
-def look_up_price(table: Floats, tally: Tally) -> float:
+def look_up_price(table: Floats, tally: Tally | VoteRow) -> float:
     """As `look_up_prices`, of one tally."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1

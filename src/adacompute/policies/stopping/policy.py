@@ -23,6 +23,7 @@ from adacompute.policies.base import (
     Dial,
     Floats,
     Policy,
+    VoteRow,
     calibrate_signal_model,
     check_ascending,
     check_choice,
@@ -103,7 +104,7 @@ class DecisionCache:
         return count
 
 
-def is_unweighted(tally: Tally) -> bool:
+def is_unweighted(tally: Tally | VoteRow) -> bool:
     """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
     return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
 
@@ -387,7 +388,7 @@ class StoppingPolicy(Policy):
             return prices
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
-    def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
+    def estimate_critical_price(self, reading: Floats, tally: Tally | VoteRow) -> float:
         """As `estimate_critical_prices`, of one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
