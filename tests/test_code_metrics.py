@@ -17,8 +17,8 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
 # Of each number the least and the most that is accepted; of a list, of its length. Of the files of a
 # request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
-    # some more than the 170 of issue 15: one call, an app to mount, one verdict; ten for menus of modes
-    "modules": (1, 186),
+    # some more than the 170 of issue 15: one call, an app to mount, one verdict; twelve for menus of modes
+    "modules": (1, 188),
     "median_file": (150, 400),  # lines
     "largest_file": (1, 900),  # lines
     "participle_share": (0, 0.02),
@@ -81,11 +81,11 @@ def test_every_limit_is_broken_by_code_that_reads_badly(script: ModuleType, tmp_
     package = tmp_path / "package"
     package.mkdir()
     odd = "def told():\n    one = 1\n\n\n\n    return one\n"
-    for number in range(187):
+    for number in range(189):
         (package / f"part{number}.py").write_text(f"class Thing:\n    pass\n\n\n{odd}", "utf-8")
     (package / "large.py").write_text("x = 1\n" * 901, "utf-8")
     metrics = script.static_metrics(package)
-    assert metrics["modules"] == 188
+    assert metrics["modules"] == 190
     assert metrics["largest_file"] == 901
     assert metrics["participle_share"] == 1.0
     assert metrics["repeated_public_class_names"] == ["Thing"]

@@ -90,7 +90,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import BudgetInvalid, PolicyInvalid, PoolNotFound
 from adacompute.policies import POLICIES, load_policy
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Policy, check_one_mode
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import ProblemSet
@@ -426,7 +426,7 @@ def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None) -> N
 def _load_policy(name: str, budget: Budget) -> Policy:
     """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
     if Path(name).exists():
-        return load_policy(name)
+        return check_one_mode(load_policy(name), name)
     if name == FixedPolicy.kind and budget.unit != "samples":
         raise BudgetInvalid(f"policy {name} draws a fixed number of samples; give --budget in samples")
     if name == FixedPolicy.kind:

@@ -102,7 +102,7 @@ _ENTRIES = (
         "evaluate",
         _STUDY,
         "Compare policies at the same average cost, on held-out problems.",
-        ("--budgets", "--policies"),
+        ("--budgets", "--policies", "--join", "--cost", "--prices"),
     ),
     CommandEntry(
         "replay",
@@ -110,7 +110,7 @@ _ENTRIES = (
         "replay",
         _STUDY,
         "Show what a saved policy costs, and how often it is right.",
-        ("--policy", "--budget", "--price"),
+        ("--policy", "--budget", "--price", "--join"),
     ),
     CommandEntry(
         "report",
@@ -118,7 +118,7 @@ _ENTRIES = (
         "report",
         _STUDY,
         "Write one page that says what a budget buys on a pool.",
-        ("--output", "--quick", "--input-price", "--output-price"),
+        ("--output", "--quick", "--input-price", "--output-price", "--join", "--cost", "--prices"),
     ),
     CommandEntry(
         "fit",
@@ -126,7 +126,7 @@ _ENTRIES = (
         "fit",
         _DECIDE,
         "Learn a policy from recorded samples, and save it.",
-        ("--policy", "--budget", "--output", "--overwrite"),
+        ("--policy", "--budget", "--output", "--overwrite", "--join", "--cost", "--prices"),
     ),
     CommandEntry(
         "allocate",

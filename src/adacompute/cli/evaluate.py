@@ -10,20 +10,30 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from adacompute.cli.menus import MenuOptions, evaluate_modes, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     EndpointCurrencyOption,
     ExtractOption,
     InputPriceOption,
     JsonFlag,
+    OptionalPoolPath,
     OutputPriceOption,
     PercentOption,
-    PoolPath,
     choose_prices,
     load_settings,
     warn_counting,
 )
-from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.pool_options import (
+    JoinOption,
+    MissingOption,
+    MissingProblems,
+    ModeCostOption,
+    ModelOption,
+    ParametersOption,
+    PricesFileOption,
+    read_ballots,
+)
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -277,6 +287,7 @@ def _compose_notes(evaluation: Evaluation) -> str:
 
 
 _MAX_BUDGET = 16  # samples a request
+_ORDERS = 50  # of the samples
 MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
 
 
@@ -295,15 +306,16 @@ AverageBudgetsOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help="On average: samples, e.g. 1.5,2,3, or '200,400 tokens', '0.5,1,2 USD per 1000'. "
-        "[default: 1.5,2,3,4,6]",
+        help="On average: samples (of a menu: its unit), e.g. 1.5,2,3, or '200,400 tokens', "
+        "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of a menu, by its costs]",
     ),
 ]
+_COMPARED = tuple(name for name in POLICIES if name != "menu")  # that one pool allows
 PoliciesOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help=f"Any of {', '.join(sorted(POLICIES))}; or all. "
+        help=f"Any of {', '.join(sorted(_COMPARED))}; or all. "
         "[default: all but bayes, guarantee, pets and shuffled]",
     ),
 ]
@@ -317,7 +329,14 @@ SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --prot
 VotesOption = Annotated[
     VoteKind, typer.Option(help="auto: by confidence where all samples have log-probabilities.")
 ]
-OrdersOption = Annotated[int, typer.Option(min=1, help="Random orders of each problem's samples.")]
+OrdersOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; of a menu 40]"),
+]
+FamiliesFlag = Annotated[
+    bool,
+    typer.Option("--families", help="Hold out and resample whole subjects, not problems (of a menu)."),
+]
 EvaluationSeedOption = Annotated[
     int, typer.Option(min=0, help="Seed of the tables' folds, orders and intervals; not of the verdict.")
 ]
@@ -329,14 +348,19 @@ WorkersOption = Annotated[
 
 def evaluate(
     context: typer.Context,
-    source: PoolPath,
+    source: OptionalPoolPath = None,
     budgets: AverageBudgetsOption = None,
     policies: PoliciesOption = None,
+    join: JoinOption = None,
+    mode_costs: ModeCostOption = None,
+    prices_file: PricesFileOption = None,
+    missing: MissingOption = MissingProblems.error,
+    families: FamiliesFlag = False,
     protocol: ProtocolOption = ProtocolName.held_out,
     folds: FoldsOption = 5,
     seeds: SeedsOption = 3,
     votes: VotesOption = VoteKind.auto,
-    orders: OrdersOption = 50,
+    orders: OrdersOption = None,
     seed: EvaluationSeedOption = 0,
     workers: WorkersOption = None,
     unit: BudgetUnitOption = "samples",
@@ -353,10 +377,49 @@ def evaluate(
 
     Each policy is judged on problems that it has not learned from. Intervals are 95% over problems, by
     bootstrap, paired where policies are compared. Without gold answers, agreement with the vote of all of a
-    problem's samples stands in for accuracy.
+    problem's samples stands in for accuracy. With --join, --cost or --prices, a policy over the menu of
+    these modes is compared with each mode alone, fixed mixes, cascades and routers, at the same cost.
     """
-    name, names = format_path(source), _parse_policies(policies)
+    names = _parse_policies(policies)
     settings = load_settings(context)
+    menu_options = MenuOptions(
+        source=source,
+        joins=join,
+        costs=mode_costs,
+        prices=prices_file,
+        missing=missing,
+        extract=extract,
+        percent=percent,
+    )
+    if menu_options.is_given:
+        refuse_beside_menu(
+            policies=policies,
+            protocol=None if protocol is ProtocolName.held_out else protocol,
+            model=model,
+            parameters=parameters,
+            input_price=input_price,
+            output_price=output_price,
+            currency=currency,
+        )
+        evaluate_modes(
+            menu_options,
+            answers=settings.answers,
+            budgets=budgets,
+            unit=unit,
+            json=json,
+            folds=folds,
+            families=families,
+            seed=seed,
+            workers=workers,
+            weigh=None if votes is VoteKind.plain else "auto",
+            **({} if orders is None else {"orders": orders}),
+        )
+        return
+    if source is None:
+        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    if families:
+        raise typer.BadParameter("is for a menu; give --join, or leave it out", param_hint="--families")
+    name, orders = format_path(source), orders or _ORDERS
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     averages = parse_budget_list(budgets, unit, prices.currency)
     in_samples = all(average.unit == "samples" for average in averages)
@@ -413,11 +476,16 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
     if text is None:
         return POLICY_NAMES
     if text.strip() == "all":
-        return (*(name for name in POLICIES if name != "oracle"), "oracle")
+        return (*(name for name in _COMPARED if name != "oracle"), "oracle")
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in names:
-        if name not in POLICIES:
-            known = ", ".join(sorted(POLICIES))
+        if name == "menu":
+            raise typer.BadParameter(
+                "menu is over several modes; leave --policies out, and give --join NAME=POOL for each",
+                param_hint="--policies",
+            )
+        if name not in _COMPARED:
+            known = ", ".join(sorted(_COMPARED))
             raise typer.BadParameter(
                 f"there is no policy {name!r}; the policies are {known}", param_hint="--policies"
             )

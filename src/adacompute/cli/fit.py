@@ -16,21 +16,31 @@ import typer
 
 from adacompute.answers import VoteWeights
 from adacompute.cli.evaluate import MAX_DEFAULT_WORKERS, VoteKind, VotesOption, show_verdict
+from adacompute.cli.menus import MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     EndpointCurrencyOption,
     ExtractOption,
     InputPriceOption,
     JsonFlag,
+    OptionalPoolPath,
     OutputPriceOption,
     PercentOption,
-    PoolPath,
     choose_prices,
     load_settings,
     parse_budget,
     warn_counting,
 )
-from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.pool_options import (
+    JoinOption,
+    MissingOption,
+    MissingProblems,
+    ModeCostOption,
+    ModelOption,
+    ParametersOption,
+    PricesFileOption,
+    read_ballots,
+)
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -184,6 +194,7 @@ class LearnedPolicy(StrEnum):
     bayes = "bayes"
     pets = "pets"
     guarantee = "guarantee"
+    menu = "menu"
 
 
 class Learner(StrEnum):
@@ -210,8 +221,8 @@ BudgetOption = Annotated[
         "--budget",
         metavar="B",
         parser=parse_budget,
-        help="Average budget to fit the classifier for, or to list: samples, or e.g. '500 tokens', "
-        "'2 USD per 1000'.",
+        help="Average budget to fit the classifier for, or to list: samples (of a menu: its unit), or e.g. "
+        "'500 tokens', '2 USD per 1000'.",
     ),
 ]
 OutputOption = Annotated[
@@ -247,10 +258,11 @@ DeltaOption = Annotated[
     ),
 ]
 VerdictFlag = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--verdict/--no-verdict",
-        help="Judge whether it pays, on problems that it hasn't learned from: as long again as the rest.",
+        help="Judge whether it pays, on problems that it hasn't learned from: as long again as the rest, and "
+        "minutes with a menu. [default: yes; of a menu no]",
     ),
 ]
 LabelsOption = Annotated[
@@ -264,10 +276,14 @@ LabelsOption = Annotated[
 
 def fit(
     context: typer.Context,
-    source: PoolPath,
+    source: OptionalPoolPath = None,
     policy: PolicyOption = LearnedPolicy.stopping,
     budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
+    join: JoinOption = None,
+    mode_costs: ModeCostOption = None,
+    prices_file: PricesFileOption = None,
+    missing: MissingOption = MissingProblems.error,
     learner: LearnerOption = None,
     features: FeaturesOption = None,
     longest: LongestOption = None,
@@ -284,7 +300,7 @@ def fit(
     extract: ExtractOption = None,
     percent: PercentOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
-    verdict: VerdictFlag = True,
+    verdict: VerdictFlag = None,
     json: JsonFlag = False,
 ) -> None:
     """Learn a policy from recorded samples, and save it.
@@ -292,8 +308,50 @@ def fit(
     A policy says when to stop sampling. Its dial (price or threshold) for some budgets is printed too; this
     needs no labels, because they don't change what a policy costs. Whether it pays over the same number of
     samples for every request is judged on problems that it hasn't learned from, as `evaluate` does.
+    With --policy menu it also says which of several models or efforts to ask: those of --join, or of a pool
+    with several, at the costs of --cost or --prices.
     """
     settings = load_settings(context)
+    _check_features(policy, features)
+    menu_options = MenuOptions(
+        source=source,
+        joins=join,
+        costs=mode_costs,
+        prices=prices_file,
+        missing=missing,
+        extract=extract,
+        percent=percent,
+    )
+    if policy is LearnedPolicy.menu:
+        refuse_beside_menu(
+            learner=learner,
+            max_waves=max_waves,
+            delta=delta,
+            model=model,
+            parameters=parameters,
+            input_price=input_price,
+            output_price=output_price,
+            currency=currency,
+        )
+        _check_folder(output, overwrite=overwrite)
+        fit_menu(
+            menu_options,
+            answers=settings.answers,
+            output=output,
+            budget=budget_text,
+            unit=unit,
+            longest=longest,
+            plain_votes=votes is VoteKind.plain,
+            labels=labels,
+            judge=bool(verdict),
+            json=json,
+        )
+        return
+    if menu_options.is_given:
+        option = "--join" if join else "--cost" if mode_costs else "--prices"
+        raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
+    if source is None:
+        raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
@@ -302,9 +360,7 @@ def fit(
     _check_options(
         policy, budget=budget_text, learner=learner, max_waves=max_waves, delta=delta, labels=labels
     )
-    _check_features(policy, features)
-    if not overwrite and (output / DOCUMENT).exists():
-        raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
+    _check_folder(output, overwrite=overwrite)
     name = format_path(source)
     ballots = read_ballots(
         source,
@@ -360,7 +416,7 @@ def fit(
         problems = format_count(len(ballots), "problem")
         print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
     pool_verdict = None
-    if verdict and not certifying:
+    if verdict is not False and not certifying:
         given = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
         pool_verdict = _judge_policy(
             all_ballots, policy, name=name, budget=budget, longest=longest, settings=given, labels=labels,
@@ -368,6 +424,11 @@ def fit(
         )  # fmt: skip
     summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
     print_json(summary) if json else show_fit(summary, pool_verdict)
+
+
+def _check_folder(output: Path, *, overwrite: bool) -> None:
+    if not overwrite and (output / DOCUMENT).exists():
+        raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
 
 
 def _judge_policy(

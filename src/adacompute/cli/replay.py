@@ -7,20 +7,25 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from adacompute.cli.menus import MenuOptions, refuse_beside_menu, replay_menu
 from adacompute.cli.options import (
     EngineName,
     EngineOption,
     ExtractOption,
     JsonFlag,
+    OptionalPoolPath,
     PercentOption,
-    PoolPath,
     RayWorkersOption,
     announce_engine,
     check_workers,
     load_settings,
     parse_price,
 )
+from adacompute.cli.options import parse_budget as parse_budget_text
 from adacompute.cli.pool_options import (
+    JoinOption,
+    MissingOption,
+    MissingProblems,
     ModelOption,
     ParametersOption,
     TooFew,
@@ -40,7 +45,7 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
 )
-from adacompute.policies import load_policy
+from adacompute.policies import MenuPolicy, load_policy
 from adacompute.policies.base import Policy
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
@@ -50,9 +55,11 @@ __all__ = ["replay"]
 
 PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="The policy, as `fit` saved it.")]
 BudgetOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
-        metavar="B", parser=parse_budget, help="Samples a request on average: the price is found for it."
+        "--budget",
+        metavar="B",
+        help="Samples a request on average (of a menu: its unit): the price is found for it.",
     ),
 ]
 PriceOption = Annotated[
@@ -65,10 +72,12 @@ OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random or
 
 def replay(
     context: typer.Context,
-    source: PoolPath,
     policy: PolicyFolder,
-    budget: BudgetOption = None,
+    source: OptionalPoolPath = None,
+    budget_text: BudgetOption = None,
     price: PriceOption = None,
+    join: JoinOption = None,
+    missing: MissingOption = MissingProblems.error,
     orders: OrdersOption = 100,
     seed: OrderSeedOption = 0,
     too_few: TooFewOption = TooFew.error,
@@ -83,12 +92,42 @@ def replay(
     """Show what a saved policy costs, and how often it is right.
 
     The policy is run over a pool as if live, with the recorded samples in random orders. A result on problems
-    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart.
+    that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over a menu is run
+    over the modes of --join, or of a pool with several, at the costs that it was fitted with.
     """
     check_workers(engine, workers)
+    budget = None if budget_text is None else _read_budget(budget_text)
     announce_engine(engine)
     loaded_policy = load_policy(policy)
     _check_dial(loaded_policy, budget, price)
+    if isinstance(loaded_policy, MenuPolicy):
+        refuse_beside_menu(
+            model=model, parameters=parameters, engine=None if engine is EngineName.local else engine
+        )
+        options = MenuOptions(source=source, joins=join, missing=missing, extract=extract, percent=percent)
+        replay_menu(
+            loaded_policy,
+            options,
+            answers=load_settings(context).answers,
+            budget=budget,
+            price=price,
+            orders=orders,
+            seed=seed,
+            too_few=too_few.value,
+            json=json,
+        )
+        return
+    if join:
+        raise typer.BadParameter(
+            f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
+            param_hint="--join",
+        )
+    if source is None:
+        raise typer.BadParameter(
+            "give a pool; for a policy over a menu, or --join NAME=POOL", param_hint="POOL"
+        )
+    if isinstance(budget, str):
+        budget = parse_budget(budget)
     read_options: dict[str, Any] = {
         "answers": load_settings(context).answers,
         "model": model,
@@ -123,7 +162,16 @@ def replay(
     print_json(body) if json else _show(result, format_path(source))
 
 
-def _check_dial(policy: Policy, budget: float | None, price: float | None) -> None:
+def _read_budget(text: str) -> float | str:
+    """A number above 0, or a text such as `2 USD per 1000`; refused before any sample is read."""
+    try:
+        return parse_budget(text)
+    except typer.BadParameter:
+        parse_budget_text(text)
+        return text
+
+
+def _check_dial(policy: Policy, budget: float | str | None, price: float | None) -> None:
     if policy.dial is None:
         if budget is not None or price is not None:
             raise typer.BadParameter(

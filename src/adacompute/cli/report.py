@@ -7,13 +7,14 @@ import orjson
 import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption
+from adacompute.cli.menus import MenuOptions, refuse_beside_menu, report_modes
 from adacompute.cli.options import (
     ExtractOption,
     InputPriceOption,
     JsonFlag,
+    OptionalPoolPath,
     OutputPriceOption,
     PercentOption,
-    PoolPath,
     ProcessesOption,
     SeedOption,
     check_finite,
@@ -22,7 +23,16 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_options import ModelOption, ParametersOption, read_ballots
+from adacompute.cli.pool_options import (
+    JoinOption,
+    MissingOption,
+    MissingProblems,
+    ModeCostOption,
+    ModelOption,
+    ParametersOption,
+    PricesFileOption,
+    read_ballots,
+)
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_path,
@@ -32,6 +42,7 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
+from adacompute.records import DEFAULT_CURRENCY
 
 __all__ = ["report"]
 
@@ -60,7 +71,8 @@ PromptTokensOption = Annotated[
     ),
 ]
 ReportCurrencyOption = Annotated[
-    str, typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices.")
+    str | None,
+    typer.Option(metavar="NAME", callback=clean_text, help="Currency of the prices. [default: USD]"),
 ]
 RequestsOption = Annotated[
     int | None, typer.Option(min=1, help="Requests a month, to say what is saved in one.")
@@ -69,8 +81,12 @@ RequestsOption = Annotated[
 
 def report(
     context: typer.Context,
-    source: PoolPath,
     output: OutputOption,
+    source: OptionalPoolPath = None,
+    join: JoinOption = None,
+    mode_costs: ModeCostOption = None,
+    prices_file: PricesFileOption = None,
+    missing: MissingOption = MissingProblems.error,
     quick: QuickFlag = False,
     name: NameOption = None,
     votes: VotesOption = VoteKind.auto,
@@ -78,7 +94,7 @@ def report(
     workers: ProcessesOption = None,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
-    currency: ReportCurrencyOption = "USD",
+    currency: ReportCurrencyOption = None,
     requests: RequestsOption = None,
     prompt_tokens: PromptTokensOption = None,
     model: ModelOption = None,
@@ -90,13 +106,48 @@ def report(
     """Write one page that says what a budget buys on a pool.
 
     The verdict comes first, then what is in the pool, then every policy on held-out problems. DIR gets
-    report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg.
+    report.html, which needs nothing else, results.json, tables/*.csv and figures/*.svg. With --join, --cost
+    or --prices it is of a menu: which of its modes to ask, how often, and what that saves.
     """
+    menu_options = MenuOptions(
+        source=source,
+        joins=join,
+        costs=mode_costs,
+        prices=prices_file,
+        missing=missing,
+        extract=extract,
+        percent=percent,
+    )
+    if menu_options.is_given:
+        refuse_beside_menu(
+            model=model,
+            parameters=parameters,
+            input_price=input_price,
+            output_price=output_price,
+            currency=currency,
+            requests=requests,
+            prompt_tokens=prompt_tokens,
+        )
+        report_modes(
+            menu_options,
+            answers=load_settings(context).answers,
+            output=output,
+            name=name,
+            command=format_command(context),
+            quick=quick,
+            seed=seed,
+            workers=workers or choose_process_count(),
+            plain_votes=votes is VoteKind.plain,
+            json=json,
+        )
+        return
+    if source is None:
+        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
     # imported here, so that other commands start without matplotlib
     from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
-    money = _build_money(input_price, output_price, currency, requests, prompt_tokens)
+    money = _build_money(input_price, output_price, currency or DEFAULT_CURRENCY, requests, prompt_tokens)
     check_report_folder(output)  # before minutes of work
     ballots = read_ballots(
         source,

@@ -49,7 +49,6 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MenuSource
 from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
 from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
-from adacompute.records import format_money
 from adacompute.replay.menu_replay import run_menu
 from adacompute.score.grades import grade_samples, mask_graded
 
@@ -555,7 +554,8 @@ def _word_verdict(
 ) -> str:
     if gain is None:
         return "Can't tell: no budget can be met by both the menu and a single mode; give larger ones."
-    listed = ", ".join(_format_cost(job.menu, budget) for budget in job.budgets)
+    numbers = ", ".join(job.menu.format_cost(budget, unit=False) for budget in job.budgets)
+    listed = numbers if job.menu.unit == "cost" else f"{numbers} {job.menu.cost_unit}"
     right = "is right" if job.basis == "accuracy" else "gives the answer of all samples of the dearest mode"
     gained = (
         f"at the same cost the menu {right} more often than the best of its modes, alone or mixed at random, "
@@ -578,13 +578,13 @@ def _word_savings(job: _Job, savings: Mapping[float, float | None], matched: Mat
     budget = max(saved, key=lambda each: saved[each])
     ours, cost = matched[_MENU, budget], savings[budget]
     assert ours is not None
-    reached = f"At {_format_cost(job.menu, budget)} a request it reaches {100 * ours.each.mean():.1f}%"
+    reached = f"At {job.menu.format_cost(budget)} it reaches {100 * ours.each.mean():.1f}%"
     if cost is None:
         return f"{reached}, which single modes don't reach at any cost that was recorded."
     if cost <= budget:
         return f"{reached}."
     more = 100 * saved[budget]
-    return f"{reached}, for which single modes cost {_format_cost(job.menu, cost)}, {more:.0f}% more."
+    return f"{reached}, for which single modes cost {job.menu.format_cost(cost)}, {more:.0f}% more."
 
 
 def _advise(job: _Job, matched: MatchedByBudget) -> str:
@@ -606,12 +606,6 @@ def _format_points(gain: Interval) -> str:
     assert low is not None
     assert high is not None
     return f"{100 * gain.mean:.1f} points (95%: {100 * low:.1f} to {100 * high:.1f})"
-
-
-def _format_cost(menu: Menu, cost: float) -> str:
-    if menu.unit == "money":
-        return f"{format_money(cost)} {menu.currency}"
-    return f"{cost:,.0f} tokens" if menu.unit == "tokens" else f"{cost:.3g}"
 
 
 def _describe(job: _Job, *, families: bool) -> str:

@@ -61,6 +61,7 @@ __all__ = [
     "check_flag",
     "check_integer",
     "check_number",
+    "check_one_mode",
     "check_source",
     "check_weights",
     "dump_weights",
@@ -491,6 +492,18 @@ class Policy(ABC):
     def save(self, folder: str | Path) -> None:
         """Writes the policy as JSON and npz, completely or not at all; `load_policy` reads it."""
         write_artefact(check_folder(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
+
+
+def check_one_mode(policy: Policy, place: str = "") -> Policy:
+    """The policy; PolicyError where it decides among several modes, and samples of one model are drawn."""
+    menu = getattr(policy, "menu", None)
+    if menu is None or len(menu) == 1:
+        return policy
+    raise PolicyError(
+        f"{place and f'{place}: '}a {policy.kind} policy over {', '.join(menu.names)} chooses among several "
+        "modes, and samples of one model are drawn here; so far it runs on recordings, with `adacompute "
+        "replay` and `evaluate`: give a policy of one mode, e.g. of `adacompute fit POOL`"
+    )
 
 
 def get_ballots(source: "Pool | Ballots | JoinedPool | MenuBallots") -> Ballots:

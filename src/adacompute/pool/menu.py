@@ -44,6 +44,7 @@ MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
 TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no number is given
+_SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
 _OBJECT_KEYS = ("modes", "unit", "currency")
 
@@ -143,6 +144,27 @@ class Menu:
     def costs(self) -> Floats:
         """Of one sample of each mode, (modes,), ascending."""
         return np.array([mode.cost for mode in self.modes])
+
+    @property
+    def cost_unit(self) -> str:
+        """What `format_cost` counts in, for headings."""
+        return f"{self.currency} per 1,000 requests" if self.unit == "money" else f"{self.unit} a request"
+
+    @property
+    def shown_requests(self) -> int:
+        """How many requests a cost is shown of: of one it would be a tiny sum of money."""
+        return _SHOWN_REQUESTS if self.unit == "money" else 1
+
+    def format_cost(self, cost: float, *, unit: bool = True) -> str:
+        """What a request costs, as people read it: money of 1,000 requests, else of one.
+
+        >>> menu = Menu(modes=(Mode(name="small", cost=0.00012),), unit="money", currency="USD")
+        >>> menu.format_cost(0.00012), menu.format_cost(0.002, unit=False)
+        ('0.12 USD per 1,000 requests', '2')
+        """
+        number = f"{float(f'{cost * self.shown_requests:.3g}'):,.10g}"
+        suffix = {"money": f" {self.cost_unit}", "tokens": " tokens", "cost": ""}[self.unit]
+        return number + suffix if unit else number
 
     def __len__(self) -> int:
         return len(self.modes)

@@ -17,6 +17,7 @@ from adacompute.errors import AdacomputeError, ScoreError
 from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup, leave_out_short
+from adacompute.evaluate.menu_evaluation import MenuEvaluation, evaluate_menu
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, open_workers, split_progress
 from adacompute.evaluate.protocols import (
@@ -29,14 +30,15 @@ from adacompute.evaluate.protocols import (
 )
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
-from adacompute.pool import Ballots, fingerprint
+from adacompute.pool import Ballots, Menu, MenuBallots, fingerprint
 from adacompute.report.canvas import check_drawing
-from adacompute.report.document import Column, Report, ReportPart, Section, Table
+from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import (
     calibration,
     data_efficiency,
     difficulty,
     frontier,
+    menu,
     recovered_gain,
     token_cost,
     verdict,
@@ -45,7 +47,7 @@ from adacompute.report.exhibits import (
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 from adacompute.report.exhibits.token_cost import measure_tokens
 
-__all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_report", "run_jobs"]
+__all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_menu_report", "build_report", "run_jobs"]
 
 Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
 
@@ -57,10 +59,11 @@ _HELD_OUT_PROTOCOL = (
     "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
     "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
 )
+_HELD_OUT_ABOUT = "Fitted on other problems than it is judged on."
 PARTS: tuple[Part, ...] = (
     ("verdict", "Verdict", "", False),
     ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
-    ("held-out", "Every policy, held-out", "Fitted on other problems than it is judged on.", False),
+    ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, False),
 )
 _SKIPPED = "skipped by --quick, since it takes long; leave --quick out to have it"
 POLICIES = (
@@ -80,6 +83,10 @@ _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
     "must be recorded. Leave --quick out for the full one."
+)
+_QUICK_MENU_NOTICE = (
+    "A quick look: fewer folds and orders than the full report, so numbers are rougher. Leave --quick out "
+    "for the full one."
 )
 _UNGRADED_NOTICE = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
@@ -277,6 +284,131 @@ def build_report(
         money=build_money_data(evaluation, measure_tokens(runs), money),
         evaluation=evaluation,
     )
+
+
+_MENU_ORDERS, _FEW_MENU_ORDERS = 40, 12
+_MENU_HEADLINES = {
+    True: "A menu of these modes is worth it.",
+    False: "A menu of these modes isn't worth it.",
+    None: "Whether a menu of these modes is worth it can't be told yet.",
+}
+_MENU_PROTOCOL = (
+    "Held-out: the problems are split into folds; the menu, cascades, mixes and routers are fitted or chosen "
+    "on the other folds, then run on the samples of the problems that they haven't seen, in many random "
+    "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
+    "95%, by bootstrap over problems, and paired where two policies are compared."
+)
+_MENU_UNGRADED = (
+    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
+    "answer is that of the vote of all samples of the dearest mode stands in for it."
+)
+
+
+def build_menu_report(
+    ballots: MenuBallots,
+    priced_menu: Menu,
+    *,
+    name: str,
+    command: str = "",
+    quick: bool = False,
+    plain_votes: bool = False,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Evaluate a menu of several modes and build its report."""
+    check_drawing()
+    evaluation = evaluate_menu(
+        ballots,
+        priced_menu,
+        folds=max(2, min(_FEW_FOLDS if quick else _FOLDS, len(set(ballots.prompts)))),
+        orders=_FEW_MENU_ORDERS if quick else _MENU_ORDERS,
+        seed=seed,
+        workers=workers,
+        weigh=None if plain_votes else "auto",
+        progress=progress,
+    )
+    modes = menu.measure_modes(ballots, priced_menu, graded=evaluation.basis == "accuracy")
+    facts = _collect_menu_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
+    notices = [_MENU_UNGRADED] if evaluation.basis == "agreement" else []
+    notices += [_QUICK_MENU_NOTICE] if quick else []
+    parts = (
+        ("verdict", "Verdict", "", menu.build_verdict_section(evaluation, modes)),
+        ("modes", "Modes", "What they cost and give.", menu.build_modes_section(evaluation, modes)),
+        ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, menu.build_policies_section(evaluation)),
+        ("limits", "Limits", "", menu.build_limits_section(evaluation, modes)),
+    )
+    return Report(
+        name=name,
+        headline=_MENU_HEADLINES[evaluation.worth],
+        below=evaluation.verdict,
+        facts=facts,
+        notices=tuple(notices),
+        parts=(
+            *(
+                ReportPart(key=key, title=title, about=about, sections=(section,))
+                for key, title, about, section in parts
+            ),
+            ReportPart(
+                key="made",
+                title="How this was made",
+                about="What went in, by which protocol, with which versions and seeds.",
+                sections=(_build_menu_provenance(facts, evaluation),),
+                folded=True,
+            ),
+        ),
+        evaluation=evaluation,
+    )
+
+
+def _collect_menu_facts(
+    ballots: MenuBallots, evaluation: MenuEvaluation, *, seed: int, quick: bool, command: str
+) -> dict[str, Any]:
+    hashes = {mode: hash_ballots(votes) for mode, votes in zip(ballots.modes, ballots.ballots, strict=True)}
+    drawn = np.concatenate([votes.drawn for votes in ballots.ballots])
+    return {
+        "adacompute": version("adacompute"),
+        "problems": evaluation.problems,
+        "samples": int(drawn.sum()),
+        "samples_least": int(drawn.min()),
+        "samples_most": int(drawn.max()),
+        "model": f"of {join_words(list(ballots.modes))}",
+        "menu": evaluation.menu.dump(),
+        "basis": evaluation.basis,
+        "folds": evaluation.folds,
+        "families": evaluation.families,
+        "seed": seed,
+        "quick": quick,
+        "command": command,
+        "digests": hashes,
+        "versions": {"Python": platform.python_version(), **_package_versions()},
+    }
+
+
+def _build_menu_provenance(facts: Mapping[str, Any], evaluation: MenuEvaluation) -> Section:
+    costs = [
+        f"{mode.name} {evaluation.menu.format_cost(mode.cost, unit=False)}" for mode in evaluation.menu.modes
+    ]
+    digests = ", ".join(f"{mode} {digest[:16]}" for mode, digest in facts["digests"].items())
+    rows = (
+        ("adacompute", facts["adacompute"]),
+        ("cost of a sample", f"{', '.join(costs)} ({evaluation.menu.cost_unit})"),
+        ("problems", f"{facts['problems']:,}"),
+        ("samples", f"{facts['samples']:,} in all"),
+        ("held-out", evaluation.protocol),
+        ("seed", str(facts["seed"])),
+        ("command", facts["command"]),
+        ("hashes of the samples", digests),
+        ("versions", ", ".join(f"{name} {release}" for name, release in facts["versions"].items())),
+    )
+    table = Table(
+        key="made",
+        title="What went in",
+        protocol="the same command on the same samples gives the same numbers, with any number of workers.",
+        columns=(Column(name="what"), Column(name="value")),
+        rows=rows,
+    )
+    return Section(key="made", title="What went in", tables=(table,), words=(_MENU_PROTOCOL,))
 
 
 def _build_parts(

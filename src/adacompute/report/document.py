@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation
+from adacompute.evaluate.menu_evaluation import MenuEvaluation
 from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
 
@@ -320,7 +321,7 @@ class Report:
     facts: Mapping[str, Any]  # how it was made: versions, seeds, numbers of problems and samples
     notices: tuple[str, ...]  # to be read before anything else
     parts: tuple[ReportPart, ...]
-    evaluation: Evaluation = field(repr=False)  # every policy, held-out; the verdict is based on it
+    evaluation: Evaluation | MenuEvaluation = field(repr=False)  # every policy, held-out
     money: Mapping[str, Any] | None = None  # what the page needs to recompute money; plain data
 
     def sections(self) -> Iterator[Section]:
@@ -389,7 +390,7 @@ def to_data(report: Report) -> dict[str, Any]:
             "pool": report.name,
             "headline": report.headline,
             "headline_protocol": report.below,
-            "verdict": report.evaluation.verdict.to_dict(),
+            "verdict": _describe_verdict(report.evaluation),
             "notices": report.notices,
             "protocols": list(dict.fromkeys(protocols)),
             "money": report.money,
@@ -409,6 +410,12 @@ def to_data(report: Report) -> dict[str, Any]:
         }
     )
     return dict(data)
+
+
+def _describe_verdict(evaluation: Evaluation | MenuEvaluation) -> dict[str, Any]:
+    if isinstance(evaluation, MenuEvaluation):
+        return {"sentence": evaluation.verdict, "pays": evaluation.worth, "protocol": evaluation.protocol}
+    return evaluation.verdict.to_dict()
 
 
 def replace_non_finite(value: object) -> object:

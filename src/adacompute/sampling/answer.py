@@ -25,7 +25,7 @@ from adacompute.answers import Tally, Task, VoteWeights, pick_representative, sa
 from adacompute.atomic import publish_file
 from adacompute.client import Endpoint, Verifier
 from adacompute.errors import BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.base import Floats, Ints, Policy, check_one_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Pool
 from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
@@ -244,7 +244,7 @@ def answer(
     prices = TokenPrices() if prices is None else prices
     average = parse_batch_budget(budget, prices)
     limit = compute_limit(average, len(problems))
-    prepared = remove_wave_limit(check_policy(policy))
+    prepared = remove_wave_limit(check_one_mode(check_policy(policy)))
     reading = prepared.read([problem.question for problem in problems])
     opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
     counted_prices = prices

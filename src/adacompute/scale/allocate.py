@@ -25,6 +25,7 @@ from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPo
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
+from adacompute.policies.menu import MenuPolicy
 from adacompute.records import Move
 from adacompute.scale.cluster import cluster
 from adacompute.scale.prompt_files import (
@@ -162,6 +163,11 @@ class BudgetRule:
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
+        if isinstance(policy, MenuPolicy):
+            raise PolicyError(
+                f"a menu policy over {', '.join(policy.menu.names)} decides as votes come in, not before; "
+                "use `adacompute replay` or `evaluate`, or a router: CurvePolicy(menu=…)"
+            )
         if isinstance(policy, FeaturePolicy) and not hasattr(policy, "feature_set_"):
             raise NotFitted(f"{kind} has learned nothing yet; fit it first")
         if isinstance(policy, FeaturePolicy) and not policy.one_shot:

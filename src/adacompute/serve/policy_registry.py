@@ -24,7 +24,7 @@ from adacompute.answers.vote import SignalModel, transform_signal
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Policy
+from adacompute.policies.base import Policy, check_one_mode
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.stopping import StoppingPolicy
@@ -676,6 +676,7 @@ def _check_servable(policy: Policy, place: str) -> None:
             f"{place}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
             "serve; fit another policy"
         )
+    check_one_mode(policy, place)
     try:
         _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
     except PolicyError as exc:

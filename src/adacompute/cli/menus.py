@@ -1,0 +1,580 @@
+"""What `fit`, `replay`, `evaluate` and `report` do with a menu: several modes, their costs in one unit.
+
+The modes are joined pools or the sources of one pool. A budget is an average cost in the menu's unit; money
+is shown for 1,000 requests.
+"""
+
+import math
+import os
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import typer
+
+from adacompute.cli.options import PercentMode, parse_number
+from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu, read_menu_ballots
+from adacompute.cli.progress import show_progress
+from adacompute.cli.terminal import (
+    format_count,
+    format_interval,
+    format_path,
+    format_percent,
+    format_range,
+    print_fact,
+    print_json,
+    print_line,
+    print_message,
+    print_paragraph,
+    print_table,
+)
+from adacompute.config import AnswersConfig
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange
+from adacompute.evaluate.menu_evaluation import MenuEvaluation, MenuRow, evaluate_menu
+from adacompute.evaluate.resampling import Interval
+from adacompute.policies import MenuPolicy
+from adacompute.pool import Menu, MenuBallots
+from adacompute.records import Budget, BudgetUnit
+from adacompute.replay import Replayed, calibrate, replay
+from adacompute.score.grades import grade_samples, mask_graded
+
+if TYPE_CHECKING:
+    from adacompute.report.document import Report
+
+__all__ = [
+    "MenuOptions",
+    "evaluate_modes",
+    "fit_menu",
+    "parse_menu_budget",
+    "refuse_beside_menu",
+    "replay_menu",
+    "report_modes",
+    "show_menu_evaluation",
+]
+
+_MAX_WORKERS = 4  # processes, at most, where nobody says how many
+_ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
+_LISTED_POINTS = 7  # of a fitted policy's settings that are shown
+_FEW_PROBLEMS = 50  # problems; docs/menus.md says what more of them are worth
+_LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
+_BASIS_TITLES = {
+    "accuracy": "accuracy",
+    "agreement": "agreement with the vote of all samples of the dearest mode",
+}
+_UNGRADED_NOTE = (
+    "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is how "
+    "often the answer is that of the vote of all samples of the dearest mode."
+)
+_EVALUATION_NOTE = (
+    "All were chosen on other problems than they are judged on, and cost the same on average, by a mix of "
+    "two of their settings. uniform: so many samples of one mode for everyone; best fixed mix: of all of "
+    "these; joint fixed vote: so many samples of every mode for everyone. Intervals are 95%, paired."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuOptions:
+    """The options that say which modes there are and what they cost."""
+
+    source: Path | None
+    joins: Sequence[str] | None
+    costs: Sequence[str] | None = None
+    prices: Path | None = None
+    missing: MissingProblems = MissingProblems.error
+    extract: str | None = None
+    percent: PercentMode | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option speaks of modes."""
+        return bool(self.joins or self.costs or self.prices is not None)
+
+    @property
+    def name(self) -> str:
+        """What is worked on, for people."""
+        if not self.joins:
+            return "" if self.source is None else format_path(self.source)
+        return " and ".join(format_path(path) for path in parse_joins(self.source, self.joins).values())
+
+    @property
+    def words(self) -> str:
+        """The options of the modes, as one would type them again."""
+        words = [] if self.source is None else [format_path(self.source)]
+        for text in self.joins or ():
+            words += ["--join", text]
+        return shlex.join(words)
+
+    @property
+    def cost_words(self) -> str:
+        """The options of the costs, as one would type them again, with a blank before them."""
+        words: list[str] = []
+        for text in self.costs or ():
+            words += ["--cost", text]
+        words += [] if self.prices is None else ["--prices", format_path(self.prices)]
+        return f" {shlex.join(words)}" if words else ""
+
+    def read(self, answers: AnswersConfig) -> tuple[MenuBallots, Menu]:
+        """The votes of each mode of the menu, and the menu."""
+        ballots, menu = read_menu(
+            self.source,
+            self.joins,
+            answers=answers,
+            costs=self.costs,
+            prices=self.prices,
+            missing=self.missing,
+            extract=self.extract,
+            percent=self.percent,
+        )
+        return ballots.select(menu.names), menu
+
+    def read_ballots(self, answers: AnswersConfig) -> MenuBallots:
+        """The votes of each mode."""
+        return read_menu_ballots(
+            self.source,
+            self.joins,
+            answers=answers,
+            missing=self.missing,
+            extract=self.extract,
+            percent=self.percent,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Where the modes are from, for JSON."""
+        if not self.joins:
+            return {"pool": self.name}
+        paths = parse_joins(self.source, self.joins)
+        return {"pools": {name: format_path(path) for name, path in paths.items()}}
+
+
+def refuse_beside_menu(**options: object) -> None:
+    """Refuse options that a menu has no use for, since they would seem to have had an effect."""
+    remedies = {
+        "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
+        "parameters": "the modes are the sources; choose some with --cost NAME=NUMBER",
+        "input_price": "each mode has its own price; give --prices FILE",
+        "output_price": "each mode has its own price; give --prices FILE",
+        "currency": "the currency is in the file of --prices; leave it out",
+    }
+    for name, value in options.items():
+        if value is not None and value is not False:
+            remedy = remedies.get(name, "a menu has no use for it; leave it out")
+            raise typer.BadParameter(remedy, param_hint=f"--{name.replace('_', '-')}")
+
+
+def parse_menu_budget(
+    text: float | str, menu: Menu, *, unit: BudgetUnit = "samples", option: str = "--budget"
+) -> float:
+    """An average cost of a request in the menu's unit; a bare number counts in it.
+
+    The unit "samples" is that of other policies, and says nothing here.
+    """
+    amount = parse_number(str(text))
+    if math.isfinite(amount):
+        if unit not in ("samples", menu.unit):
+            raise typer.BadParameter(
+                f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit"
+            )
+    else:
+        try:
+            budget = Budget.parse(text, currency=menu.currency or None)
+        except BudgetInvalid as exc:
+            raise typer.BadParameter(str(exc), param_hint=option) from None
+        if budget.unit != menu.unit:
+            raise typer.BadParameter(
+                f"{text!r} is in {budget.currency or budget.unit}, and this menu in {_name_unit(menu)}; give "
+                "a number, which counts in that",
+                param_hint=option,
+            )
+        amount = budget.amount
+    cheapest = menu.modes[0]
+    if not amount >= cheapest.cost * (1 - 1e-9):
+        raise BudgetOutOfRange(
+            f"budget {menu.format_cost(amount)} is below one sample of {cheapest.name!r}, the cheapest mode; "
+            f"give {menu.format_cost(cheapest.cost)} or more"
+        )
+    return amount
+
+
+def _parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
+    """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
+    if text is None:
+        return None
+    *first, last = text.split(",")
+    match = _LAST_BUDGET.fullmatch(last)
+    suffix = "" if match is None else match["unit"]
+    parts = [*(part + suffix for part in first), last]
+    return tuple(parse_menu_budget(part, menu, unit=unit, option="--budgets") for part in parts)
+
+
+def _name_unit(menu: Menu) -> str:
+    return menu.currency or ("the numbers of --cost" if menu.unit == "cost" else menu.unit)
+
+
+def _describe_modes(menu: Menu) -> str:
+    """`a sample of smol costs 0.1, one of qwen 1`."""
+    costs = [
+        f"{mode.name} {menu.format_cost(mode.cost, unit=False)}"
+        if math.isfinite(mode.cost)
+        else f"{mode.name} may not be drawn"
+        for mode in menu.modes
+    ]
+    unit = {"money": f"{menu.currency} for 1,000 samples", "tokens": "tokens a sample", "cost": "a sample"}
+    return f"{', '.join(costs)} ({unit[menu.unit]})"
+
+
+# ---------------------------------------------------------------------------------------------- fit
+
+
+def fit_menu(
+    options: MenuOptions,
+    *,
+    answers: AnswersConfig,
+    output: Path,
+    budget: str | None,
+    unit: BudgetUnit,
+    longest: int | None,
+    plain_votes: bool,
+    labels: bool | None,
+    judge: bool,
+    json: bool,
+) -> None:
+    """Learn a policy over the menu, save it, and say what its price buys on these samples."""
+    ballots, menu = options.read(answers)
+    amount = None if budget is None else parse_menu_budget(budget, menu, unit=unit)
+    _warn_few(ballots, options.name)
+    settings: dict[str, Any] = {} if longest is None else {"longest": longest}
+    policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", **settings).fit(ballots, labels=labels)
+    policy.save(output)
+    summary = _summarise_fit(policy, ballots, options, output)
+    if amount is not None:
+        summary["calibrated"] = _calibrate(policy, ballots, amount)
+    evaluation = _evaluate(ballots, menu, options.name, labels=labels) if judge else None
+    summary["evaluation"] = None if evaluation is None else evaluation.to_dict()
+    if json:
+        print_json(summary)
+        return
+    _show_fit(summary, menu, options)
+    if evaluation is not None:
+        print_line()
+        show_menu_evaluation(evaluation, name=options.name)
+
+
+def _warn_few(ballots: MenuBallots, name: str) -> None:
+    """Say on stderr where there is little to learn from."""
+    if len(ballots) < _FEW_PROBLEMS:
+        problems = format_count(len(ballots), "problem")
+        print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
+    for mode, votes in zip(ballots.modes, ballots.ballots, strict=True):
+        fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
+        if 2 * fewest < median:
+            row = int(votes.drawn.argmin())
+            print_message(
+                f"mode {mode}: cut to {format_count(fewest, 'sample')} a problem, as {votes.ids[row]!r} has "
+                "no more; collect more of it, or leave it out"
+            )
+
+
+def _summarise_fit(
+    policy: MenuPolicy, ballots: MenuBallots, options: MenuOptions, output: Path
+) -> dict[str, Any]:
+    graded = mask_graded(ballots.joined, grade_samples(ballots.joined))
+    points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
+    return {
+        **options.describe(),
+        "policy": policy.kind,
+        "folder": format_path(output),
+        "problems": len(ballots),
+        "labels": int(graded.sum()) if policy.labels_ else 0,
+        "unit": policy.menu.unit,
+        "currency": policy.menu.currency or None,
+        "modes": [
+            {"mode": mode, "cost": policy.menu[mode].cost, "samples": int(votes.drawn.sum())}
+            for mode, votes in zip(ballots.modes, ballots.ballots, strict=True)
+        ],
+        "settings": [{"cost": cost, "dial": price, "accuracy": accuracy} for cost, price, accuracy in points],
+    }
+
+
+def _calibrate(policy: MenuPolicy, ballots: MenuBallots, amount: float) -> dict[str, Any]:
+    price = calibrate(policy, ballots, amount, orders=_ORDERS)
+    result = replay(policy, ballots, price=price, orders=_ORDERS)
+    accuracy = None if result.accuracy is None else result.accuracy.mean
+    return {
+        "budget": amount,
+        "dial": price,
+        "cost": result.cost,
+        "accuracy": accuracy,
+        "agreement": result.agreement,
+        "draws": dict(result.draws or {}),
+    }
+
+
+def _show_fit(summary: dict[str, Any], menu: Menu, options: MenuOptions) -> None:
+    problems = format_count(summary["problems"], "problem")
+    print_line(f"menu: learned from {problems} of {options.name}")
+    print_line()
+    print_fact("saved in", summary["folder"])
+    print_fact("modes", _describe_modes(menu))
+    labels = f"correctness of {format_count(summary['labels'], 'problem')}"
+    print_fact("learned", labels if summary["labels"] else "agreement with the dearest mode: no labels")
+    if "calibrated" in summary:
+        known = summary["calibrated"]
+        print_fact("budget", f"{menu.format_cost(known['budget'])} is a price of {known['dial']:.5g}")
+        print_fact("spent", f"{menu.format_cost(known['cost'])}: {_format_draws(known['draws'])}")
+    print_line()
+    if summary["settings"]:
+        _show_points(summary["settings"], menu, labelled=bool(summary["labels"]))
+        print_line()
+    print_paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
+    example = menu.format_cost(menu.modes[0].cost * 2, unit=False)
+    if menu.unit == "money":
+        example = f"'{example} {menu.currency} per 1000'"
+    print_line(f"  adacompute evaluate {options.words}{options.cost_words}")
+    print_line(f"  adacompute replay {options.words} --policy {summary['folder']} --budget {example}")
+    print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
+
+
+def _show_points(points: Sequence[dict[str, Any]], menu: Menu, *, labelled: bool) -> None:
+    """Some of the settings, from the cheapest to the dearest."""
+    chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
+    basis = "accuracy" if labelled else "agreement"
+    print_table(
+        [menu.cost_unit, "price", basis],
+        [
+            [
+                menu.format_cost(points[k]["cost"], unit=False),
+                f"{points[k]['dial']:.5g}",
+                format_percent(points[k]["accuracy"]),
+            ]
+            for k in chosen
+        ],
+    )
+    print_paragraph("(by replay of these very samples: in-sample)", indent=2)
+
+
+def _format_draws(draws: dict[str, float]) -> str:
+    """`2.1 samples of smol, 0.31 of qwen`."""
+    parts = [f"{number:.2f} of {mode}" for mode, number in draws.items()]
+    return f"samples a request: {', '.join(parts)}" if parts else "samples by mode not known"
+
+
+# ------------------------------------------------------------------------------------------- replay
+
+
+def replay_menu(
+    policy: MenuPolicy,
+    options: MenuOptions,
+    *,
+    answers: AnswersConfig,
+    budget: float | str | None,
+    price: float | None,
+    orders: int,
+    seed: int,
+    too_few: str,
+    json: bool,
+) -> None:
+    """Show what a policy over a menu costs, by mode, and how often it is right."""
+    amount = None if budget is None else parse_menu_budget(budget, policy.menu)
+    ballots = options.read_ballots(answers)
+    settings: dict[str, Any] = {"orders": orders, "too_few": too_few}
+    if amount is not None:
+        price = calibrate(policy, ballots, amount, rng=np.random.default_rng(seed), **settings)
+    result = replay(policy, ballots, price=price, rng=np.random.default_rng(seed), **settings)
+    if not result.draws:  # a menu of one mode, which is counted in samples
+        mode = policy.menu.modes[0]
+        result = replace(result, cost=result.cost * mode.cost, draws={mode.name: result.cost})
+    if result.in_sample:
+        print_message(
+            f"in-sample: the policy was fitted on {result.in_sample} of these "
+            f"{format_count(result.problems, 'problem')}; give samples of others, or use evaluate"
+        )
+    if json:
+        print_json({**options.describe(), "budget": amount, **result.to_dict()})
+    else:
+        _show_replay(result, policy.menu, options.name)
+
+
+def _show_replay(result: Replayed, menu: Menu, name: str) -> None:
+    print_line(f"{name}: {format_count(result.problems, 'problem')}, policy menu at {result.dial:.4g}")
+    print_line()
+    print_fact("cost", f"{menu.format_cost(result.cost)} on average")
+    print_fact("modes", _format_draws(dict(result.draws or {})))
+    accuracy = result.accuracy
+    if accuracy is None:
+        print_fact("accuracy", "not known: no problem has grades or a gold answer")
+    else:
+        interval = format_interval(accuracy.low, accuracy.high)
+        print_fact("accuracy", f"{format_percent(accuracy.mean)} ({interval} over problems)")
+    print_fact("agreement", f"{format_percent(result.agreement)} with the vote of the dearest mode's samples")
+    print_line()
+    print_paragraph(f"({result.protocol})", indent=2)
+
+
+# ----------------------------------------------------------------------------------------- evaluate
+
+
+def evaluate_modes(
+    options: MenuOptions,
+    *,
+    answers: AnswersConfig,
+    budgets: str | None,
+    unit: BudgetUnit,
+    json: bool,
+    **settings: Any,  # noqa: ANN401 - of evaluate_menu
+) -> None:
+    """Compare the menu with each mode alone, fixed mixes, cascades and routers, on held-out problems."""
+    ballots, menu = options.read(answers)
+    averages = _parse_menu_budgets(budgets, menu, unit=unit)
+    evaluation = _evaluate(ballots, menu, options.name, budgets=averages, **settings)
+    if json:
+        print_json({**options.describe(), **evaluation.to_dict()})
+    else:
+        show_menu_evaluation(evaluation, name=options.name)
+
+
+def _evaluate(ballots: MenuBallots, menu: Menu, name: str, **settings: Any) -> MenuEvaluation:  # noqa: ANN401 - of evaluate_menu
+    workers = settings.pop("workers", None) or min(_MAX_WORKERS, os.cpu_count() or 1)
+    with show_progress(f"evaluating {name}") as report_progress:
+        return evaluate_menu(ballots, menu, workers=workers, progress=report_progress, **settings)
+
+
+def show_menu_evaluation(evaluation: MenuEvaluation, *, name: str) -> None:
+    """Show whether the menu pays, then every policy at each budget, and what the menu draws."""
+    menu, budgets = evaluation.menu, evaluation.budgets
+    by = "families" if evaluation.families else "problems"
+    folds = f"{evaluation.folds} folds over {by}"
+    print_line(f"{name}: {format_count(evaluation.problems, 'problem')}, held-out ({folds})")
+    print_fact("modes", _describe_modes(menu))
+    print_line()
+    print_paragraph(evaluation.verdict)
+    if evaluation.basis == "agreement":
+        print_paragraph(_UNGRADED_NOTE)
+    print_line()
+    headings = ["", *(menu.format_cost(budget, unit=False) for budget in budgets)]
+    names = sorted(dict.fromkeys(row.policy for row in evaluation.rows), key=lambda each: each == "shuffled")
+    print_line(f"{_BASIS_TITLES[evaluation.basis]} at the same average cost: {menu.cost_unit}")
+    rows = [_format_row(evaluation, each, lambda row: format_percent(row.accuracy.mean)) for each in names]
+    print_table(headings, [*rows, *_format_oracle(evaluation)])
+    print_line()
+    print_line("gain of the menu over each, points: 95% interval")
+    print_table(headings, [_format_row(evaluation, each, _format_gain) for each in names if each != "menu"])
+    print_line()
+    print_line("what the menu draws: samples a request")
+    print_table(headings, [_format_mode_draws(evaluation, mode) for mode in menu.names])
+    print_line()
+    print_line(f"what single modes, alone or mixed, cost for the menu's {evaluation.basis}: {menu.cost_unit}")
+    print_table(headings, [["", *(_format_saving(evaluation, budget) for budget in budgets)]])
+    print_line()
+    print_paragraph(_EVALUATION_NOTE)
+    print_paragraph(f"({evaluation.protocol})")
+
+
+def _format_row(evaluation: MenuEvaluation, policy: str, cell: Callable[[MenuRow], str]) -> list[str]:
+    rows = {row.budget: row for row in evaluation.rows if row.policy == policy}
+    return [policy, *(cell(rows[budget]) if budget in rows else "–" for budget in evaluation.budgets)]
+
+
+def _format_oracle(evaluation: MenuEvaluation) -> list[list[str]]:
+    if not evaluation.oracle:
+        return []
+    brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
+    cells = []
+    for budget in evaluation.budgets:
+        bracket = brackets.get(budget)
+        if bracket is None:
+            cells.append("–")
+            continue
+        text = format_range(bracket.high if bracket.low is None else bracket.low.mean, bracket.high)
+        cells.append(text.replace("%", "") if "–" in text else text)
+    return [["oracle", *cells]]
+
+
+def _format_gain(row: MenuRow) -> str:
+    return "–" if row.gain is None else _format_ends(row.gain)
+
+
+def _format_ends(interval: Interval) -> str:
+    if interval.low is None or interval.high is None:
+        return f"{100 * interval.mean:+.1f}"
+    low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
+    return f"{low:.1f} to {high:.1f}"
+
+
+def _format_mode_draws(evaluation: MenuEvaluation, mode: str) -> list[str]:
+    def format_draws(row: MenuRow) -> str:
+        return f"{row.draws[mode]:.2f}" if mode in row.draws else "–"
+
+    return [mode, *_format_row(evaluation, "menu", format_draws)[1:]]
+
+
+def _format_saving(evaluation: MenuEvaluation, budget: float) -> str:
+    cost = evaluation.savings.get(budget)
+    return "never as good" if cost is None else evaluation.menu.format_cost(cost, unit=False)
+
+
+# ------------------------------------------------------------------------------------------- report
+
+
+def report_modes(
+    options: MenuOptions,
+    *,
+    answers: AnswersConfig,
+    output: Path,
+    name: str | None,
+    command: str,
+    quick: bool,
+    seed: int,
+    workers: int,
+    plain_votes: bool,
+    json: bool,
+) -> None:
+    """Write the page of a menu: what its modes, the best cascade and the menu give at each cost."""
+    # imported here, so that other commands start without matplotlib
+    from adacompute.report.build import build_menu_report
+    from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
+
+    check_report_folder(output)  # before minutes of work
+    ballots, menu = options.read(answers)
+    title = options.name if name is None else name
+    with show_progress(f"report of {title}") as report_progress:
+        result = build_menu_report(
+            ballots,
+            menu,
+            name=title,
+            command=command,
+            quick=quick,
+            seed=seed,
+            plain_votes=plain_votes,
+            workers=workers,
+            progress=report_progress,
+        )
+    files = render_files(result)
+    page = write_report(files, output)
+    print_json(orjson.loads(files[RESULTS])) if json else _show_report(result)
+    (print_message if json else print_line)(format_path(page))
+
+
+def _show_report(result: "Report") -> None:
+    from adacompute.report.document import format_cell
+
+    print_paragraph(result.headline)
+    if result.below:
+        print_paragraph(result.below)
+    for notice in result.notices:
+        print_line()
+        print_paragraph(notice)
+    table = next((table for table in result.tables() if table.key == "menu-budgets"), None)
+    if table is not None:
+        print_line()
+        print_line(table.title)
+        rows = [
+            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+            for row in table.rows
+        ]
+        print_table([column.name for column in table.columns], rows)
+    print_line()
