@@ -72,8 +72,9 @@ OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random or
 
 def replay(
     context: typer.Context,
-    policy: PolicyFolder,
     source: OptionalPoolPath = None,
+    *,
+    policy: PolicyFolder,
     budget_text: BudgetOption = None,
     price: PriceOption = None,
     join: JoinOption = None,

@@ -81,8 +81,9 @@ RequestsOption = Annotated[
 
 def report(
     context: typer.Context,
-    output: OutputOption,
     source: OptionalPoolPath = None,
+    *,
+    output: OutputOption,
     join: JoinOption = None,
     mode_costs: ModeCostOption = None,
     prices_file: PricesFileOption = None,
