@@ -47,6 +47,7 @@ from adacompute.policies.menu.rules import (
     Rule,
     RulePoint,
     StateInputs,
+    StoppingRule,
     list_cascade_points,
     list_stopping_points,
     load_rule,
@@ -59,6 +60,8 @@ from adacompute.policies.menu.votes import (
     draw_menu_paths,
 )
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.critical_price import compute_state_features, compute_tally_features
+from adacompute.policies.stopping.policy import is_unweighted
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
@@ -220,14 +223,14 @@ class MenuPolicy(Policy):
             rng=np.random.default_rng(self.seed + 1),
         )
         readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
-        critical, worth = self._follow_modes(paths, readings)
+        critical, prior_critical, worth = self._follow_modes(paths, readings)
         points: list[RulePoint] = []
         for mode, cost in enumerate(self.costs):
             points += list_stopping_points(mode, critical[mode], worth[mode], cost, _STOPPING_PRICES.tolist())
         lattice = Lattice.of(
             paths,
             caps=choose_caps(recorded),
-            critical=critical,
+            critical=prior_critical,
             hints=np.hstack(readings),
             by_agreement=not self.labels_,
         )
@@ -261,23 +264,28 @@ class MenuPolicy(Policy):
 
     def _follow_modes(
         self, paths: MenuPaths, readings: Sequence[Floats]
-    ) -> tuple[list[Floats], list[Floats]]:
-        """Each mode alone: critical prices and the leader's worth after 0, 1, ... draws, step first."""
+    ) -> tuple[list[Floats], list[Floats], list[Floats]]:
+        """Each mode alone after 0, 1, ... draws: critical prices, those of the prior, the leader's worth."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
-        critical, worth = [], []
+        critical, prior_critical, worth = [], [], []
         for mode, stopper in enumerate(self.stoppers_):
-            longest = paths.longest[mode]
-            prices, values = np.full((longest + 1, len(paths)), np.nan), np.zeros((longest + 1, len(paths)))
+            shape = (paths.longest[mode] + 1, len(paths))
+            prices, prior_prices, values = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape)
             drawn = np.zeros((len(paths), len(self.modes)), dtype=np.int64)
-            for count in range(1, longest + 1):
+            for count in range(1, len(values)):
                 drawn[:, mode] = count
                 votes = paths.votes_after(rows, drawn)
-                prices[count] = stopper.estimate_critical_prices(readings[mode], votes.state_of(mode))
+                state = votes.state_of(mode)
+                prices[count] = stopper.estimate_critical_prices(readings[mode], state)
+                prior_prices[count] = stopper.prior_.estimate_critical_prices(
+                    state, compute_state_features(state)
+                )
                 leader = votes.find_leaders()[0]
                 values[count] = np.where(leader >= 0, known[rows, np.maximum(leader, 0)], 0.0)
             critical.append(prices)
+            prior_critical.append(prior_prices)
             worth.append(values)
-        return critical, worth
+        return critical, prior_critical, worth
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
         """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
@@ -335,24 +343,47 @@ class MenuPolicy(Policy):
         return np.where(hashes < share, above, above - 1)
 
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
-        critical = np.full((len(votes), len(self.modes)), np.nan)
-        start = 0
+        by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
+        by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
+        nothing = np.full((len(votes), len(self.modes)), np.nan)
+        critical = self._estimate_critical(reading, votes) if by_stopping else nothing
+        leaf = None
+        if self.model_ is not None and by_lattice:
+            leaf = self.model_.find_leaves(votes, self._estimate_prior(votes), reading[:, :-1])
+        return StateInputs(votes=votes, critical=critical, leaf=leaf)
+
+    def _estimate_critical(self, reading: Floats, votes: MenuVotes) -> Floats:
+        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one."""
+        critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
             end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
-            if len(votes) == 1 and len(rows):  # without arrays: a third of the time, and the same to the bit
-                tally = votes.state_of(mode).to_row()
-                critical[0, mode] = stopper.estimate_critical_price(reading[:, start:end], tally)
-            elif len(rows):
-                some = votes if len(rows) == len(votes) else votes.select(rows)
-                critical[rows, mode] = stopper.estimate_critical_prices(
-                    reading[rows, start:end], some.state_of(mode)
-                )
+            if len(rows):
+                state = votes.select(rows).state_of(mode)
+                critical[rows, mode] = stopper.estimate_critical_prices(reading[rows, start:end], state)
             start = end
-        leaf = None
-        if self.model_ is not None and any(isinstance(rule, LatticeRule) for rule in rules):
-            leaf = self.model_.find_leaves(votes, critical, reading[:, :-1])
-        return StateInputs(votes=votes, critical=critical, leaf=leaf)
+        return critical
+
+    def _estimate_prior(self, votes: MenuVotes) -> Floats:
+        """As `_estimate_critical`, by the prior alone: what the lattice was learned with.
+
+        Critical prices of a pool's own model know the problems that they were learned on too well.
+        """
+        critical = np.full((len(votes), len(self.modes)), np.nan)
+        for mode, stopper in enumerate(self.stoppers_):
+            rows = np.flatnonzero(votes.drawn[:, mode] > 0)
+            if not len(rows):
+                continue
+            state = votes.select(rows).state_of(mode)
+            if len(rows) == 1:  # without arrays: a third of the time, and the same to the bit
+                row = state.to_row()
+                features = None if is_unweighted(row) else compute_tally_features(row)
+                critical[rows, mode] = stopper.prior_.estimate_critical_price(row, features)
+            else:
+                critical[rows, mode] = stopper.prior_.estimate_critical_prices(
+                    state, compute_state_features(state)
+                )
+        return critical
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
