@@ -2,7 +2,8 @@
 
 `python scripts/menu_evaluation.py --keep numbers.json`. The recordings are not part of the repository. A menu
 takes some minutes; `--only NAME ...` measures some and takes the others from `--from FILE`, and with `--keep`
-every menu is written as soon as it is measured. `--from FILE` alone makes the page from kept numbers.
+every menu is written as soon as it is measured. `--from FILE` alone makes the page from kept numbers. "NAME,
+ratios" measures a pair of modes at other ratios of their costs.
 """
 
 import argparse
@@ -14,14 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from menu_evaluation_page import page
 from recordings import FOLDER
 
 from adacompute.evaluate.menu_evaluation import evaluate_menu
+from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import join_pools
-from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.pool.menu import Menu, MenuBallots, Mode
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "menu-evaluation.md"
+RATIO_FILE = ROOT / "docs" / "figures" / "menu-ratios.json"
 FOLDS, ORDERS, SEED = 5, 40, 0
 Found = dict[str, Any]
 
@@ -35,6 +41,9 @@ class RecordedMenu:
     budgets: Sequence[float]
     families: bool = False
     weigh: Literal["auto"] | None = "auto"
+    taught_by: str | None = (
+        None  # the menu that a transferred policy is fitted on, mode by mode in order of cost
+    )
 
 
 QWEN = "qwen2.5-coder-1.5b"
@@ -64,11 +73,11 @@ PAIR = {
 CHEAP = {"direct": 0.03, "steps": 1.0}
 MENUS = {
     "facts": RecordedMenu(files=FACTS, costs={"smol": 0.1, "qwen": 1.0}, budgets=FEW),
-    "crux": RecordedMenu(**PAIR),
+    "crux": RecordedMenu(**PAIR, taught_by="facts"),
     "reasoning-gym": RecordedMenu(**GYM),
     "crux, four modes": RecordedMenu(files=CRUX, costs=CRUX_COSTS, budgets=PAIR["budgets"]),
-    "gsm8k": RecordedMenu(files=name_steps("gsm8k"), costs=CHEAP, budgets=MANY),
-    "math": RecordedMenu(files=name_steps("math"), costs=CHEAP, budgets=MANY),
+    "gsm8k": RecordedMenu(files=name_steps("gsm8k"), costs=CHEAP, budgets=MANY, taught_by="math"),
+    "math": RecordedMenu(files=name_steps("math"), costs=CHEAP, budgets=MANY, taught_by="gsm8k"),
     "reasoning-gym, by family": RecordedMenu(**GYM, families=True),
     "words": RecordedMenu(files=name_steps("words"), costs=CHEAP, budgets=MANY),
     "facts, plain votes": RecordedMenu(
@@ -78,10 +87,51 @@ MENUS = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class RatioPair:
+    """A menu of two modes whose cheap one gets other costs, and the cost to compare at."""
+
+    menu: str
+    budget: float  # in samples of the dear mode
+
+
+RATIOS = (1, 3, 10, 30, 100)
+RATIO_FOLDS, RATIO_ORDERS = 2, 16
+RATIO_PAIRS = {
+    "crux": RatioPair(menu="crux", budget=1.0),
+    "facts": RatioPair(menu="facts", budget=1.0),
+    "gsm8k": RatioPair(menu="gsm8k", budget=2.0),
+    "reasoning-gym": RatioPair(menu="reasoning-gym", budget=2.0),
+    "math": RatioPair(menu="math", budget=2.0),
+}
+
+
 def read_menu_ballots(files: Mapping[str, str]) -> MenuBallots:
     """The votes of recordings, joined."""
     with join_pools({mode: FOLDER / f"{file}.jsonl.gz" for mode, file in files.items()}) as pool:
         return pool.ballots()
+
+
+class UntaughtMenu(MenuPolicy):
+    """A menu policy whose stopping policies begin from a prior that has seen none of these recordings."""
+
+    def _make_stopper(self, *arguments: Any, **options: Any) -> StoppingPolicy:  # noqa: ANN401
+        stopper = super()._make_stopper(*arguments, **options)
+        stopper.base_prior_ = stopper.prior_ = load_bundled_prior(FALLBACK_PRIOR)
+        return stopper
+
+
+def fit_elsewhere(recorded: RecordedMenu) -> dict[str, MenuPolicy]:
+    """The policy that another menu's recordings teach, for the modes and costs of this one."""
+    if recorded.taught_by is None:
+        return {}
+    menu = Menu(modes=tuple(Mode(name=name, cost=cost) for name, cost in recorded.costs.items()))
+    taught = read_menu_ballots(MENUS[recorded.taught_by].files)
+    known = recorded.taught_by in ("gsm8k", "math")  # the package's prior was learned on both
+    policy = (UntaughtMenu if known else MenuPolicy)(menu, weigh="auto" if known else None, seed=SEED).fit(
+        MenuBallots(modes=menu.names, ballots=taught.ballots)
+    )
+    return {f"transferred from {recorded.taught_by}": policy}
 
 
 def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace) -> Found:
@@ -98,18 +148,53 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
         seed=SEED,
         workers=options.workers,
         weigh=recorded.weigh,
+        fitted=fit_elsewhere(recorded),
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
     return {**evaluation.to_dict(), "seconds": round(time.monotonic() - started)}
 
 
+def measure_ratios(name: str, options: argparse.Namespace, kept: Found) -> Found:
+    """What a pair gains where its dear mode costs so many times as much, ratio by ratio."""
+    pair = RATIO_PAIRS[name]
+    ballots = read_menu_ballots(MENUS[pair.menu].files)
+    cheap, dear = MENUS[pair.menu].costs
+    found = {"budget": pair.budget, "gain": {}, "cascade_gain": {}, **kept}
+    for ratio in options.ratios:
+        evaluation = evaluate_menu(
+            ballots,
+            Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
+            budgets=[pair.budget],
+            folds=RATIO_FOLDS,
+            orders=RATIO_ORDERS,
+            seed=SEED,
+            workers=options.workers,
+            oracle=False,
+        )
+        for key in ("gain", "cascade_gain"):
+            found[key][str(ratio)] = evaluation.to_dict()[key]
+        print_progress(f"{name}, ratio {ratio}: {found['gain'][str(ratio)]}")
+    return found
+
+
 def measure_all(options: argparse.Namespace, kept: Found) -> Found:
     """Every menu that is asked for, kept as soon as it is there."""
-    found = {"menus": {}, "ratios": {}, "transfers": {}, **kept, "orders": options.orders, "folds": FOLDS}
+    found = {
+        "menus": {},
+        "ratios": {},
+        **kept,
+        "orders": options.orders,
+        "folds": FOLDS,
+        "ratio_protocol": {"folds": RATIO_FOLDS, "orders": RATIO_ORDERS},
+    }
     for name, recorded in MENUS.items():
         if options.only is None or name in options.only:
             found["menus"][name] = measure_menu(name, recorded, options)
             print_progress(f"{name}: {found['menus'][name]['verdict']}")
+            keep(found, options)
+    for name in RATIO_PAIRS:
+        if options.only is None or f"{name}, ratios" in options.only:
+            found["ratios"][name] = measure_ratios(name, options, found["ratios"].get(name, {}))
             keep(found, options)
     return found
 
@@ -131,6 +216,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="write the numbers to this file too")
     parser.add_argument("--from", dest="given", type=Path, help="make the page from kept numbers")
     parser.add_argument("--only", nargs="+", help="measure these menus; the others come from --from")
+    parser.add_argument("--ratios", nargs="+", type=int, default=RATIOS, help="of the two costs of a pair")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--orders", type=int, default=ORDERS, help="random orders of each problem's samples")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")
@@ -140,6 +226,10 @@ def main() -> None:
         if not (FOLDER / "README.md").is_file():
             sys.exit(f"{FOLDER}: the recordings are not there; this page is made from them")
         found = measure_all(options, found)
+    if found.get("ratios"):
+        RATIO_FILE.write_text(json.dumps(found["ratios"], indent=1) + "\n", "utf-8")
+    options.page.write_text(page(found), "utf-8")
+    print_progress(f"wrote {options.page}; draw its picture with scripts/pictures.py")
 
 
 if __name__ == "__main__":

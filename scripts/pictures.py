@@ -1,7 +1,8 @@
-"""Draw the pictures of docs/concepts.md and README.md from the numbers kept beside them, into docs/figures.
+"""Draw the pictures of the docs and of README.md from the numbers kept beside them, into docs/figures.
 
 `python scripts/pictures.py`. The numbers come from scripts/picture_numbers.py, and the frontier's from
-scripts/picture_frontier.py; so does the table in README.md. Twice the same numbers are twice the same files.
+scripts/picture_frontier.py; so does the table in README.md. Those of menus come from
+scripts/menu_evaluation.py. Twice the same numbers are twice the same files.
 """
 
 import json
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "figures"
 NUMBERS = FOLDER / "numbers.json"
 FRONTIER = FOLDER / "frontier.json"
+RATIOS = FOLDER / "menu-ratios.json"
 TABLE = re.compile(r"(<!-- drawn from: docs/figures/frontier\.json -->\n).*?(<!-- end -->)", re.DOTALL)
 SAMPLES = [1, 2, 4, 8, 16]
 Numbers = dict[str, Any]
@@ -132,6 +134,34 @@ def draw_pacer(numbers: Numbers) -> str:
         return canvas.svg()
 
 
+def draw_ratios(numbers: Numbers) -> str:
+    """What a menu of two modes gains, by how many times as much the dear one costs."""
+    tints = ("blue", "orange", "green", "red", "grey")
+    with Canvas("menu-ratios", height=3.4) as canvas:
+        ax = canvas.axes[0]
+        ends = []
+        for (name, pair), tint in zip(numbers.items(), tints, strict=False):
+            ratios = sorted(int(ratio) for ratio in pair["gain"])
+            gains = [pair["gain"][str(ratio)] for ratio in ratios]
+            means = [100 * gain["mean"] for gain in gains]
+            bounds = [[100 * gain[end] for gain in gains] for end in ("low", "high")]
+            ax.fill_between(ratios, *bounds, color=colour(tint), alpha=0.1, linewidth=0)
+            ax.plot(ratios, means, color=colour(tint), marker="o", markersize=4)
+            for ratio, mean, low, high in zip(ratios, means, *bounds, strict=True):
+                canvas.mark(
+                    ax, ratio, mean, f"{name}, {ratio} times: {mean:+.1f} ({low:+.1f} to {high:+.1f})"
+                )
+            ends.append((ratios[-1], means[-1], f"{name}, at cost {pair['budget']:g}", colour(tint)))
+        ax.axhline(0, color=colour("ink"), linewidth=1.0)
+        ax.set_xscale("log")
+        ax.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+        ax.minorticks_off()
+        ax.set_xlabel("how many times as much a sample of the dear mode costs, log scale")
+        ax.set_ylabel("gain, points")
+        canvas.label_ends(ax, ends)
+        return canvas.svg()
+
+
 def _box(at: float, y: float, **look: Any) -> FancyBboxPatch:  # noqa: ANN401
     return FancyBboxPatch((at, y - 0.3), 0.9, 0.6, boxstyle="round,pad=0,rounding_size=0.08", **look)
 
@@ -159,6 +189,7 @@ def draw_files() -> dict[str, str]:
     numbers = json.loads(NUMBERS.read_text("utf-8"))
     pictures = {f"{name}.svg": draw(numbers) for name, draw in PICTURES.items()}
     pictures["frontier.svg"] = draw_kept_frontier(read_frontier())
+    pictures["menu-ratios.svg"] = draw_ratios(json.loads(RATIOS.read_text("utf-8")))
     return {name: to_standalone_svg(svg) for name, svg in pictures.items()}
 
 

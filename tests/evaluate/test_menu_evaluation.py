@@ -10,6 +10,7 @@ from menu_modes import make_modes
 from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
 from adacompute.evaluate import Bootstrap, evaluate_menu
 from adacompute.evaluate.menu_evaluation import MenuEvaluation
+from adacompute.policies.menu import MenuPolicy
 from adacompute.pool import join_pools
 from adacompute.pool.menu import Menu
 
@@ -29,6 +30,7 @@ PEERS = {
     "stopping: large",
     "prompt router",
     "random router",
+    "transferred",
 }
 
 
@@ -48,7 +50,9 @@ def evaluate_modes(
 @pytest.fixture(scope="module")
 def evaluation() -> MenuEvaluation:
     """With so few problems that no lattice is learned: the other rules decide."""
-    return evaluate_modes(problems=42, budgets=(*BUDGETS, 1.5), oracle=True)
+    taught = make_modes(problems=20, samples=8, seed=3)
+    policy = MenuPolicy(Menu.of(taught, costs=COSTS)).fit(taught)
+    return evaluate_modes(problems=42, budgets=(*BUDGETS, 1.5), oracle=True, fitted={"transferred": policy})
 
 
 def test_everyone_is_compared_at_the_same_cost(evaluation: MenuEvaluation):
@@ -101,6 +105,14 @@ def test_an_evaluation_is_plain_data(evaluation: MenuEvaluation):
     assert len(stored["rows"]) == len(evaluation.rows)
     assert set(stored["savings"]) == {"0.4", "0.7", "1.5"}
     assert "2 folds over problems" in stored["protocol"]
+
+
+def test_a_policy_fitted_elsewhere_is_judged_beside_the_others(evaluation: MenuEvaluation):
+    row = evaluation.get("transferred", 0.7)
+    assert row.cost == pytest.approx(
+        0.7
+    )  # its price is chosen by cost, though its costs elsewhere were others
+    assert row.accuracy.mean > evaluation.get("shuffled", 0.7).accuracy.mean
 
 
 def test_the_verdict_agrees_with_its_interval(evaluation: MenuEvaluation):
@@ -161,6 +173,13 @@ def test_whole_families_are_resampled():
     assert np.allclose(shares[:, 0], shares[:, 1])
     assert np.allclose(shares[:, 3], shares[:, 5])
     assert not np.allclose(shares[:, 0], shares[:, 2])
+
+
+def test_a_policy_of_other_modes_is_refused():
+    ballots = make_modes(problems=12, samples=4)
+    menu = Menu.of(ballots, costs=COSTS)
+    with pytest.raises(PolicyError, match="policy 'other' is fitted for modes small, large, or not at all"):
+        evaluate_menu(ballots, menu, budgets=[0.5], fitted={"other": MenuPolicy(menu)})
 
 
 def test_budgets_and_menus_that_cannot_be_compared_are_refused():

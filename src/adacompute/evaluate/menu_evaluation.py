@@ -9,7 +9,7 @@ the budget.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ from adacompute.evaluate.menu_peers import (
     follow_stopping,
     follow_votes,
     join_settings,
+    mix_by_cost,
     mix_modes,
     mix_points,
     mix_settings,
@@ -47,14 +48,14 @@ from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MenuSource
-from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
+from adacompute.policies.menu.votes import MenuPaths, MenuVotes, draw_menu_paths
 from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
-from adacompute.replay.menu_replay import run_menu
+from adacompute.replay.menu_replay import MenuRun, run_menu
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["MenuEvaluation", "MenuRow", "evaluate_menu"]
 
-_NEIGHBOURS = (0.85, 0.93, 1.0, 1.07, 1.15)  # of a budget, at which every policy is measured
+_NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # of a budget, at which every policy is measured
 _GRID = 24  # costs at which single modes are measured, for what the menu saves
 _ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses among
 _ORACLE = (1, 2, 4, 8)  # samples of a mode that the oracle chooses among
@@ -149,14 +150,16 @@ def evaluate_menu(
     labels: bool | None = None,
     weigh: Literal["auto"] | None = "auto",
     oracle: bool = True,
+    fitted: Mapping[str, MenuPolicy] | None = None,
     progress: ProgressCallback | None = None,
 ) -> MenuEvaluation:
     """Compares `MenuPolicy` with its peers at each average cost, held out by problem or by family.
 
     `budgets` are in the menu's unit; None: some between the cheapest and the dearest mode. `families=True`
     holds out and resamples whole subjects. `labels` and `weigh` are the policy's: without labels policies are
-    fitted and settings chosen by agreement, and judged by grades where there are any. `progress(done, total,
-    last)` is called after each fold.
+    fitted and settings chosen by agreement, and judged by grades where there are any. `fitted` are policies
+    that were fitted on other recordings, by the names of their rows: they are judged as they are, and of the
+    training problems only their costs are used. `progress(done, total, last)` is called after each step.
     """
     modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
@@ -179,16 +182,18 @@ def evaluate_menu(
         labels=labels,
         weigh=weigh,
         basis=basis,
+        fitted=_check_fitted(menu, fitted or {}),
     )
     results: list[FoldResults] = [{} for _ in splits]
-    steps = folds + oracle
+    tasks = [*((_measure_fold, k) for k in range(folds)), *((_measure_fitted, name) for name in job.fitted)]
+    steps = len(tasks) + oracle
     with open_workers(job, workers=workers) as run_tasks:
-        for done, (index, result) in enumerate(
-            run_tasks(_measure_fold, [(k,) for k in range(folds)]), start=1
-        ):
-            results[index] = result
+        for done, (index, result) in enumerate(run_tasks(_call, tasks), start=1):
+            for fold, part in [(index, result)] if index < folds else enumerate(result):
+                results[fold] |= part
             if progress is not None:
-                progress(done, steps, f"fold {index + 1} of {folds}")
+                last = f"fold {index + 1} of {folds}" if index < folds else str(tasks[index][1])
+                progress(done, steps, last)
     brackets: tuple[OracleBracket, ...] = ()
     if oracle and basis == "accuracy":
         brackets = _bracket(ballots, menu, amounts, seed=seed)
@@ -224,6 +229,16 @@ def _check_budgets(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, 
     return tuple(sorted(set(amounts)))
 
 
+def _check_fitted(menu: Menu, fitted: Mapping[str, MenuPolicy]) -> Mapping[str, MenuPolicy]:
+    for name, policy in fitted.items():
+        if policy.names != menu.names or not policy.rules_:
+            raise PolicyError(
+                f"policy {name!r} is fitted for modes {', '.join(policy.names)}, or not at all, and the menu "
+                f"has {', '.join(menu.names)}; fit it on modes of these names"
+            )
+    return fitted
+
+
 def _list_groups(ballots: MenuBallots, *, families: bool) -> tuple[str, ...]:
     """What is held out and resampled together: problems of one subject, or of one question."""
     if not families:
@@ -253,6 +268,7 @@ class _Job:
     labels: bool | None
     weigh: Literal["auto"] | None
     basis: Basis
+    fitted: Mapping[str, MenuPolicy] = field(repr=False)
 
     @property
     def by_agreement(self) -> bool:
@@ -275,6 +291,11 @@ class _HeldOut:
 
 
 FoldResults = dict[str, _HeldOut]
+
+
+def _call(job: _Job, measure: Callable[..., Any], argument: object) -> Any:  # noqa: ANN401
+    """Runs one task in a worker: a fold, or a policy that was fitted elsewhere."""
+    return measure(job, argument)
 
 
 def _measure_fold(job: _Job, number: int) -> FoldResults:
@@ -319,11 +340,54 @@ def _measure_menu(job: _Job, policy: MenuPolicy, split: Split, number: int) -> F
     ]
     place = {corner: at for at, corner in enumerate(corners)}
     mixes = [MenuMix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
-    judges_agreement = job.basis == "agreement"
-    settings = follow_runs(paths, runs, lambda run: run.agrees if judges_agreement else run.grade)
+    settings = follow_runs(paths, runs, lambda run: _get_judged(job, run))
     shuffled = shuffle_runs(_make_votes(job, paths), runs, rng)
     rows = np.arange(len(split.test))
     return {_MENU: _apply(settings, mixes, rows), "shuffled": _apply(shuffled, mixes, rows)}
+
+
+def _measure_fitted(job: _Job, name: str) -> list[FoldResults]:
+    """A policy that was fitted elsewhere, on every fold: its price is chosen by cost on the other folds."""
+    policy, ballots = job.fitted[name], job.ballots
+    longest = [
+        min(stopper.longest, int(votes.drawn.min()))
+        for stopper, votes in zip(policy.stoppers_, ballots.ballots, strict=True)
+    ]
+    paths = _draw_paths(job, ballots, policy, longest, np.random.default_rng([job.seed, 3]))
+    reading = policy.read(ballots.prompts)
+    chooser = _Limited(policy, np.array(longest))
+    runs = [run_menu(chooser, paths, price=float(price), reading=reading) for price in policy.prices_]
+    settings = follow_runs(paths, runs, lambda run: _get_judged(job, run))
+    return [
+        {
+            name: _apply(
+                settings,
+                [mix_by_cost(settings.cost[:, split.train].mean(axis=1), target) for target in job.targets],
+                split.test,
+            )
+        }
+        for split in job.splits
+    ]
+
+
+class _Limited:
+    """A policy that stops where it asks for more samples of a mode than are recorded."""
+
+    def __init__(self, policy: MenuPolicy, longest: Ints) -> None:
+        self._policy, self._longest = policy, longest
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        return self._policy.read(prompts)
+
+    def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
+        chosen = self._policy.choose(reading, votes, price)
+        mode = np.maximum(chosen, 0)
+        is_full = votes.drawn[np.arange(len(votes)), mode] >= self._longest[mode]
+        return np.where(is_full, -1, chosen)
+
+
+def _get_judged(job: _Job, run: MenuRun) -> Floats:
+    return run.agrees if job.basis == "agreement" else run.grade
 
 
 def _measure_peers(job: _Job, policy: MenuPolicy, split: Split, number: int) -> FoldResults:

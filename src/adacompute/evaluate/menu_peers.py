@@ -33,7 +33,9 @@ __all__ = [
     "follow_stopping",
     "follow_votes",
     "join_settings",
+    "mix_by_cost",
     "mix_modes",
+    "mix_points",
     "mix_settings",
     "shuffle_runs",
 ]
@@ -107,6 +109,21 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> MenuMix:
         return MenuMix(low=corner, high=corner, share=0.0)
     low, high = int(corners[above - 1]), int(corners[above])
     return MenuMix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
+
+
+def mix_by_cost(cost: Floats, budget: float) -> MenuMix:
+    """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
+
+    >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
+    MenuMix(low=1, high=2, share=0.25)
+    """
+    dearer = np.flatnonzero(cost > budget)
+    above = int(dearer[0]) if len(dearer) else len(cost)
+    if above in (0, len(cost)):
+        end = min(above, len(cost) - 1)
+        return MenuMix(low=end, high=end, share=0.0)
+    share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
+    return MenuMix(low=above - 1, high=above, share=float(share))
 
 
 def mix_modes(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
