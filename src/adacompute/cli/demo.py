@@ -1,4 +1,4 @@
-"""`adacompute demo`: a real model asked through the gateway, verdicts on bundled recordings, one report."""
+"""`adacompute demo`: a real model behind the gateway, verdicts on bundled recordings, a menu, one report."""
 
 import json
 import multiprocessing
@@ -28,12 +28,13 @@ from adacompute.cli.terminal import (
 )
 from adacompute.client.local import local_model
 from adacompute.errors import LocalModelError, PoolNotFound
-from adacompute.pool import bundled
+from adacompute.pool import Menu, bundled, join_pools
 from adacompute.problems import Template
-from adacompute.records import Problem
+from adacompute.records import Problem, TokenPrices
 
 if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Verdict, VerdictRow
+    from adacompute.evaluate.menu_evaluation import MenuEvaluation
     from adacompute.report.document import Report
 
 __all__ = ["QUESTION_IDS", "TEMPLATE", "ask_gateway", "demo"]
@@ -47,6 +48,14 @@ RECORDINGS = ("facts", "words")  # those that it judges
 _RECORDING = "words"  # judged unless others are named: each takes half a minute of one core
 SAMPLING = {"temperature": 0.7, "max_tokens": 24}  # as recorded
 _BUDGET, _SEED = 3.0, 7
+MENU_RECORDINGS = {"SmolLM2-135M": "facts", "Qwen2.5-1.5B": "facts-qwen"}  # the same questions, two models
+MENU_PRICES = {  # an example: USD per million tokens
+    "SmolLM2-135M": TokenPrices(input=0.1, output=0.5),
+    "Qwen2.5-1.5B": TokenPrices(input=2.0, output=8.0),
+}
+_MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD a request
+_MENU_FOLDS, _MENU_ORDERS = 2, 8  # few, as it is to take half a minute
+_MENU_PHASE = "judging two models on facts, in money"
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
 _REPLY_SECONDS = 120.0  # seconds for one reply, and until it serves
 _STOP_SECONDS = 10.0  # seconds from SIGTERM to SIGKILL
@@ -58,6 +67,18 @@ _INTRODUCTION = (
     "A recording inside the package, of a small model that was asked each question 64 times: what does an "
     "average number of samples buy, when they are spent where they pay?"
 )
+_MENU_INTRODUCTION = (
+    "Two models, in money: each was asked the same questions, facts, 64 times. At example prices of 0.10 USD "
+    "per million tokens of prompts and 0.50 of responses for SmolLM2-135M, 2 and 8 for Qwen2.5-1.5B, a sample of "
+    "the larger costs {ratio:.0f} times one of the smaller. What does an average sum buy, when each request may "
+    "stop, ask again, or ask the other model?"
+)
+_MENU_NOTE = (
+    "one model or a mix: the best of each model alone and of both mixed by lot, uniform or stopping. cascade: "
+    "the larger model where samples of the smaller disagree, tuned on other problems. menu: ours, which stops, "
+    "asks again or asks the other model. gain: over one model or a mix, at the same cost. docs/menus.md says "
+    "more."
+)
 _COLUMN_NOTE = (
     "uniform: the same number of samples for every problem, at the best mix of two numbers. stopping: ours, "
     "which stops when the next sample isn't worth its price. gain: over uniform at the same cost, in points. "
@@ -67,6 +88,7 @@ _COLUMN_NOTE = (
 _NEXT_COMMANDS = (
     "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
     "adacompute report words -o words         the same page without --quick: more folds and orders",
+    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=10     your own menu",
     "adacompute local                         serve the model of this demo; then, in another terminal:",
     "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3     the gateway",
     "docs/quickstart.md                       the same on your own endpoint, in 15 minutes",
@@ -84,13 +106,13 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     """Ask a real model through the gateway, and judge recordings.
 
     First a gateway is started in front of a small real model on this machine, and is asked a few questions.
-    Then comes what an average number of samples buys on a recording, and last a report of it:
-    under a minute on two cores.
+    Then comes what an average number of samples buys on a recording, and what an average sum of money buys
+    with two models, and last a report: a minute or two on two cores.
     """
     load_settings(context)  # so that errors in the settings show at once
     names = _check_names(recordings or [_RECORDING])
     status = _Status()
-    with _judge_in_background(names) as verdicts:
+    with _judge_in_background(names) as (verdicts, menu):
         live_result = ask_live(status, show=not json)
         if not json:
             print_paragraph(_INTRODUCTION)
@@ -98,11 +120,16 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
         tables = _Tables(verdicts, status, show=not json)
         report, page = _write_report(names[0], tables)
         tables.show_rest()
+        status.say(_MENU_PHASE)
+        evaluation = menu.result()
     status.clear()
     if json:
-        print_json({"live": live_result, **_build_object(verdicts, report, page)})
+        print_json({"live": live_result, **_build_object(verdicts, report, page, evaluation)})
         return
+    _show_menu(evaluation)
     print_paragraph(_COLUMN_NOTE)
+    print_line()
+    print_paragraph(_MENU_NOTE)
     print_line()
     if report.money is not None and report.money["words"]:
         print_paragraph(f"In money, on {names[0]}: {report.money['words']}")
@@ -322,14 +349,17 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
 
 
 @contextmanager
-def _judge_in_background(names: Sequence[str]) -> "Iterator[dict[str, Future[Verdict]]]":
-    """Judge the recordings in a process of its own: the model, and then the report, have the other core."""
+def _judge_in_background(
+    names: Sequence[str],
+) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[MenuEvaluation]]]":
+    """Judge recordings, then the menu, in a process of its own: the model and the report have the others."""
     from adacompute.evaluate.parallel import start_worker
 
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=start_worker) as process:
         try:
-            yield {name: process.submit(judge_recording, name) for name in names}
+            verdicts = {name: process.submit(judge_recording, name) for name in names}
+            yield verdicts, process.submit(judge_menu)
         except BaseException:  # interrupted, or the report has failed: nobody waits for the verdicts
             process.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
@@ -343,6 +373,21 @@ def judge_recording(name: str) -> "Verdict":
 
     with bundled(name) as pool:
         return judge_pool(pool.ballots())
+
+
+def judge_menu() -> "MenuEvaluation":
+    """Two models on the same questions, in money: held-out, with few folds."""
+    from adacompute.evaluate.menu_evaluation import evaluate_menu
+
+    with join_pools(MENU_RECORDINGS) as pool:
+        return evaluate_menu(
+            pool,
+            Menu.of(pool, prices=MENU_PRICES),
+            budgets=_MENU_BUDGETS,
+            folds=_MENU_FOLDS,
+            orders=_MENU_ORDERS,
+            oracle=False,
+        )
 
 
 class _Tables:
@@ -437,8 +482,38 @@ def _build_row(row: "VerdictRow") -> list[str]:
     ]
 
 
-def _build_object(verdicts: "Mapping[str, Future[Verdict]]", report: "Report", page: Path) -> dict[str, Any]:
+def _show_menu(evaluation: "MenuEvaluation") -> None:
+    """What an average sum buys with one model, with a cascade, and with a menu of both."""
+    menu = evaluation.menu
+    print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
+    print_paragraph(evaluation.verdict)
+    print_paragraph(f"held-out, {evaluation.folds} folds, {evaluation.problems} problems, paired.", indent=2)
+    headings = [menu.cost_unit, "one model or a mix", "cascade", "menu", "gain"]
+    print_table(headings, [_build_menu_row(evaluation, budget) for budget in evaluation.budgets])
+    print_line()
+
+
+def _build_menu_row(evaluation: "MenuEvaluation", budget: float) -> list[str]:
+    from adacompute.report.document import Column, format_cell
+    from adacompute.report.exhibits.menu import MENU, find_cascade, find_row, find_single
+
+    share, single = Column(name="", kind="share"), find_single(evaluation, budget)
+    rows = (single, find_cascade(evaluation, budget), find_row(evaluation, MENU, budget))
+    return [
+        evaluation.menu.format_cost(budget, unit=False),
+        *(format_cell(None if row is None else row.accuracy.mean, share) for row in rows),
+        format_cell(None if single is None else single.gain, Column(name="gain", kind="points")),
+    ]
+
+
+def _build_object(
+    verdicts: "Mapping[str, Future[Verdict]]", report: "Report", page: Path, evaluation: "MenuEvaluation"
+) -> dict[str, Any]:
     from adacompute.report.document import replace_non_finite, to_data
 
     judged = {name: replace_non_finite(future.result()) for name, future in verdicts.items()}
-    return {"verdicts": judged, "report": {**to_data(report), "page": format_path(page)}}
+    return {
+        "verdicts": judged,
+        "menu": replace_non_finite(evaluation.to_dict()),
+        "report": {**to_data(report), "page": format_path(page)},
+    }
