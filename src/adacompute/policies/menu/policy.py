@@ -226,7 +226,7 @@ class MenuPolicy(Policy):
         critical, prior_critical, worth = self._follow_modes(paths, readings)
         points: list[RulePoint] = []
         for mode, cost in enumerate(self.costs):
-            points += list_stopping_points(mode, critical[mode], worth[mode], cost, _STOPPING_PRICES.tolist())
+            points += _list_honest_points(mode, critical[mode], prior_critical[mode], worth[mode], cost)
         lattice = Lattice.of(
             paths,
             caps=choose_caps(recorded),
@@ -522,6 +522,28 @@ class MenuPolicy(Policy):
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+
+
+def _list_honest_points(
+    mode: int, critical: Floats, prior_critical: Floats, worth: Floats, cost: float
+) -> list[RulePoint]:
+    """One mode's stopping at several prices, with what it is likely worth on other problems.
+
+    Its model of the pool has seen these problems. So half of what it gains on them over the prior, which
+    hasn't, is believed.
+    """
+    prices = _STOPPING_PRICES.tolist()
+    own = list_stopping_points(mode, critical, worth, cost, prices)
+    of_prior = list_stopping_points(mode, prior_critical, worth, cost, prices)[::-1]  # by rising cost
+    unseen = np.interp(
+        [point.cost for point in own],
+        [point.cost for point in of_prior],
+        [point.worth for point in of_prior],
+    )
+    return [
+        replace(point, worth=(point.worth + float(other)) / 2)
+        for point, other in zip(own, unseen, strict=True)
+    ]
 
 
 def find_hull(cost: Floats, worth: Floats) -> Ints:
