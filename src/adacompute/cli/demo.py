@@ -69,15 +69,15 @@ _INTRODUCTION = (
 )
 _MENU_INTRODUCTION = (
     "Two models, in money: each was asked the same questions, facts, 64 times. At example prices of 0.10 USD "
-    "per million tokens of prompts and 0.50 of responses for SmolLM2-135M, 2 and 8 for Qwen2.5-1.5B, a sample of "
-    "the larger costs {ratio:.0f} times one of the smaller. What does an average sum buy, when each request may "
-    "stop, ask again, or ask the other model?"
+    "per million tokens of prompts and 0.50 of responses for SmolLM2-135M, 2 and 8 for Qwen2.5-1.5B, a "
+    "sample of the larger costs {ratio:.0f} times one of the smaller. What does an average sum buy, when "
+    "each request may stop, ask again, or ask the other model?"
 )
 _MENU_NOTE = (
-    "one model or a mix: the best of each model alone and of both mixed by lot, uniform or stopping. cascade: "
-    "the larger model where samples of the smaller disagree, tuned on other problems. menu: ours, which stops, "
-    "asks again or asks the other model. gain: over one model or a mix, at the same cost. docs/menus.md says "
-    "more."
+    "one model or a mix: the best of each model alone and of both mixed at random, uniform or stopping. "
+    "cascade: the larger model where samples of the smaller disagree, tuned on other problems. menu: ours, "
+    "which stops, asks again or asks the other model. gain: over one model or a mix, at the same cost. "
+    "docs/menus.md says more."
 )
 _COLUMN_NOTE = (
     "uniform: the same number of samples for every problem, at the best mix of two numbers. stopping: ours, "
