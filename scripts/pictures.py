@@ -189,7 +189,8 @@ def draw_files() -> dict[str, str]:
     numbers = json.loads(NUMBERS.read_text("utf-8"))
     pictures = {f"{name}.svg": draw(numbers) for name, draw in PICTURES.items()}
     pictures["frontier.svg"] = draw_kept_frontier(read_frontier())
-    pictures["menu-ratios.svg"] = draw_ratios(json.loads(RATIOS.read_text("utf-8")))
+    if RATIOS.is_file():  # once they are measured
+        pictures["menu-ratios.svg"] = draw_ratios(json.loads(RATIOS.read_text("utf-8")))
     return {name: to_standalone_svg(svg) for name, svg in pictures.items()}
 
 

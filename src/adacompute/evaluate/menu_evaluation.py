@@ -621,10 +621,12 @@ def _word_verdict(
     numbers = ", ".join(job.menu.format_cost(budget, unit=False) for budget in job.budgets)
     listed = numbers if job.menu.unit == "cost" else f"{numbers} {job.menu.cost_unit}"
     right = "is right" if job.basis == "accuracy" else "gives the answer of all samples of the dearest mode"
-    gained = (
-        f"at the same cost the menu {right} more often than the best of its modes, alone or mixed at random, "
-        f"by {_format_points(gain)}, on the mean of budgets {listed}"
-    )
+    peers, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
+    if gain.mean < 0:
+        gained = f"at the same cost the menu gains {_format_points(gain)} over {peers} {mean}"
+    else:
+        points = _format_points(gain)
+        gained = f"at the same cost the menu {right} more often than {peers} by {points}, {mean}"
     if worth is False:
         return f"Not worth it: {gained}. {_advise(job, matched)}"
     if worth is None:
