@@ -28,7 +28,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $@
 	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
 
-demo: $(STAMP) ## a real model behind the gateway, two verdicts and a page, in a minute
+demo: $(STAMP) ## a real model behind the gateway, a verdict, two models in money and a page, in a minute or two
 	@$(BIN)/adacompute demo
 
 # One more process than there are cores, because tests of servers wait; one thread in each. The same examples each

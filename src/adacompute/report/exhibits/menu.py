@@ -71,7 +71,7 @@ _LIMITS = (
     "models or prices need recordings of their own."
 )
 _CASCADE_LEVEL = (
-    "A cascade that is tuned on recordings does as well here, within noise. The menu needs no tuning, and "
+    "No clear difference from a cascade that is tuned on recordings. The menu needs no such tuning, and "
     "has one price for every budget."
 )
 
@@ -656,7 +656,10 @@ def _describe_cascade(evaluation: MenuEvaluation) -> tuple[str, ...]:
     gains = [row.gain for row in rows if row is not None and row.gain is not None]
     if not gains:
         return ()
-    above, _ = find_clear_signs(gains)
+    above, below = find_clear_signs(gains)
+    if below:
+        count = f"{len(below)} of {len(gains)}"
+        return (f"A cascade, tuned as it was, is clearly better at {count} costs: prefer one there.",)
     if not above:
         return (_CASCADE_LEVEL,)
     count = f"{len(above)} of {len(gains)}"
