@@ -134,7 +134,7 @@ def _list_bars(found: Found) -> str:
 def bars(found: Found) -> list[Bar]:
     """Every bar whose menus were measured, computed."""
     menus = found["menus"]
-    made = [_compare_sketches(menus)] if set(SKETCHES) <= set(menus) else []
+    made = [_compare_sketches(menus)] if set(SKETCHES) & set(menus) else []
     if "crux" in menus:
         made.append(_compare_mixes(menus["crux"]))
     if {"crux", "crux, four modes"} <= set(menus):
@@ -148,6 +148,9 @@ def bars(found: Found) -> list[Bar]:
 def _compare_sketches(menus: Found) -> Bar:
     short, margins = [], []
     for name, marks in SKETCHES.items():
+        if name not in menus:
+            short.append(f"{name} is not measured yet")
+            continue
         for budget, mark in zip(menus[name]["budgets"], marks, strict=True):
             had = _get_accuracy(menus[name], "menu", budget)
             margins.append(had - mark)
@@ -255,7 +258,7 @@ def _show_menu(name: str, menu: Found) -> str:
     held = "whole families held out" if menu["families"] else "problems held out"
     lines = [
         f"## {name[0].upper()}{name[1:]}\n",
-        f"{menu['problems']} problems; {modes}; {held}. {menu['verdict']}\n",
+        f"{menu['problems']} problems; {modes}; {held}. {menu['verdict']}{menu.get('note', '')}\n",
     ]
     budgets = menu["budgets"]
     lines += [
