@@ -199,6 +199,12 @@ def measure_all(options: argparse.Namespace, kept: Found) -> Found:
     return found
 
 
+def list_missing(found: Found) -> list[str]:
+    """What is part of this page and has no numbers yet."""
+    ratios = [f"{name} at other ratios of costs" for name in RATIO_PAIRS if name not in found["ratios"]]
+    return [*(name for name in MENUS if name not in found["menus"]), *ratios]
+
+
 def keep(found: Found, options: argparse.Namespace) -> None:
     """Writes the numbers, so that nothing measured is lost."""
     if options.keep:
@@ -228,7 +234,7 @@ def main() -> None:
         found = measure_all(options, found)
     if found.get("ratios"):
         RATIO_FILE.write_text(json.dumps(found["ratios"], indent=1) + "\n", "utf-8")
-    options.page.write_text(page(found), "utf-8")
+    options.page.write_text(page(found | {"missing": list_missing(found)}), "utf-8")
     print_progress(f"wrote {options.page}; draw its picture with scripts/pictures.py")
 
 

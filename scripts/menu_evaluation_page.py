@@ -39,7 +39,7 @@ _HEAD = """# Menus on recordings
 every "reached" is computed. What the words mean:
 
 - **cost**: one sample of the dearest mode costs 1; the costs of the others are above each table. They are
-  assumptions (ratios of list prices and lengths), not bills: further down is what another ratio changes.
+  assumptions (ratios of list prices and lengths), not bills.
 - **held out**: {folds} folds over problems, or over whole families. The menu policy, the weights of votes and
   the prompt router are fitted, and every setting of a cascade, a mix or a router chosen, on the other folds.
 - **at a cost**: each policy mixes the two neighbours of the budget on the hull of its own settings on the
@@ -93,6 +93,8 @@ def page(found: Found) -> str:
         _show_transfers(found),
     ]
     parts += [_show_menu(name, menu) for name, menu in found["menus"].items()]
+    if found.get("missing"):
+        parts.append(f"## Not measured yet\n\n{'; '.join(found['missing'])}.\n")
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -121,7 +123,8 @@ def _summarise(found: Found) -> str:
     ]
     words = {True: "yes", False: "no", None: "can't tell"}
     for name, menu in found["menus"].items():
-        cells = [name, str(menu["problems"]), _points(menu["gain"]), _points(menu["cascade_gain"])]
+        label = f"{name} (earlier policy)" if menu.get("note") else name
+        cells = [label, str(menu["problems"]), _points(menu["gain"]), _points(menu["cascade_gain"])]
         lines.append(f"| {' | '.join([*cells, words[menu['worth']]])} |")
     return "\n".join(lines) + "\n"
 

@@ -120,6 +120,12 @@ def test_what_was_not_measured_is_not_claimed(numbers: dict[str, Any]):
     text = made.page(fewer)
     assert "Transferred" not in text
     assert "price ratio" not in text
+    assert "Not measured yet" not in text
+    fewer["menus"]["math"]["note"] = " Measured earlier."
+    text = made.page(fewer | {"missing": ["gsm8k", "words"]})
+    assert "## Not measured yet\n\ngsm8k; words.\n" in text
+    assert "| math (earlier policy) | 100 |" in text
+    assert "so it is. Measured earlier.\n" in text
 
 
 def test_a_page_shows_every_peer_and_what_is_saved(numbers: dict[str, Any]):
