@@ -86,6 +86,11 @@ def test_what_is_saved_is_counted_against_single_modes_and_may_have_no_bound():
     assert shown[0][4] == "+5.0 (+4.0 to +6.0)"
 
 
+def test_nothing_is_saved_for_sure_where_the_gain_is_not_clear():
+    (table,) = build_verdict_section(make_evaluation(over_single=0.0, over_cascade=0.0), MODES).tables
+    assert [row[-2:] for row in table.rows] == [("not clear", "not clear")] * 2
+
+
 def test_a_mode_that_gets_nothing_is_named():
     words = build_modes_section(make_evaluation(over_single=0.0, over_cascade=0.0, large=0.0), MODES).words
     assert "It has no use for large here" in words[-1]

@@ -53,7 +53,7 @@ _UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # samples of one mode for everyone
 _LOG_RATIO = 6.0  # of the largest and the smallest cost: a wider axis is logarithmic
 _SMALL_SHARE = 0.02  # of the spending: a mode below it has dropped out
 _NARROW_WIDTH = 5.7  # inches: a phone shows it whole (page.css, #figure-frontier-few)
-_NEVER = "never as good"
+_NEVER, _UNCLEAR = "never as good", "not clear"
 _ABOUT_SINGLE = "the best of the modes alone or mixed by lot, uniform or stopping"
 _ABOUT_ROWS = (
     "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
@@ -174,8 +174,7 @@ def build_budgets_table(evaluation: MenuEvaluation) -> Table:
             None if own is None else own.accuracy.mean,
             None if single is None else single.gain,
             None if cascade is None else cascade.gain,
-            _NEVER if same is None else _shown(menu, same),
-            None if not same else 1 - cost / same,
+            *_describe_saving(menu, single, cost, same),
         )
         rows.append(row)
     return Table(
@@ -193,8 +192,20 @@ def build_budgets_table(evaluation: MenuEvaluation) -> Table:
             Column(name="saved", kind="percent", about="of that; below 0 the menu costs more"),
         ),
         rows=tuple(rows),
-        note=f"{_NEVER}: no single mode and no mix that was recorded is right as often.",
+        note=(
+            f"{_NEVER}: no single mode and no mix that was recorded is right as often. {_UNCLEAR}: the "
+            "interval of the gain holds zero."
+        ),
     )
+
+
+def _describe_saving(
+    menu: Menu, single: MenuRow | None, cost: float, same: float | None
+) -> tuple[Cell, Cell]:
+    """What single modes need for the same, and the share saved; nothing where no gain or loss is clear."""
+    if single is None or single.gain is None or single.gain.holds_zero:
+        return _UNCLEAR, _UNCLEAR
+    return (_NEVER, None) if not same else (_shown(menu, same), 1 - cost / same)
 
 
 def _describe_protocol(evaluation: MenuEvaluation) -> str:
