@@ -35,6 +35,7 @@ _LOOKAHEAD = 2  # samples of a mode that predictions look ahead
 _FOLDS = 3  # that predictions and decisions are cross-fitted by
 _LEAVES = 10  # of a cell, at most
 _LEAF_PROBLEMS = 16  # problems' worth of paths in a leaf, at least
+_MAX_COST_CHANGE = 0.15  # share of a rule's cost by which it may differ between folds and all problems
 _ROWS = 100_000  # states that trees are learned on, at most
 _TREES = 50
 _SETTINGS: dict[str, Any] = {
@@ -233,8 +234,14 @@ class LatticePoint:
 
     price: float
     actions: Actions
+    full_cost: float  # mean cost of these decisions on all problems
     cost: Floats  # (problems,)
     worth: Floats  # (problems,)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether decisions taken from two thirds of the problems cost about as much as those from all."""
+        return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
 class LatticeSolver:
@@ -252,21 +259,27 @@ class LatticeSolver:
         """The decisions at a price, and their worth by cross-fitting."""
         cost = np.zeros(self._leaf.shape[1])
         worth = np.zeros(self._leaf.shape[1])
+        actions, full_cost, _ = self._induce(price, np.ones(len(cost)))
         for fold in range(_FOLDS):
             own = self._folds == fold
-            _, fold_cost, fold_worth = self._induce(price, (~own).astype(np.float64))
+            _, fold_cost, fold_worth = self._induce(price, (~own).astype(np.float64), otherwise=actions)
             cost[own], worth[own] = fold_cost[own], fold_worth[own]
-        actions, _, _ = self._induce(price, np.ones(len(cost)))
         paths = len(cost) // self._lattice.problems
         return LatticePoint(
             price=price,
             actions=actions,
+            full_cost=float(full_cost.mean()),
             cost=cost.reshape(-1, paths).mean(axis=1),
             worth=worth.reshape(-1, paths).mean(axis=1),
         )
 
-    def _induce(self, price: float, weights: Floats) -> tuple[Actions, Floats, Floats]:
-        """Actions by leaf from the paths with a weight; what every path costs and is worth by them."""
+    def _induce(
+        self, price: float, weights: Floats, otherwise: Actions | None = None
+    ) -> tuple[Actions, Floats, Floats]:
+        """Actions by leaf from the paths with a weight; what every path costs and is worth by them.
+
+        A leaf without such a path is decided as `otherwise` says.
+        """
         lattice = self._lattice
         actions = np.full(self._leaves, STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
@@ -281,6 +294,9 @@ class LatticeSolver:
                 total = np.bincount(leaf, weights * gain, minlength=end - start)
                 better = total > best
                 best[better], chosen[better] = total[better], mode
+            if otherwise is not None:
+                unknown = np.bincount(leaf, weights, minlength=end - start) == 0
+                chosen[unknown] = otherwise[start:end][unknown]
             actions[start:end] = chosen
             own = chosen[leaf]
             for mode, following in moves:

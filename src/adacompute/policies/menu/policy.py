@@ -74,7 +74,7 @@ MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 _LONGEST = 16  # samples of one mode, at most
 _PATHS = 5000  # that a lattice is learned on
 _ORDERS = (4, 24)  # paths a problem, at least and at most
-_MIN_PROBLEMS = 24  # problems: with fewer no lattice is learned
+_MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # of a vote of a mode beside one of the dearest
 _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
@@ -253,6 +253,7 @@ class MenuPolicy(Policy):
                     worth=float(point.worth.mean()),
                 )
                 for point in lattice_points
+                if point.is_stable
             ]
         self._keep_hull(points)
 
