@@ -64,15 +64,15 @@ def test_an_answer_has_one_class_whichever_mode_gave_it(make: Make):
     assert ballots.modes == ("small", "large")
     assert ballots["small"].classes.tolist() == [[0, 1, 2, -1]]
     assert ballots["large"].classes.tolist() == [[1, 3, 0]]
-    assert ballots.joined.classes.tolist() == [[0, 1, 2, -1, 1, 3, 0]]
-    assert ballots.joined.correct.tolist() == [[0, 1, 0, 0, 1, 0, 0]]
+    assert ballots.union.classes.tolist() == [[0, 1, 2, -1, 1, 3, 0]]
+    assert ballots.union.correct.tolist() == [[0, 1, 0, 0, 1, 0, 0]]
 
 
 def test_recorded_grades_outrank_our_equality(make: Make):
     small = make(line(samples=[{"answer": "4", "correct": 0}]))
     large = make(line(samples=[{"answer": "4", "correct": 1}, {"answer": "4", "correct": 0}]))
     ballots = ac.join_pools({"small": small, "large": large}).ballots()
-    assert ballots.joined.classes.tolist() == [[0, 1, 0]]
+    assert ballots.union.classes.tolist() == [[0, 1, 0]]
 
 
 def test_classes_of_a_mode_are_joined_but_never_parted(make: Make):
@@ -88,7 +88,7 @@ def test_an_answer_that_only_its_spelling_joins_shares_the_class(make: Make):
     first = make(line(gold="1", answers=("1/2", r"\frac{1}{2}")))
     second = make(line(gold="1", answers=(r"\frac{1}{2}", "0.5")))
     ballots = ac.join_pools({"first": first, "second": second}).ballots()
-    assert ballots.joined.classes.tolist() == [[0, 0, 0, 0]]
+    assert ballots.union.classes.tolist() == [[0, 0, 0, 0]]
 
 
 ANSWERS = st.lists(st.sampled_from(["4", "4.0", "four", "5", "x", "X", "six", None]), min_size=1, max_size=6)
@@ -147,7 +147,7 @@ def test_a_gold_answer_of_one_pool_holds_for_all(make: Make):
 def test_without_any_gold_answer_nothing_is_graded(make: Make):
     ballots = ac.join_pools({"a": make(ungraded()), "b": make(ungraded())}).ballots()
     assert not ballots.gold_known.any()
-    assert np.isnan(ballots.joined.correct).all()
+    assert np.isnan(ballots.union.correct).all()
 
 
 def test_a_recorded_grade_outranks_the_gold_answer(make: Make):
@@ -222,7 +222,7 @@ def test_a_pool_with_several_sources_is_a_menu_already(make: Make):
     with ac.open_pool(make(line(answers=("4", "5")), line(model="n", answers=("5", "9")))) as pool:
         ballots = get_menu_ballots(pool)
     assert ballots.modes == ("m", "n")
-    assert ballots.joined.classes.tolist() == [[0, 1, 1, 2]]
+    assert ballots.union.classes.tolist() == [[0, 1, 1, 2]]
     assert get_menu_ballots(ballots) is ballots
 
 
@@ -230,9 +230,9 @@ def test_a_pool_of_one_source_has_one_mode_with_its_own_votes():
     with ac.bundled("facts") as pool:
         ballots, plain = get_menu_ballots(pool), pool.ballots()
     assert ballots.modes == ("SmolLM2-135M-Instruct-Q4_1",)
-    assert (ballots.joined.classes == plain.classes).all()
-    assert (ballots.joined.correct == plain.correct).all()
-    assert get_menu_ballots(plain).joined is plain
+    assert (ballots.union.classes == plain.classes).all()
+    assert (ballots.union.correct == plain.correct).all()
+    assert get_menu_ballots(plain).union is plain
     with pytest.raises(PoolError, match="3 has no modes"):
         get_menu_ballots(3)  # type: ignore[arg-type] # on purpose
 
@@ -259,7 +259,7 @@ def test_the_bundled_modes_keep_their_votes_and_agree_on_what_is_right(facts: Me
         alone = pool.ballots()
     for row in range(len(facts)):
         assert groups(alone.classes[row]) == groups(facts["smol"].classes[row])
-        right = facts.joined.classes[row][facts.joined.correct[row] == 1]
+        right = facts.union.classes[row][facts.union.correct[row] == 1]
         assert len(set(right.tolist())) <= 1
     assert (facts["smol"].correct == alone.correct).all()
 
@@ -287,7 +287,7 @@ def test_selected_modes_are_numbered_by_their_own_order(facts: MenuBallots):
 
 def test_signals_of_one_mode_leave_a_gap_for_the_other(make: Make):
     signals = make(line(samples=[{"answer": "4", "correct": 1, "signals": {"tail": -0.5}}]))
-    joined = ac.join_pools({"a": make(line(answers=("4",))), "b": signals}).ballots().joined
+    joined = ac.join_pools({"a": make(line(answers=("4",))), "b": signals}).ballots().union
     assert joined.signals is not None
     assert joined.signals.shape[:2] == (1, 2)
     assert np.isnan(joined.signals[0, 0]).all()
@@ -470,6 +470,6 @@ def test_read_from_the_texts_again_no_right_answer_stays_apart(recordings: Path,
     for mode, stem in zip(("steps", "direct"), PAIRS["reasoning-gym"], strict=True):
         ac.import_file(recordings / f"{stem}.jsonl.gz", tmp_path / f"{mode}.sqlite", reread=True)
     with ac.join_pools({mode: tmp_path / f"{mode}.sqlite" for mode in ("steps", "direct")}) as pool:
-        joined = pool.ballots().joined
+        joined = pool.ballots().union
     for row in range(len(joined)):
         assert len(set(joined.classes[row][(joined.correct[row] == 1) & (joined.classes[row] >= 0)])) <= 1

@@ -37,6 +37,7 @@ from adacompute.cli.pool_options import (
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
+    format_ends,
     format_path,
     format_percent,
     format_range,
@@ -47,7 +48,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.errors import BudgetInvalid
-from adacompute.evaluate import Evaluation, Interval, Match, Verdict, VerdictRow
+from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.measure import leave_out_short
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
@@ -150,8 +151,8 @@ def _format_verdict_row(row: VerdictRow) -> list[str]:
         format_percent(row.uniform),
         format_percent(row.accuracy),
         f"{100 * row.gain.mean:+.1f}",
-        _format_ends(row.gain),
-        _format_ends(row.joint),
+        format_ends(row.gain),
+        format_ends(row.joint),
         f"{worth:.1f}" if math.isfinite(worth) else "more",
     ]
 
@@ -214,14 +215,7 @@ def _format_cells(
 
 
 def _format_gain(match: Match) -> str:
-    return "–" if match.gain is None else _format_ends(match.gain)
-
-
-def _format_ends(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return "–"
-    low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
-    return f"{low:.1f} to {high:.1f}"
+    return "–" if match.gain is None else format_ends(match.gain)
 
 
 def _choose_run_title(evaluation: Evaluation) -> str:

@@ -9,9 +9,9 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import orjson
@@ -22,6 +22,7 @@ from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu,
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
+    format_ends,
     format_interval,
     format_path,
     format_percent,
@@ -31,20 +32,17 @@ from adacompute.cli.terminal import (
     print_line,
     print_message,
     print_paragraph,
+    print_report,
     print_table,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate.menu_evaluation import MenuEvaluation, MenuRow, evaluate_menu
-from adacompute.evaluate.resampling import Interval
 from adacompute.policies import MenuPolicy
 from adacompute.pool import Menu, MenuBallots
 from adacompute.records import Budget, BudgetUnit
 from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score.grades import grade_samples, mask_graded
-
-if TYPE_CHECKING:
-    from adacompute.report.document import Report
 
 __all__ = [
     "MenuOptions",
@@ -282,7 +280,7 @@ def _warn_few(ballots: MenuBallots, name: str) -> None:
 def _summarise_fit(
     policy: MenuPolicy, ballots: MenuBallots, options: MenuOptions, output: Path
 ) -> dict[str, Any]:
-    graded = mask_graded(ballots.joined, grade_samples(ballots.joined))
+    graded = mask_graded(ballots.union, grade_samples(ballots.union))
     points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
     return {
         **options.describe(),
@@ -385,9 +383,6 @@ def replay_menu(
     if amount is not None:
         price = calibrate(policy, ballots, amount, rng=np.random.default_rng(seed), **settings)
     result = replay(policy, ballots, price=price, rng=np.random.default_rng(seed), **settings)
-    if not result.draws:  # a menu of one mode, which is counted in samples
-        mode = policy.menu.modes[0]
-        result = replace(result, cost=result.cost * mode.cost, draws={mode.name: result.cost})
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "
@@ -495,14 +490,7 @@ def _format_oracle(evaluation: MenuEvaluation) -> list[list[str]]:
 
 
 def _format_gain(row: MenuRow) -> str:
-    return "–" if row.gain is None else _format_ends(row.gain)
-
-
-def _format_ends(interval: Interval) -> str:
-    if interval.low is None or interval.high is None:
-        return f"{100 * interval.mean:+.1f}"
-    low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
-    return f"{low:.1f} to {high:.1f}"
+    return "–" if row.gain is None else format_ends(row.gain)
 
 
 def _format_mode_draws(evaluation: MenuEvaluation, mode: str) -> list[str]:
@@ -555,26 +543,5 @@ def report_modes(
         )
     files = render_files(result)
     page = write_report(files, output)
-    print_json(orjson.loads(files[RESULTS])) if json else _show_report(result)
+    print_json(orjson.loads(files[RESULTS])) if json else print_report(result, "menu-budgets")
     (print_message if json else print_line)(format_path(page))
-
-
-def _show_report(result: "Report") -> None:
-    from adacompute.report.document import format_cell
-
-    print_paragraph(result.headline)
-    if result.below:
-        print_paragraph(result.below)
-    for notice in result.notices:
-        print_line()
-        print_paragraph(notice)
-    table = next((table for table in result.tables() if table.key == "menu-budgets"), None)
-    if table is not None:
-        print_line()
-        print_line(table.title)
-        rows = [
-            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-            for row in table.rows
-        ]
-        print_table([column.name for column in table.columns], rows)
-    print_line()

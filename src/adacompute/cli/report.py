@@ -39,15 +39,13 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_message,
-    print_paragraph,
-    print_table,
+    print_report,
 )
 from adacompute.records import DEFAULT_CURRENCY
 
 __all__ = ["report"]
 
 if TYPE_CHECKING:
-    from adacompute.report.document import Report
     from adacompute.report.exhibits.money import Money
 
 OutputOption = Annotated[
@@ -173,7 +171,7 @@ def report(
         )
     files = render_files(result)
     page = write_report(files, output)
-    print_json(orjson.loads(files[RESULTS])) if json else _show(result)
+    print_json(orjson.loads(files[RESULTS])) if json else print_report(result, "budgets")
     (print_message if json else print_line)(format_path(page))
 
 
@@ -198,26 +196,3 @@ def _build_money(
         prompt_tokens=prompt_tokens,
         example=output_price is None,
     )
-
-
-def _show(result: "Report") -> None:
-    from adacompute.report.document import format_cell
-
-    print_paragraph(result.headline)
-    if result.below:
-        print_paragraph(result.below)
-    if result.money is not None and result.money["words"]:
-        print_paragraph(result.money["words"])
-    for notice in result.notices:
-        print_line()
-        print_paragraph(notice)
-    table = next((table for table in result.tables() if table.key == "budgets"), None)
-    if table is not None:
-        print_line()
-        print_line(table.title)
-        rows = [
-            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-            for row in table.rows
-        ]
-        print_table([column.name for column in table.columns], rows)
-    print_line()

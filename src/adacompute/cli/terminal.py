@@ -13,6 +13,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from adacompute.evaluate.resampling import Interval
+    from adacompute.report.document import Report
 
 __all__ = [
     "EXAMPLE_QUESTION",
@@ -22,6 +27,7 @@ __all__ = [
     "format_amount",
     "format_count",
     "format_curl",
+    "format_ends",
     "format_fixed",
     "format_interval",
     "format_path",
@@ -34,6 +40,7 @@ __all__ = [
     "print_line",
     "print_message",
     "print_paragraph",
+    "print_report",
     "print_table",
     "terminal_width",
 ]
@@ -278,3 +285,36 @@ def format_fixed(value: float, *, digits: int = 4) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def format_ends(interval: "Interval") -> str:
+    """The ends of an interval in points, `1.2 to 3.4`; a dash where there are none."""
+    if interval.low is None or interval.high is None:
+        return "–"
+    low, high = (round(100 * end, 1) + 0.0 for end in (interval.low, interval.high))
+    return f"{low:.1f} to {high:.1f}"
+
+
+def print_report(report: "Report", table_key: str) -> None:
+    """Print what a report comes to: its headline, notices, and one of its tables."""
+    # imported here, so that other commands start without it
+    from adacompute.report.document import format_cell
+
+    print_paragraph(report.headline)
+    if report.below:
+        print_paragraph(report.below)
+    if report.money is not None and report.money["words"]:
+        print_paragraph(report.money["words"])
+    for notice in report.notices:
+        print_line()
+        print_paragraph(notice)
+    table = next((table for table in report.tables() if table.key == table_key), None)
+    if table is not None:
+        print_line()
+        print_line(table.title)
+        rows = [
+            [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+            for row in table.rows
+        ]
+        print_table([column.name for column in table.columns], rows)
+    print_line()

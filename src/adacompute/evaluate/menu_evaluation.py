@@ -206,7 +206,7 @@ def evaluate_menu(
 
 def _select_judged(ballots: MenuBallots) -> tuple[MenuBallots, Basis]:
     """The problems with grades; all of them, to be judged by agreement, where none has any."""
-    graded = mask_graded(ballots.joined, grade_samples(ballots.joined))
+    graded = mask_graded(ballots.union, grade_samples(ballots.union))
     if not graded.any():
         return ballots, "agreement"
     return ballots if graded.all() else ballots.only(np.flatnonzero(graded)), "accuracy"

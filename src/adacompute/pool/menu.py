@@ -386,7 +386,7 @@ class MenuBallots:
         )
 
     @property
-    def joined(self) -> Ballots:
+    def union(self) -> Ballots:
         """All samples of all modes side by side, in the order of modes.
 
         Where a mode has fewer samples of a problem than of others, the gap stays, in the middle of its row.

@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-import numpy.typing as npt
 
 from adacompute.policies.base import Floats, Policy
 from adacompute.policies.paths import Paths
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
+from adacompute.solve.hull import find_hull
 
 __all__ = ["Sweep", "find_hull", "sweep"]
-
-Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,23 +55,3 @@ def sweep(
     names = [f.name for f in fields(Sweep) if f.name != "dials"]
     stacked = {name: np.array([getattr(each, name) for each in results]).reshape(shape) for name in names}
     return Sweep(dials=tuple(dials), **stacked)
-
-
-def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> Indices:
-    """The corners of the upper concave hull by rising cost, from the cheapest point to the best.
-
-    >>> find_hull([1, 2, 3, 4, 5], [0.5, 0.5, 0.75, 0.8, 0.8]).tolist()
-    [0, 2, 3]
-    """
-    x, y = np.asarray(cost, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
-    corners: list[int] = []
-    for k in np.lexsort((-y, x)).tolist():
-        if corners and not y[k] > y[corners[-1]]:
-            continue  # more expensive and no better
-        while len(corners) > 1:
-            a, b = corners[-2:]
-            if (y[b] - y[a]) * (x[k] - x[a]) > (y[k] - y[a]) * (x[b] - x[a]):
-                break
-            corners.pop()
-        corners.append(k)
-    return np.array(corners, dtype=np.intp)

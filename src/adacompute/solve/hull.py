@@ -18,7 +18,14 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = ["compute_slopes", "compute_step_costs", "count_steps", "iterate_slopes", "round_slopes"]
+__all__ = [
+    "compute_slopes",
+    "compute_step_costs",
+    "count_steps",
+    "find_hull",
+    "iterate_slopes",
+    "round_slopes",
+]
 
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
@@ -107,3 +114,23 @@ def _divide(gain: Floats, cost: Floats, *, free: bool) -> None:
         np.multiply(gain, 1.0 / cost, out=gain)  # quicker than dividing
     else:
         np.divide(gain, cost, out=gain)
+
+
+def find_hull(cost: npt.ArrayLike, accuracy: npt.ArrayLike) -> npt.NDArray[np.intp]:
+    """The corners of the upper concave hull by rising cost, from the cheapest point to the best.
+
+    >>> find_hull([1, 2, 3, 4, 5], [0.5, 0.5, 0.75, 0.8, 0.8]).tolist()
+    [0, 2, 3]
+    """
+    x, y = np.asarray(cost, dtype=np.float64), np.asarray(accuracy, dtype=np.float64)
+    corners: list[int] = []
+    for k in np.lexsort((-y, x)).tolist():
+        if corners and not y[k] > y[corners[-1]]:
+            continue  # more expensive and no better
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (y[b] - y[a]) * (x[k] - x[a]) > (y[k] - y[a]) * (x[b] - x[a]):
+                break
+            corners.pop()
+        corners.append(k)
+    return np.array(corners, dtype=np.intp)

@@ -66,6 +66,7 @@ from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.score.grades import grade_samples, mask_graded
+from adacompute.solve.hull import find_hull
 
 __all__ = ["MenuPolicy", "MenuSource"]
 
@@ -162,7 +163,7 @@ class MenuPolicy(Policy):
         ballots = get_menu_ballots(pool).select(self.names)
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        graded = mask_graded(ballots.joined, grade_samples(ballots.joined))
+        graded = mask_graded(ballots.union, grade_samples(ballots.union))
         if labels and not graded.any():
             raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
         self.labels_ = bool(graded.any()) if labels is None else labels
@@ -545,21 +546,6 @@ def _list_honest_points(
         replace(point, worth=(point.worth + float(other)) / 2)
         for point, other in zip(own, unseen, strict=True)
     ]
-
-
-def find_hull(cost: Floats, worth: Floats) -> Ints:
-    """The corners of the upper concave hull by rising cost, from the cheapest point to the best."""
-    corners: list[int] = []
-    for k in np.lexsort((-worth, cost)).tolist():
-        if corners and not worth[k] > worth[corners[-1]]:
-            continue
-        while len(corners) > 1:
-            a, b = corners[-2:]
-            if (worth[b] - worth[a]) * (cost[k] - cost[a]) > (worth[k] - worth[a]) * (cost[b] - cost[a]):
-                break
-            corners.pop()
-        corners.append(k)
-    return np.array(corners, dtype=np.int64)
 
 
 def _compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:

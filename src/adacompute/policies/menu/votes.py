@@ -373,7 +373,7 @@ def _spread_worth(
 
 def compute_class_worth(ballots: MenuBallots) -> Floats:
     """The mean grade of each class, (problems, classes); NaN where a problem has no grades in any mode."""
-    joined = ballots.joined
+    joined = ballots.union
     grades = grade_samples(joined)
     worth = measure_classes(joined.classes, grades)[1]
     if worth.shape[1] == 0:
@@ -384,7 +384,7 @@ def compute_class_worth(ballots: MenuBallots) -> Floats:
 
 def compute_full_share(ballots: MenuBallots) -> Floats:
     """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
-    joined, dearest = ballots.joined, ballots.ballots[-1]
+    joined, dearest = ballots.union, ballots.ballots[-1]
     kinds = max(1, int(joined.classes.max(initial=-1)) + 1)
     counts = np.zeros((len(joined), kinds), dtype=np.int64)
     row, column = np.nonzero(dearest.classes >= 0)

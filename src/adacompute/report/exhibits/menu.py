@@ -155,7 +155,7 @@ def _cost_column(menu: Menu, name: str, about: str = "") -> Column:
     return Column(name=name, kind="money" if menu.unit == "money" else "amount", about=about)
 
 
-def _shown(menu: Menu, cost: float) -> float:
+def _scale_cost(menu: Menu, cost: float) -> float:
     """A cost as the page shows it: of so many requests, three digits."""
     return float(f"{cost * menu.shown_requests:.3g}")
 
@@ -168,7 +168,7 @@ def build_budgets_table(evaluation: MenuEvaluation) -> Table:
         cascade, same = find_cascade(evaluation, budget), evaluation.savings.get(budget)
         cost = budget if own is None else own.cost
         row: tuple[Cell, ...] = (
-            _shown(menu, budget),
+            _scale_cost(menu, budget),
             None if single is None else single.accuracy.mean,
             None if cascade is None else cascade.accuracy.mean,
             None if own is None else own.accuracy.mean,
@@ -205,7 +205,7 @@ def _describe_saving(
     """What single modes need for the same, and the share saved; nothing where no gain or loss is clear."""
     if single is None or single.gain is None or single.gain.holds_zero:
         return _UNCLEAR, _UNCLEAR
-    return (_NEVER, None) if not same else (_shown(menu, same), 1 - cost / same)
+    return (_NEVER, None) if not same else (_scale_cost(menu, same), 1 - cost / same)
 
 
 def _describe_protocol(evaluation: MenuEvaluation) -> str:
@@ -363,7 +363,9 @@ def _set_cost_axis(ax: "Axes", evaluation: MenuEvaluation, modes: Sequence[ModeF
         ax.set_xlim(low * 0.9, high * 1.04)
     else:
         ax.set_xlim(max(0.0, low - 0.05 * (high - low)), high)
-    set_ticks(ax.xaxis, _choose_ticks([_shown(evaluation.menu, budget) for budget in evaluation.budgets]))
+    set_ticks(
+        ax.xaxis, _choose_ticks([_scale_cost(evaluation.menu, budget) for budget in evaluation.budgets])
+    )
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.3g}")
     ax.set_xlabel(f"{evaluation.menu.cost_unit}, on average")
 
@@ -419,7 +421,7 @@ def build_modes_table(evaluation: MenuEvaluation, modes: Sequence[ModeFacts]) ->
         rows.append(
             (
                 mode.name,
-                _shown(menu, mode.cost),
+                _scale_cost(menu, mode.cost),
                 mode.cost / modes[0].cost if modes[0].cost else None,
                 mode.votes[0][2] if mode.votes else None,
                 None if last is None else f"{last[2]:.1%} ({last[0]} samples)",
@@ -452,7 +454,7 @@ def build_shares_table(evaluation: MenuEvaluation) -> Table:
         if own is None or not own.draws:
             continue
         shares = compute_shares(evaluation, own)
-        cells: list[Cell] = [_shown(menu, budget)]
+        cells: list[Cell] = [_scale_cost(menu, budget)]
         for name in names:
             cells += [shares[name][0], shares[name][2]]
         rows.append(tuple(cells))
