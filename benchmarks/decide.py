@@ -71,7 +71,7 @@ def speed() -> list[dict[str, Any]]:
 
 
 def _measure_menu(samples: list[ac.Sample], library_time: float) -> dict[str, Any]:
-    """As `speed`, of a policy over two modes, fitted; `next` is what decides."""
+    """As `speed`, of a policy over two modes; `next` decides, at the price where it is slowest."""
     with ac.bundled("facts") as small, ac.bundled("facts-qwen") as large:
         ballots = ac.join_pools({"small": small, "large": large}).ballots().only(range(LEARNED))
     policy = ac.MenuPolicy(ac.Menu.of(ballots, costs={"small": 0.1, "large": 1.0})).fit(ballots)
@@ -79,9 +79,11 @@ def _measure_menu(samples: list[ac.Sample], library_time: float) -> dict[str, An
         replace(sample, mode=mode) for sample, mode in zip(samples, ("small", "small", "large"), strict=True)
     ]
     tally = ac.Tally.of(drawn, weigh=policy.weigh)
-    price = float(policy.prices_[len(policy.prices_) // 2])
     times = [
-        microseconds(lambda q=prompt: policy.next(q, tally, price), 20)
+        max(
+            microseconds(lambda q=prompt, p=price: policy.next(q, tally, p), 20)
+            for price in policy.prices_.tolist()
+        )
         for prompt in (PROMPT[:500], long_prompt())
     ]
     ratio = library_time / times[0]

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,11 +13,12 @@ from made_menus import make_menu_ballots
 
 from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid
+from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
 from adacompute.policies.menu.votes import MenuVotes, _shuffle, draw_menu_paths
-from adacompute.pool.ballots import ABSTAINS
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.records import TokenPrices
 from adacompute.replay.menu_replay import run_menu
 
 PRICES = (0.01, 0.1, 0.3, 1.0)
@@ -116,20 +118,22 @@ def test_a_budget_between_two_rules_is_met_by_dividing_requests():
 
 
 @given(seed=st.integers(0, 10**6), small=st.floats(0.2, 0.6), cost=st.floats(0.02, 0.9))
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
-    ballots = make_menu_ballots({"small": small, "large": 0.8}, problems=30, samples=8, seed=seed)
+    ballots = make_menu_ballots({"small": small, "large": 0.8}, problems=84, samples=8, seed=seed)
     menu = Menu(modes=(Mode(name="small", cost=cost), Mode(name="large", cost=1.0)))
     policy = MenuPolicy(menu, longest=6).fit(ballots)
-    assert (np.diff(policy.cost_) > 0).all()
-    assert (np.diff(policy.prices_) < 0).all()
-    costs = [replay(policy, ballots, price=price).cost for price in np.geomspace(1e-3, 30, 12)]
+    assert policy.model_ is not None
+    prices = policy.prices_[::-1]
+    between = np.sqrt(prices[1:] * prices[:-1])
+    ascending = np.sort(np.concatenate([prices, between]))
+    costs = [replay(policy, ballots, price=float(price), orders=40).cost for price in ascending]
     for before, after in pairwise(costs):  # of other orders than it was fitted on
-        assert after <= before * 1.05 + 0.02
+        assert after <= before * 1.03 + 0.01
 
 
 def test_every_rule_costs_about_what_it_was_kept_for():
-    """With few problems leaves may hold problems of one fold alone; they once counted as stopping at once."""
+    """Its cost is of cross-fitted decisions; those that are kept cost about as much."""
     ballots = make_menu_ballots({"small": 0.45, "large": 0.8}, problems=80, logprobs=False, seed=5)
     policy = MenuPolicy(MENU, longest=8).fit(ballots)
     for cost, price in zip(policy.cost_, policy.prices_, strict=True):
@@ -148,7 +152,7 @@ def test_a_mode_of_infinite_cost_is_never_drawn():
 
 
 def test_two_copies_of_a_mode_are_worth_no_less_than_one():
-    ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=60, samples=8, seed=3)
+    ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=84, samples=8, seed=3)
     both = Menu(modes=(Mode(name="one", cost=1.0), Mode(name="two", cost=1.0)))
     policy = MenuPolicy(both, longest=8).fit(ballots)
     stopping = StoppingPolicy(longest=8).fit(ballots.ballots[0])
@@ -169,7 +173,7 @@ def test_a_cheap_mode_that_is_as_good_takes_all_requests():
 
 
 def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
-    ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=60)
+    ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=84)
     policy = MenuPolicy(MENU, longest=8).fit(ballots)
     stopping = StoppingPolicy(longest=8).fit(ballots.ballots[1])
     for budget in (1.5, 2.5):
@@ -195,6 +199,64 @@ def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
     assert dear.agreement > cheap.agreement
     with pytest.raises(PolicyError, match="labels were asked for"):
         MenuPolicy(MENU, longest=6).fit(recorded(graded=False), labels=True)
+
+
+def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_on():
+    """The same problems give other estimates, as folds are of whole subjects; without subjects it can't."""
+    ballots = make_menu_ballots({"small": 0.5, "large": 0.8}, problems=84, samples=8, logprobs=False, seed=4)
+    families = tuple(f"family {number % 7}" for number in range(84))
+    known = MenuBallots(
+        modes=ballots.modes, ballots=tuple(replace(each, subjects=families) for each in ballots.ballots)
+    )
+    policy = MenuPolicy(MENU, longest=6, families=True).fit(known)
+    assert policy.model_ is not None
+    assert policy.settings()["families"] is True
+    plain = MenuPolicy(MENU, longest=6).fit(known)
+    assert policy.cost_.tolist() != plain.cost_.tolist()
+    assert replay(policy, known, price=0.2).cost > 0
+    with pytest.raises(TooFewSamples, match="6 subjects or more"):
+        MenuPolicy(MENU, longest=6, families=True).fit(ballots)
+
+
+def test_problems_with_too_few_samples_are_refused_or_left_out():
+    ballots, policy = recorded(), fitted()
+    short = MenuBallots(
+        modes=ballots.modes,
+        ballots=(ballots.ballots[0].only(range(80)), _cut(ballots.ballots[1], row=3, samples=4)),
+    )
+    with pytest.raises(TooFewSamples, match="fewer than the 8 samples"):
+        replay(policy, short, price=0.3)
+    result = replay(policy, short, price=0.3, too_few="drop", orders=5)
+    assert result.dropped == (ballots.ids[3],)
+    assert result.problems == 79
+    assert calibrate(policy, short, 0.5, too_few="drop", orders=5) > 0
+    with pytest.raises(PolicyError, match="too_few"):
+        replay(policy, short, price=0.3, too_few="some")
+    with pytest.raises(TooFewSamples, match="no problem has a sample"):
+        replay(policy, ballots.only([]), price=0.3)
+
+
+def _cut(ballots: Ballots, *, row: int, samples: int) -> Ballots:
+    """The ballots with fewer samples of one problem."""
+    classes = ballots.classes.copy()
+    classes[row, samples:] = ABSENT
+    return replace(ballots, classes=classes)
+
+
+def test_a_mode_costs_the_mean_over_problems():
+    """Problems with many samples don't count for more: a request is of any problem."""
+    long = _cut(make_menu_ballots({"a": 0.5, "b": 0.5}, problems=2, samples=8).ballots[0], row=0, samples=1)
+    tokens = np.where(long.classes == ABSENT, np.nan, np.array([[90.0], [10.0]]))
+    ballots = MenuBallots(modes=("a", "b"), ballots=(replace(long, tokens=tokens), long))
+    prices = {"a": TokenPrices(input=0, output=1e6), "b": TokenPrices(input=0, output=0)}
+    assert Menu.of(ballots, prices=prices)["a"].cost == pytest.approx(50.0)
+
+
+def test_a_tally_that_weighs_votes_otherwise_is_refused():
+    policy = fitted()
+    assert policy.next("What?", Tally(weigh=policy.weigh), 0.1) is not None
+    with pytest.raises(PolicyError, match=r"make it with Tally\(weigh=policy.weigh\)"):
+        policy.next("What?", Tally(), 0.1)
 
 
 def test_a_saved_menu_decides_as_before(tmp_path):

@@ -471,6 +471,11 @@ class Tally:
         return _sum_by_spelling(self._spellings, self._counts)
 
     @property
+    def weigh(self) -> VoteWeights | None:
+        """What weighs its votes; None: they are plain."""
+        return self._weigh
+
+    @property
     def weights(self) -> dict[str, float]:
         """As `votes`, weighted; equal to it where votes are plain."""
         units = _sum_by_spelling(self._spellings, self._weights)

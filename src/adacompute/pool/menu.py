@@ -166,6 +166,15 @@ class Menu:
         suffix = {"money": f" {self.cost_unit}", "tokens": " tokens", "cost": ""}[self.unit]
         return number + suffix if unit else number
 
+    def format_least(self, cost: float) -> str:
+        """As `format_cost`, rounded up: what has to be given at least.
+
+        >>> Menu(modes=(Mode(name="small", cost=1.23401),)).format_least(1.23401)
+        '1.24'
+        """
+        step = 10.0 ** (math.floor(math.log10(cost)) - 2) if cost > 0 else 1.0
+        return self.format_cost(math.ceil(cost / step * (1 - 1e-12)) * step)
+
     def __len__(self) -> int:
         return len(self.modes)
 
@@ -311,8 +320,9 @@ def _mean_money(ballots: Ballots, prices: object, name: str) -> float:
 
 
 def _compute_mean(costs: Floats) -> float:
-    known = costs[~np.isnan(costs)]
-    return float(known.mean()) if len(known) else 0.0
+    """The mean over problems of what a sample costs, (problems, samples); NaN: no sample."""
+    known = costs[~np.isnan(costs).all(axis=1)] if costs.size else costs
+    return float(np.nanmean(known, axis=1).mean()) if len(known) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)

@@ -25,6 +25,7 @@ from adacompute.replay.replay import (
     check_memory,
     check_orders,
     check_policy,
+    select_menu_replayable,
     select_replayable,
     settle_policy,
 )
@@ -65,10 +66,16 @@ def calibrate(
     `too_few="drop"`, as in `replay`.
     """
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
-        return _calibrate_menu(policy, source, budget, orders=orders, rng=rng, tolerance=tolerance)
+        return _calibrate_menu(
+            policy, source, budget, orders=orders, rng=rng, tolerance=tolerance, too_few=too_few
+        )
     if isinstance(policy, MenuPolicy):
         # its one mode's cost is in the menu's unit, its stopping counts samples
         source = policy.get_single_ballots(source)
+        if not policy.modes[0].cost:
+            raise BudgetInvalid(
+                f"mode {policy.modes[0].name!r} is free, so no budget can be spent; give a price"
+            )
         budget = check_menu_budget(policy, budget) / policy.modes[0].cost
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
@@ -98,11 +105,13 @@ def _calibrate_menu(
     orders: int,
     rng: np.random.Generator | None,
     tolerance: float,
+    too_few: Literal["error", "drop"],
 ) -> float:
     """As `calibrate`, of a policy over several modes."""
     amount, _ = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
     seed = int(check_orders(orders, rng).integers(2**31))
-    prepared = prepare_menu(policy, source, orders=orders, seed=seed)
+    ballots, _ = select_menu_replayable(policy, source, too_few=too_few)
+    prepared = prepare_menu(policy, ballots, orders=orders, seed=seed)
     return find_menu_price(prepared, amount)
 
 

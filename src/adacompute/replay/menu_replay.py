@@ -14,10 +14,10 @@ import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.policies.base import Floats, Ints
-from adacompute.policies.menu.policy import MenuPolicy, MenuSource
+from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.votes import NEVER_SEEN, MenuPaths, MenuVotes, draw_menu_paths
-from adacompute.pool.menu import MenuBallots, get_menu_ballots
-from adacompute.records import Budget, format_lower_bound
+from adacompute.pool.menu import MenuBallots
+from adacompute.records import Budget
 from adacompute.replay.per_problem import ProblemResults
 
 __all__ = [
@@ -147,9 +147,8 @@ class MenuReplay:
         return paths
 
 
-def prepare_menu(policy: MenuPolicy, source: MenuSource, *, orders: int, seed: int) -> MenuReplay:
-    """Reads a pool's prompts for the policy; its modes must be there."""
-    ballots = get_menu_ballots(source).select(policy.names)
+def prepare_menu(policy: MenuPolicy, ballots: MenuBallots, *, orders: int, seed: int) -> MenuReplay:
+    """Reads the prompts for the policy; `ballots` are of its modes."""
     return MenuReplay(
         policy=policy, ballots=ballots, orders=orders, seed=seed, reading=policy.read(ballots.prompts)
     )
@@ -170,9 +169,9 @@ def find_menu_price(prepared: MenuReplay, budget: float) -> float:
 
     low, high = 0, len(policy.prices_) - 1  # the dearest corner within the budget is between them
     if cost_of(low).mean() > budget:
-        least, unit = format_lower_bound(float(cost_of(low).mean())), policy.menu.currency or policy.menu.unit
+        least = policy.menu.format_least(float(cost_of(low).mean()))
         raise BudgetOutOfRange(
-            f"budget {budget:g} is below what {policy.kind} costs at any price ({least} {unit}); "
+            f"budget {policy.menu.format_cost(budget)} is below what {policy.kind} costs at any price; "
             f"give {least} or more"
         )
     while low < high:

@@ -20,7 +20,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, MenuBallots, get_menu_ballots
 from adacompute.replay.menu_replay import prepare_menu
 from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
 from adacompute.score import MeanEstimate
@@ -41,6 +41,7 @@ __all__ = [
     "find_replayable",
     "replay",
     "resolve_dial",
+    "select_menu_replayable",
     "select_replayable",
     "settle_policy",
 ]
@@ -123,6 +124,22 @@ def select_replayable(
     if usable.all():
         return ballots, ()
     return ballots.only(np.flatnonzero(usable)), tuple(ballots.ids[i] for i in np.flatnonzero(~usable))
+
+
+def select_menu_replayable(
+    policy: MenuPolicy, source: MenuSource, *, too_few: Literal["error", "drop"] = "error"
+) -> tuple[MenuBallots, tuple[str, ...]]:
+    """The votes of the policy's modes on problems with enough samples of each, and the ids left out."""
+    ballots = get_menu_ballots(source).select(policy.names)
+    usable = np.ones(len(ballots), dtype=np.bool_)
+    for votes, stopper in zip(ballots.ballots, policy.stoppers_, strict=True):
+        usable &= find_replayable(votes.ids, votes.drawn, votes.drawn > 0, stopper.longest, too_few=too_few)
+    if usable.all():
+        return ballots, ()
+    if not usable.any():
+        raise TooFewSamples("no problem has enough samples of every mode; collect more")
+    left = tuple(ballots.ids[row] for row in np.flatnonzero(~usable))
+    return ballots.only(np.flatnonzero(usable)), left
 
 
 def find_replayable(
@@ -271,7 +288,7 @@ def replay(
     value = resolve_dial(check_policy(policy), price, dial)
     rng = check_orders(orders, rng)
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
-        return _replay_menu(policy, source, value, orders=orders, rng=rng)
+        return _replay_menu(policy, source, value, orders=orders, rng=rng, too_few=too_few)
     if isinstance(policy, MenuPolicy):
         source = policy.get_single_ballots(source)
     ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
@@ -298,11 +315,13 @@ def _replay_menu(
     *,
     orders: int,
     rng: np.random.Generator,
+    too_few: Literal["error", "drop"],
 ) -> Replayed:
-    prepared = prepare_menu(policy, source, orders=orders, seed=int(rng.integers(2**31)))
+    ballots, dropped = select_menu_replayable(policy, source, too_few=too_few)
+    prepared = prepare_menu(policy, ballots, orders=orders, seed=int(rng.integers(2**31)))
     results, drawn = prepared.run(price)
     dearest = prepared.ballots.ballots[-1]
-    result = build_result(policy, price, dearest, results, orders=orders, dropped=(), rng=rng)
+    result = build_result(policy, price, dearest, results, orders=orders, dropped=dropped, rng=rng)
     return replace(
         result,
         unit=policy.menu.currency or policy.menu.unit,

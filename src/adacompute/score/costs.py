@@ -9,6 +9,7 @@ import numpy as np
 
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, Ballots
+from adacompute.pool.menu import TOKEN_CHARACTERS
 from adacompute.records import TokenPrices
 from adacompute.score.grades import Floats, Ints
 
@@ -23,7 +24,6 @@ __all__ = [
 ]
 
 _UNITS = ("samples", "tokens")  # of cost; the third is money
-_TOKEN_CHARACTERS = 4  # of a token of English, about
 _MILLION = 1e6
 
 
@@ -100,7 +100,7 @@ def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
     """Of every problem of the source, (problems,)."""
     tokens = prices.prompt_tokens
     if tokens is None:
-        return np.array([len(prompt) / _TOKEN_CHARACTERS for prompt in ballots.prompts])
+        return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in ballots.prompts])
     check_prompt_tokens(prices, len(ballots))
     return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
 
@@ -118,4 +118,4 @@ def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
 def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
     if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
         return ""
-    return f"prompt tokens estimated at {_TOKEN_CHARACTERS} characters of the question each"
+    return f"prompt tokens estimated at {TOKEN_CHARACTERS} characters of the question each"

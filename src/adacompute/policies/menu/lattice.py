@@ -4,8 +4,8 @@ A cell of the lattice is a number of draws of each mode. Trees predict, from the
 its leader is and how right it would be after two more samples of each mode. By these predictions, and by
 each mode's own critical price, the states of a cell are divided into a few leaves. At a price, the leaves are
 decided cell by cell from the last one back: stop, or draw from the mode whose paths went on to be worth
-most over their price. Predictions are made by trees that haven't seen the problem, and a decision's worth
-is measured on problems that it was not taken from.
+most over their price. Predictions are made by trees that haven't seen the problem. What a price's decisions
+are worth is measured on problems that neither the decisions nor the leaves were taken from.
 """
 
 import itertools
@@ -24,15 +24,25 @@ from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_feature
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, read_booster
 
-__all__ = ["STOP", "Lattice", "LatticeModel", "LatticePoint", "choose_caps", "fit_lattice"]
+__all__ = [
+    "STOP",
+    "Lattice",
+    "LatticeModel",
+    "LatticePoint",
+    "average_paths",
+    "choose_caps",
+    "fit_lattice",
+]
 
+_CellTree = tuple[Any, Ints]  # scikit-learn's, and the number of each node's leaf
 Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
 
 STOP = -1
 _MAX_CELLS = 130  # of a lattice of two modes; of more, three times as many
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes
 _LOOKAHEAD = 2  # samples of a mode that predictions look ahead
-_FOLDS = 3  # that predictions and decisions are cross-fitted by
+_FOLDS = 3  # that predictions, leaves and decisions are cross-fitted by
+_NO_FOLD = -1
 _LEAVES = 10  # of a cell, at most
 _LEAF_PROBLEMS = 16  # problems' worth of paths in a leaf, at least
 _MAX_COST_CHANGE = 0.15  # share of a rule's cost by which it may differ between folds and all problems
@@ -125,6 +135,11 @@ class Lattice:
                 yield mode, cell + stride
 
 
+def average_paths(values: Floats, problems: int) -> Floats:
+    """The mean of each problem's paths, (problems,); paths of a problem are neighbours."""
+    return np.asarray(values.reshape(problems, -1).mean(axis=1))
+
+
 def _compute_strides(caps: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(cap + 1 for cap in caps[mode + 1 :]) for mode in range(len(caps)))
 
@@ -174,9 +189,8 @@ class LatticeModel:
             scores = np.array([[trees.score_row(row) for trees in self.trees]])
         else:
             scores = np.hstack([trees.scores(features) for trees in self.trees])
-        prices = np.nan_to_num(critical)
-        # scikit-learn divided states by predictions of 32 bits
-        return self.partition.find(cells, np.hstack([scores, prices]).astype(np.float32))
+        columns = np.hstack([scores, np.nan_to_num(critical)])
+        return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn has 32 bits too
 
     def arrays(self) -> Arrays:
         """What was learned."""
@@ -245,47 +259,45 @@ class LatticePoint:
 
 
 class LatticeSolver:
-    """Decides the leaves of a lattice at any price."""
+    """Decides the leaves of a lattice at any price.
 
-    def __init__(self, lattice: Lattice, leaf: Ints, folds: Ints, costs: Floats) -> None:
+    `leaf` are the leaves of all problems; `fold_leaves` those that the other folds' problems led to, fold by
+    fold: what a rule is worth is measured with leaves and decisions that know nothing of the problem.
+    """
+
+    def __init__(
+        self, lattice: Lattice, leaf: Ints, fold_leaves: Sequence[Ints], folds: Ints, costs: Floats
+    ) -> None:
         self._lattice = lattice
         self._leaf = leaf  # (cells, paths)
+        self._fold_leaves = fold_leaves
         self._folds = folds  # (paths,)
         self._costs = costs  # (modes,)
-        self._leaves = int(leaf.max()) + 1
-        self._ranges = [(int(row.min()), int(row.max()) + 1) for row in leaf]
 
     def solve(self, price: float) -> LatticePoint:
         """The decisions at a price, and their worth by cross-fitting."""
-        cost = np.zeros(self._leaf.shape[1])
-        worth = np.zeros(self._leaf.shape[1])
-        actions, full_cost, _ = self._induce(price, np.ones(len(cost)))
-        for fold in range(_FOLDS):
+        cost, worth = np.zeros(len(self._folds)), np.zeros(len(self._folds))
+        actions, full_cost, _ = self._induce(price, self._leaf, np.ones(len(cost)))
+        for fold, leaf in enumerate(self._fold_leaves):
             own = self._folds == fold
-            _, fold_cost, fold_worth = self._induce(price, (~own).astype(np.float64), otherwise=actions)
+            _, fold_cost, fold_worth = self._induce(price, leaf, (~own).astype(np.float64))
             cost[own], worth[own] = fold_cost[own], fold_worth[own]
-        paths = len(cost) // self._lattice.problems
         return LatticePoint(
             price=price,
             actions=actions,
             full_cost=float(full_cost.mean()),
-            cost=cost.reshape(-1, paths).mean(axis=1),
-            worth=worth.reshape(-1, paths).mean(axis=1),
+            cost=average_paths(cost, self._lattice.problems),
+            worth=average_paths(worth, self._lattice.problems),
         )
 
-    def _induce(
-        self, price: float, weights: Floats, otherwise: Actions | None = None
-    ) -> tuple[Actions, Floats, Floats]:
-        """Actions by leaf from the paths with a weight; what every path costs and is worth by them.
-
-        A leaf without such a path is decided as `otherwise` says.
-        """
+    def _induce(self, price: float, leaves: Ints, weights: Floats) -> tuple[Actions, Floats, Floats]:
+        """Actions by leaf from the paths with a weight; what every path costs and is worth by them."""
         lattice = self._lattice
-        actions = np.full(self._leaves, STOP, dtype=np.int8)
+        actions = np.full(int(leaves.max()) + 1, STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
         for cell in range(len(lattice.cells) - 1, -1, -1):
-            start, end = self._ranges[cell]
-            leaf = self._leaf[cell] - start
+            start, end = int(leaves[cell].min()), int(leaves[cell].max()) + 1
+            leaf = leaves[cell] - start
             best = np.full(end - start, -math.inf if cell == 0 else 0.0)
             chosen = np.full(end - start, STOP, dtype=np.int8)
             moves = list(lattice.moves(cell))
@@ -294,9 +306,6 @@ class LatticeSolver:
                 total = np.bincount(leaf, weights * gain, minlength=end - start)
                 better = total > best
                 best[better], chosen[better] = total[better], mode
-            if otherwise is not None:
-                unknown = np.bincount(leaf, weights, minlength=end - start) == 0
-                chosen[unknown] = otherwise[start:end][unknown]
             actions[start:end] = chosen
             own = chosen[leaf]
             for mode, following in moves:
@@ -306,31 +315,56 @@ class LatticeSolver:
         return actions, cost[0], worth[0]
 
 
-def fit_lattice(lattice: Lattice, costs: Floats, *, seed: int) -> tuple[LatticeModel, LatticeSolver]:
-    """The model of these states, and what decides its leaves at any price."""
+def fit_lattice(
+    lattice: Lattice, costs: Floats, *, groups: Ints, seed: int
+) -> tuple[LatticeModel, LatticeSolver]:
+    """The model of these states, and what decides its leaves at any price.
+
+    `groups`, (problems,) numbers from 0 up, are held out together.
+    """
+    rng = np.random.default_rng(seed)
+    fold_of_group = rng.permutation(int(groups.max()) + 1) % _FOLDS
+    folds = fold_of_group[groups][lattice.owner]  # (paths,)
+    targets = _compute_targets(lattice)  # (cells, paths, outputs)
+    predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
+    _align_folds(predictions, folds)
+    columns = np.concatenate([predictions, lattice.critical], axis=2)
+
+    def divide(fold: int) -> tuple[list[_CellTree], Ints]:
+        return _divide_cells(columns, targets, folds != fold, problems=lattice.problems, seed=seed)
+
+    with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
+        (cell_trees, leaf), *by_fold = executor.map(divide, (_NO_FOLD, *range(_FOLDS)))
+    model = LatticeModel(
+        caps=lattice.caps,
+        trees=trees,
+        partition=_join_cell_trees(cell_trees),
+        leaves=int(leaf.max()) + 1,
+    )
+    return model, LatticeSolver(lattice, leaf, [leaves for _, leaves in by_fold], folds, costs)
+
+
+def _divide_cells(
+    columns: Floats, targets: Floats, taught: npt.NDArray[np.bool_], *, problems: int, seed: int
+) -> tuple[list[_CellTree], Ints]:
+    """A small tree of each cell, learned on some paths, and the leaf of every state, (cells, paths)."""
     with needs_extra("fit"):
         from sklearn.tree import DecisionTreeRegressor
 
-    rng = np.random.default_rng(seed)
-    folds = (rng.permutation(lattice.problems) % _FOLDS)[lattice.owner]  # (paths,)
-    targets = _compute_targets(lattice)  # (cells, paths, outputs)
-    predictions, trees = _fit_trees(lattice, targets, folds, rng=rng, seed=seed)
-    columns = np.concatenate([predictions, lattice.critical], axis=2).astype(np.float64)
-    least = max(1, round(_LEAF_PROBLEMS * len(lattice.owner) / lattice.problems))
-    cell_trees, leaf, count = [], np.empty(lattice.worth.shape, dtype=np.int64), 0
-    for cell in range(len(lattice.cells)):
+    least = max(1, round(_LEAF_PROBLEMS * len(taught) / problems))
+    cell_trees, leaf, count = [], np.empty(columns.shape[:2], dtype=np.int64), 0
+    for cell, states in enumerate(columns):
         tree = DecisionTreeRegressor(
-            max_leaf_nodes=_LEAVES, min_samples_leaf=min(least, len(lattice.owner)), random_state=seed
+            max_leaf_nodes=_LEAVES, min_samples_leaf=min(least, int(taught.sum())), random_state=seed
         )
-        tree.fit(columns[cell], targets[cell])
+        tree.fit(states[taught], targets[cell][taught])
         numbers = np.full(tree.tree_.node_count, 0)
         is_leaf = tree.tree_.children_left < 0
         numbers[is_leaf] = count + np.arange(int(is_leaf.sum()))
-        leaf[cell] = numbers[tree.apply(columns[cell])]
+        leaf[cell] = numbers[tree.apply(states)]
         count += int(is_leaf.sum())
         cell_trees.append((tree.tree_, numbers))
-    model = LatticeModel(caps=lattice.caps, trees=trees, partition=_join_cell_trees(cell_trees), leaves=count)
-    return model, LatticeSolver(lattice, leaf, folds, costs)
+    return cell_trees, leaf
 
 
 def _compute_targets(lattice: Lattice) -> Floats:
@@ -385,7 +419,20 @@ def _fit_trees(
     return predictions, tuple(final)
 
 
-def _join_cell_trees(cell_trees: Sequence[tuple[Any, Ints]]) -> _Partition:
+def _align_folds(predictions: Floats, folds: Ints) -> None:
+    """Shifts each fold's predictions, cell by cell, to the mean of all folds.
+
+    Trees that haven't seen a fold whose problems are hard predict too much there, and the other way round:
+    without this a leaf could tell the folds apart, and so the answers.
+    """
+    mean = predictions.mean(axis=1, keepdims=True)
+    for fold in range(_FOLDS):
+        own = folds == fold
+        if own.any():
+            predictions[:, own] += mean - predictions[:, own].mean(axis=1, keepdims=True)
+
+
+def _join_cell_trees(cell_trees: Sequence[_CellTree]) -> _Partition:
     """scikit-learn's trees, one a cell, in one set of arrays; children come after their parents."""
     sizes = [tree.node_count for tree, _ in cell_trees]
     starts = np.cumsum([0, *sizes[:-1]])

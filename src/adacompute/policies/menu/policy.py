@@ -3,9 +3,9 @@
 `fit` learns three kinds of rules from recorded samples: the lattice's decisions (backward induction over
 draws by mode), cascades of two modes, and each mode's own stopping. Every rule is a point of cost and
 accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
-between two corners, and requests are divided between these by a hash of their prompt. So cost never rises
-with the price on the problems that it was fitted on, every budget can be met, and with few problems, where
-the lattice is no better, a cascade or a single mode decides.
+between two corners, and requests are divided between these by a hash of their prompt. So cost doesn't rise
+with the price, every budget can be met, and with few problems, where the lattice is no better, a cascade or a
+single mode decides.
 """
 
 import copy
@@ -55,6 +55,7 @@ from adacompute.policies.menu.rules import (
 from adacompute.policies.menu.votes import (
     FEATURES_PER_MODE,
     JOINT_FEATURES,
+    NEVER_SEEN,
     MenuPaths,
     MenuVotes,
     draw_menu_paths,
@@ -68,22 +69,26 @@ from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
-__all__ = ["MenuPolicy", "MenuSource"]
+__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource"]
 
 MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
 _PATHS = 5000  # that a lattice is learned on
 _ORDERS = (4, 24)  # paths a problem, at least and at most
-_MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
+MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
 _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # of a vote of a mode beside one of the dearest
 _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
 _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
+_BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
+_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
+_MIN_FAMILIES = 6
 _END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
 _SETTING_NAMES = (
-    "menu", "longest", "weigh", "features", "seed", "stoppers", "rules", "points", "caps", "votes", "labels"
+    "menu", "longest", "weigh", "features", "families", "seed",
+    "stoppers", "rules", "points", "caps", "votes", "labels"
 )  # fmt: skip
 
 
@@ -92,7 +97,8 @@ class MenuPolicy(Policy):
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
     does. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
-    confidence, where log-probabilities are recorded.
+    confidence, where log-probabilities are recorded. `families=True` learns for requests of new families:
+    rules are compared on problems of subjects that they weren't learned on.
     """
 
     kind: ClassVar[str] = "menu"
@@ -105,6 +111,7 @@ class MenuPolicy(Policy):
         longest: int = _LONGEST,
         weigh: "VoteWeights | Literal['auto'] | None" = "auto",
         features: bool = True,
+        families: bool = False,
         seed: int = 0,
     ) -> None:
         if not isinstance(menu, Menu):
@@ -115,8 +122,15 @@ class MenuPolicy(Policy):
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
         self.mode_longest = check_integer("longest", longest)
         self.longest = self.mode_longest * len(self.modes)
+        if self.longest >= NEVER_SEEN:
+            most = (NEVER_SEEN - 1) // len(self.modes)
+            raise PolicyError(
+                f"longest {self.mode_longest} of {len(self.modes)} modes is more than {NEVER_SEEN - 1} "
+                f"samples of a request; give {most} or less"
+            )
         self._weigh = weigh if isinstance(weigh, str) and weigh == "auto" else check_weights(weigh)
         self.features = check_flag("features", features)
+        self.families = check_flag("families", families)
         self.seed = check_integer("seed", seed, low=0, high=2**31 - 1)
         self.stoppers_: tuple[StoppingPolicy, ...] = ()
         self.rules_: tuple[Rule, ...] = ()
@@ -152,7 +166,11 @@ class MenuPolicy(Policy):
         Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
         """
         if len(self.modes) == 1:
-            self._take_stopper(self.stoppers_[0].fit(self.get_single_ballots(pool), labels=labels))
+            single = self.get_single_ballots(pool)
+            self.labels_ = _choose_labels(single, labels)
+            longest = min(self.mode_longest, int(single.drawn.min(initial=self.mode_longest)))
+            stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
+            self._take_stopper(stopper.fit(single, labels=labels))
             return self
         if not isinstance(pool, JoinedPool | MenuBallots):
             check_source(pool)
@@ -163,10 +181,7 @@ class MenuPolicy(Policy):
         ballots = get_menu_ballots(pool).select(self.names)
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        graded = mask_graded(ballots.union, grade_samples(ballots.union))
-        if labels and not graded.any():
-            raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-        self.labels_ = bool(graded.any()) if labels is None else labels
+        self.labels_ = _choose_labels(ballots.union, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.ballots]
         with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
@@ -225,9 +240,7 @@ class MenuPolicy(Policy):
         )
         readings = [np.repeat(stopper.read(ballots.prompts), orders, axis=0) for stopper in self.stoppers_]
         critical, prior_critical, worth = self._follow_modes(paths, readings)
-        points: list[RulePoint] = []
-        for mode, cost in enumerate(self.costs):
-            points += _list_honest_points(mode, critical[mode], prior_critical[mode], worth[mode], cost)
+        groups = self._number_groups(ballots)
         lattice = Lattice.of(
             paths,
             caps=choose_caps(recorded),
@@ -235,10 +248,20 @@ class MenuPolicy(Policy):
             hints=np.hstack(readings),
             by_agreement=not self.labels_,
         )
-        points += list_cascade_points(lattice, self.costs)
+        points = list_cascade_points(lattice, self.costs)
+        for mode, cost in enumerate(self.costs):
+            points += _list_honest_points(
+                mode,
+                critical[mode],
+                prior_critical[mode],
+                worth[mode],
+                cost,
+                problems=len(ballots),
+                believed=0.0 if self.families else _BELIEVED,
+            )
         self.model_ = None
-        if len(ballots) >= _MIN_PROBLEMS:
-            self.model_, solver = fit_lattice(lattice, self.costs, seed=self.seed)
+        if len(ballots) >= MIN_PROBLEMS:
+            self.model_, solver = fit_lattice(lattice, self.costs, groups=groups, seed=self.seed)
             lattice_points = [solver.solve(float(price)) for price in self._list_prices()]
             for _ in range(_REFINEMENTS):
                 lattice_points.sort(key=lambda point: point.price)
@@ -247,16 +270,32 @@ class MenuPolicy(Policy):
                 lattice_points.append(
                     solver.solve(math.sqrt(lattice_points[widest].price * lattice_points[widest + 1].price))
                 )
-            points += [
-                RulePoint(
-                    rule=LatticeRule(point.actions),
-                    cost=float(point.cost.mean()),
-                    worth=float(point.worth.mean()),
-                )
-                for point in lattice_points
-                if point.is_stable
-            ]
+            points += _doubt_by_error(
+                [
+                    RulePoint(
+                        rule=LatticeRule(point.actions),
+                        cost=point.cost,
+                        worth=point.worth,
+                        full_cost=point.full_cost,
+                    )
+                    for point in lattice_points
+                    if point.is_stable
+                ],
+                points,
+                groups,
+            )
         self._keep_hull(points)
+
+    def _number_groups(self, ballots: MenuBallots) -> Ints:
+        """What is held out together, (problems,): each problem alone, or all of one subject."""
+        if not self.families:
+            return np.arange(len(ballots))
+        if None in ballots.subjects or len(set(ballots.subjects)) < _MIN_FAMILIES:
+            raise TooFewSamples(
+                f"families=True needs problems of {_MIN_FAMILIES} subjects or more, all known; these have "
+                f"{len(set(ballots.subjects) - {None})}; leave it out"
+            )
+        return np.unique(np.array(ballots.subjects), return_inverse=True)[1].astype(np.int64)
 
     def _list_prices(self) -> Floats:
         costs = self.costs[self.costs > 0]
@@ -291,9 +330,14 @@ class MenuPolicy(Policy):
 
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
         """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
-        cost = np.array([point.cost for point in points])
-        worth = np.array([point.worth for point in points])
-        corners = find_hull(cost, worth)
+        cost = np.array([point.mean_cost for point in points])
+        worth = np.array([point.likely_worth for point in points])
+        corners = [int(corner) for corner in find_hull(cost, worth)]
+        rising = [corners[0]]
+        for corner in corners[1:]:  # costs of the lattice's points are of other decisions than its own
+            if points[corner].rule_cost > points[rising[-1]].rule_cost:
+                rising.append(corner)
+        corners = rising
         self.rules_ = tuple(points[k].rule for k in corners)
         self.cost_, self.accuracy_ = cost[corners], worth[corners]
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
@@ -318,6 +362,11 @@ class MenuPolicy(Policy):
             raise PolicyError(
                 f"a sample of mode {next(iter(unknown), None)!r} is in the tally, and the menu has "
                 f"{', '.join(self.menu.names)}; give every Sample its mode"
+            )
+        if tally.weigh != self.weigh:
+            raise PolicyError(
+                "votes of the tally aren't weighed as this policy weighs them; make it with "
+                "Tally(weigh=policy.weigh)"
             )
         choice = self.choose(self.read([prompt]), MenuVotes.from_tallies([tally], self.names), price)
         return None if choice[0] == STOP else Draw(mode=self.names[choice[0]], count=1)
@@ -416,6 +465,7 @@ class MenuPolicy(Policy):
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
         """Decides by this stopping policy, where there is one mode."""
         self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
+        self.longest = stopper.longest
 
     def get_single_ballots(self, source: MenuSource) -> Ballots:
         """The samples of its one mode; ballots of one mode are those, whatever their name."""
@@ -451,6 +501,7 @@ class MenuPolicy(Policy):
             "longest": self.mode_longest,
             "weigh": "auto" if isinstance(self._weigh, str) else dump_weights(self._weigh),
             "features": self.features,
+            "families": self.families,
             "seed": self.seed,
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
             "rules": [rule.dump() for rule in self.rules_],
@@ -526,26 +577,77 @@ class MenuPolicy(Policy):
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
 
 
+def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
+    """Whether to learn from labels: as asked for, else where there are any."""
+    graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
+    if labels and not graded:
+        raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
+    return graded if labels is None else labels
+
+
 def _list_honest_points(
-    mode: int, critical: Floats, prior_critical: Floats, worth: Floats, cost: float
+    mode: int,
+    critical: Floats,
+    prior_critical: Floats,
+    worth: Floats,
+    cost: float,
+    *,
+    problems: int,
+    believed: float,
 ) -> list[RulePoint]:
     """One mode's stopping at several prices, with what it is likely worth on other problems.
 
-    Its model of the pool has seen these problems. So half of what it gains on them over the prior, which
-    hasn't, is believed.
+    Its model of the pool has seen these problems. So only a share of what it gains on them over the prior,
+    which hasn't, is believed.
     """
     prices = _STOPPING_PRICES.tolist()
-    own = list_stopping_points(mode, critical, worth, cost, prices)
-    of_prior = list_stopping_points(mode, prior_critical, worth, cost, prices)[::-1]  # by rising cost
+    own = list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
+    of_prior = list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
     unseen = np.interp(
-        [point.cost for point in own],
-        [point.cost for point in of_prior],
-        [point.worth for point in of_prior],
+        [point.mean_cost for point in own],
+        [point.mean_cost for point in of_prior],  # rising
+        [point.likely_worth for point in of_prior],
     )
     return [
-        replace(point, worth=(point.worth + float(other)) / 2)
+        replace(point, doubt=(1 - believed) * (point.likely_worth - float(other)))
         for point, other in zip(own, unseen, strict=True)
     ]
+
+
+def _doubt_by_error(
+    points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints
+) -> list[RulePoint]:
+    """Rules less a standard error of what they gain over the best mix of simpler ones at the same cost.
+
+    The best of many rules is better on these problems than on others; so a rule has to gain more than by
+    chance to be preferred to a simpler one. `groups` are held out together.
+    """
+    corners = [
+        simple[k]
+        for k in find_hull(
+            np.array([point.mean_cost for point in simple]),
+            np.array([point.likely_worth for point in simple]),
+        )
+    ]
+    cost = np.array([point.mean_cost for point in corners])
+    doubted = []
+    for point in points:
+        above = (
+            int(np.clip(np.searchsorted(cost, point.mean_cost), 1, len(corners) - 1)) if len(cost) > 1 else 0
+        )
+        left, right = corners[max(0, above - 1)], corners[above]
+        width = right.mean_cost - left.mean_cost
+        share = float(np.clip((point.mean_cost - left.mean_cost) / width, 0, 1)) if width > 0 else 0.0
+        price = (right.likely_worth - left.likely_worth) / width if width > 0 else 0.0
+        gain = (
+            point.worth
+            - ((1 - share) * left.worth + share * right.worth)
+            - price * (point.cost - ((1 - share) * left.cost + share * right.cost))
+        )
+        sums = np.bincount(groups, gain - gain.mean())
+        error = math.sqrt(float((sums**2).sum())) / len(gain)
+        doubted.append(replace(point, doubt=point.doubt + _DOUBT * error))
+    return doubted
 
 
 def _compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:

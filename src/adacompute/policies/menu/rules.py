@@ -13,7 +13,7 @@ import numpy as np
 
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Ints, check_integer, check_number
-from adacompute.policies.menu.lattice import STOP, Actions, Lattice
+from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
 from adacompute.policies.menu.votes import MenuVotes
 
 __all__ = [
@@ -145,15 +145,32 @@ def _load_pair(name: str, value: object) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RulePoint:
-    """A rule with its mean cost and worth on recorded problems."""
+    """A rule with what it costs and is worth on recorded problems."""
 
     rule: Rule
-    cost: float
-    worth: float
+    cost: Floats  # (problems,)
+    worth: Floats  # (problems,)
+    doubt: float = 0.0  # by how much its mean worth is likely less on other problems
+    full_cost: float | None = None  # mean, where `cost` is cross-fitted: of decisions like these
+
+    @property
+    def mean_cost(self) -> float:
+        """A request's, on the mean."""
+        return float(self.cost.mean())
+
+    @property
+    def rule_cost(self) -> float:
+        """A request's on the mean, by this very rule."""
+        return self.mean_cost if self.full_cost is None else self.full_cost
+
+    @property
+    def likely_worth(self) -> float:
+        """A request's on the mean, on other problems."""
+        return float(self.worth.mean()) - self.doubt
 
 
 def list_stopping_points(
-    mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float]
+    mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
     """One mode's stopping at these prices of a sample; the arrays are (draws + 1, paths), from 0 draws on."""
     longest = len(worth) - 1
@@ -165,8 +182,8 @@ def list_stopping_points(
         points.append(
             RulePoint(
                 rule=StoppingRule(mode, float(price), longest),
-                cost=float(drawn.mean()) * cost,
-                worth=float(worth[drawn, paths].mean()),
+                cost=average_paths(drawn * cost, problems),
+                worth=average_paths(worth[drawn, paths], problems),
             )
         )
     return points
@@ -200,8 +217,8 @@ def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) ->
                     points.append(
                         RulePoint(
                             rule=CascadeRule((cheap, dear), (draws, dear_draws), (agree, dear_agree)),
-                            cost=float(ends.mean()) * costs[cheap] + float(second.mean()) * costs[dear],
-                            worth=float(worth.mean()),
+                            cost=average_paths(ends * costs[cheap] + second * costs[dear], lattice.problems),
+                            worth=average_paths(worth, lattice.problems),
                         )
                     )
     return points

@@ -211,6 +211,26 @@ class MenuPaths:
         """The most classes of a path."""
         return int(self.grade.shape[1])
 
+    def only(self, problems: Ints) -> "MenuPaths":
+        """The paths of some problems, by their rows."""
+        rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
+        return MenuPaths(
+            orders=self.orders,
+            owner=np.repeat(np.arange(len(problems)), self.orders),
+            modes=tuple(
+                _ModePath(
+                    classes=mode.classes[:, rows],
+                    counts=mode.counts[:, rows],
+                    weights=mode.weights[:, rows],
+                    joint=mode.joint[:, rows],
+                    cost=mode.cost[:, rows],
+                )
+                for mode in self.modes
+            ),
+            grade=self.grade[rows],
+            agrees=self.agrees[rows],
+        )
+
     def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> MenuVotes:
         """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
 
