@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import join_pools
 from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.report.exhibits.menu import find_single
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "menu-evaluation.md"
@@ -87,22 +88,14 @@ MENUS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class RatioPair:
-    """A menu of two modes whose cheap one gets other costs, and the cost to compare at."""
-
-    menu: str
-    budget: float  # in samples of the dear mode
-
-
 RATIOS = (1, 3, 10, 30, 100)
 RATIO_FOLDS, RATIO_ORDERS = 2, 16
-RATIO_PAIRS = {
-    "crux": RatioPair(menu="crux", budget=1.0),
-    "facts": RatioPair(menu="facts", budget=1.0),
-    "gsm8k": RatioPair(menu="gsm8k", budget=2.0),
-    "reasoning-gym": RatioPair(menu="reasoning-gym", budget=2.0),
-    "math": RatioPair(menu="math", budget=2.0),
+RATIO_BUDGETS = {  # by menu of two modes: costs to compare at, in samples of the dear one
+    "crux": (0.5, 1.0),
+    "facts": (0.5, 1.0),
+    "gsm8k": (2.0,),
+    "reasoning-gym": (2.0,),
+    "math": (2.0,),
 }
 
 
@@ -154,27 +147,28 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
     return {**evaluation.to_dict(), "seconds": round(time.monotonic() - started)}
 
 
-def measure_ratios(name: str, options: argparse.Namespace, kept: Found) -> Found:
-    """What a pair gains where its dear mode costs so many times as much, ratio by ratio."""
-    pair = RATIO_PAIRS[name]
-    ballots = read_menu_ballots(MENUS[pair.menu].files)
-    cheap, dear = MENUS[pair.menu].costs
-    found = {"budget": pair.budget, "gain": {}, "cascade_gain": {}, **kept}
+def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None:
+    """Adds what a pair gains where its dear mode costs so many times as much, a line for each cost."""
+    ballots = read_menu_ballots(MENUS[name].files)
+    cheap, dear = MENUS[name].costs
     for ratio in options.ratios:
         evaluation = evaluate_menu(
             ballots,
             Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
-            budgets=[pair.budget],
+            budgets=[budget for budget in RATIO_BUDGETS[name] if budget * ratio >= 1],
             folds=RATIO_FOLDS,
             orders=RATIO_ORDERS,
             seed=SEED,
             workers=options.workers,
             oracle=False,
         )
-        for key in ("gain", "cascade_gain"):
-            found[key][str(ratio)] = evaluation.to_dict()[key]
-        print_progress(f"{name}, ratio {ratio}: {found['gain'][str(ratio)]}")
-    return found
+        for budget in evaluation.budgets:
+            single = find_single(evaluation, budget)
+            if single is None or single.gain is None:
+                continue
+            line = found.setdefault(f"{name}, at cost {budget:g}", {"budget": budget, "gain": {}})
+            line["gain"][str(ratio)] = asdict(single.gain)
+            print_progress(f"{name}, ratio {ratio}, at cost {budget:g}: {line['gain'][str(ratio)]}")
 
 
 def measure_all(options: argparse.Namespace, kept: Found) -> Found:
@@ -192,16 +186,17 @@ def measure_all(options: argparse.Namespace, kept: Found) -> Found:
             found["menus"][name] = measure_menu(name, recorded, options)
             print_progress(f"{name}: {found['menus'][name]['verdict']}")
             keep(found, options)
-    for name in RATIO_PAIRS:
+    for name in RATIO_BUDGETS:
         if options.only is None or f"{name}, ratios" in options.only:
-            found["ratios"][name] = measure_ratios(name, options, found["ratios"].get(name, {}))
+            measure_ratios(name, options, found["ratios"])
             keep(found, options)
     return found
 
 
 def list_missing(found: Found) -> list[str]:
     """What is part of this page and has no numbers yet."""
-    ratios = [f"{name} at other ratios of costs" for name in RATIO_PAIRS if name not in found["ratios"]]
+    measured = {line.partition(", at cost")[0] for line in found["ratios"]}
+    ratios = [f"{name} at other ratios of costs" for name in RATIO_BUDGETS if name not in measured]
     return [*(name for name in MENUS if name not in found["menus"]), *ratios]
 
 

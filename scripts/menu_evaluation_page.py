@@ -71,8 +71,9 @@ _ABOUT_RATIOS = """## What price ratio makes a mode worth having
 ![Points of accuracy that the menu gains over the better of stopping and fixed mixes, by how many times dearer
 the dear mode is, one line for each pair of modes](figures/menu-ratios.svg)
 
-The same pairs with other costs of the cheap mode, at one average cost; {folds} folds, {orders} orders. Gains
-over what one has without a menu, in points.
+The same pairs with other costs of the cheap mode, at one or two average costs, in samples of the dear mode;
+{folds} folds, {orders} orders. Gains over what one has without a menu, in points. Half a dear sample can't be
+met where the cheap one costs as much as the dear one.
 """
 
 _ABOUT_TRANSFERS = """## Transferred menus
@@ -229,12 +230,12 @@ def _show_ratios(found: Found) -> str:
     lines = [_ABOUT_RATIOS.format(**found["ratio_protocol"])]
     ratios = sorted({int(ratio) for pair in found["ratios"].values() for ratio in pair["gain"]})
     lines += [
-        f"| dear mode costs … times as much | at cost | {' | '.join(map(str, ratios))} |",
-        f"| --- | ---: |{' ---: |' * len(ratios)}",
+        f"| dear mode costs … times as much | {' | '.join(map(str, ratios))} |",
+        f"| --- |{' ---: |' * len(ratios)}",
     ]
     for name, pair in found["ratios"].items():
         cells = [_points(pair["gain"].get(str(ratio))) for ratio in ratios]
-        lines.append(f"| {name} | {pair['budget']:g} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -136,7 +136,7 @@ def draw_pacer(numbers: Numbers) -> str:
 
 def draw_ratios(numbers: Numbers) -> str:
     """What a menu of two modes gains, by how many times as much the dear one costs."""
-    tints = ("blue", "orange", "green", "red", "grey")
+    tints = ("blue", "grey", "orange", "yellow", "green", "red", "purple")
     with Canvas("menu-ratios", height=3.4) as canvas:
         ax = canvas.axes[0]
         ends = []
@@ -151,7 +151,7 @@ def draw_ratios(numbers: Numbers) -> str:
                 canvas.mark(
                     ax, ratio, mean, f"{name}, {ratio} times: {mean:+.1f} ({low:+.1f} to {high:+.1f})"
                 )
-            ends.append((ratios[-1], means[-1], f"{name}, at cost {pair['budget']:g}", colour(tint)))
+            ends.append((ratios[-1], means[-1], name, colour(tint)))
         ax.axhline(0, color=colour("ink"), linewidth=1.0)
         ax.set_xscale("log")
         ax.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])

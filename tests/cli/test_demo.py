@@ -7,10 +7,19 @@ from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import adacompute as ac
-from adacompute.cli.demo import QUESTION_IDS, RECORDINGS, SAMPLING, TEMPLATE, ask_gateway
+from adacompute.cli.demo import (
+    MENU_PRICES,
+    MENU_RECORDINGS,
+    QUESTION_IDS,
+    RECORDINGS,
+    SAMPLING,
+    TEMPLATE,
+    ask_gateway,
+)
 from adacompute.problems import Template
 
 NAMES = RECORDINGS
@@ -48,6 +57,30 @@ def test_every_number_of_the_table_is_that_of_the_page(demo, name: str):
         assert [budget, uniform, gain, needs] == [shown[0], shown[1], shown[3], shown[4]]
         assert shown[2].startswith(stopping)
         assert shown[5].startswith(saved)  # the page has its interval too
+
+
+def test_the_menus_table_is_in_money_and_agrees_with_itself_and_with_the_recordings(demo):
+    """Its gains are what its columns say, and a random router's exact accuracy lies below every column."""
+    block = next(block for block in demo.said.split("\n\n") if "one model or a mix  cascade" in block)
+    lines = block.split("\n")
+    at = next(number for number, line in enumerate(lines) if "one model or a mix" in line)
+    assert lines[at].split()[:4] == ["USD", "per", "1,000", "requests"]
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[at + 1 :]]
+    assert len(rows) == 4
+    with ac.join_pools(MENU_RECORDINGS) as pool:
+        menu = ac.Menu.of(pool, prices=MENU_PRICES)
+        one_sample = ac.score(pool, menu=menu, budgets=[1]).accuracy.mean(axis=0)
+    gains = []
+    for money, *shares, gain in rows:
+        single, cascade, of_menu = (float(share.rstrip("%")) for share in shares)
+        routed = 100 * np.interp(float(money) / 1000, menu.costs, one_sample[:2])
+        assert min(single, cascade, of_menu) > routed - 2.5  # of few orders and two folds
+        mean, low, high = (float(number) for number in re.findall(r"[+-][\d.]+", gain))
+        assert mean == pytest.approx(of_menu - single, abs=0.11)
+        assert low <= mean <= high
+        gains.append(mean)
+    assert ("Worth it" in block) <= (sum(gains) > 0)
+    assert "gain: over one model or a mix" in " ".join(demo.said.split())
 
 
 def test_the_questions_are_ones_that_the_recorded_model_got_right_under_the_same_prompt():

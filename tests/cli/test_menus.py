@@ -128,6 +128,11 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
             "budget 0.05 is below one sample",
         ),
         (("fit", "--policy", "menu", *PAIR, *COSTS, "--budget", "2 USD"), 2, "--budget: '2 USD' is in USD"),
+        (("fit", "--policy", "menu", *PAIR, "--cost", "a=0.1"), 2, "mode 'b' is joined and has no cost"),
+        (("fit", "--policy", "menu", *PAIR, "--cost", "a=inf", "--cost", "b=inf"), 2, "give one a finite"),
+        (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=0"), 1, "every mode of the menu is free"),
+        (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=1", "--budgets", "0"), 1, "budget 0 is nothing"),
+        (("evaluate", *PAIR, "--cost", "a=1", "--cost", "b=inf"), 1, "or evaluate that mode alone"),
         (("evaluate", *PAIR, *COSTS, "--policies", "fixed"), 2, "--policies: a menu has no use for it"),
         (("evaluate", "small.jsonl", "--policies", "menu"), 2, "--policies: menu is over several modes"),
         (("evaluate", "small.jsonl", "--families"), 2, "--families: is for a menu"),
@@ -153,6 +158,7 @@ def test_what_a_menu_cannot_do_is_said_in_one_line(
         ("0.002", MONEY, "money", 0.002),
         ("2 USD per 1000", MONEY, "samples", 0.002),
         ("$2 per 1000", MONEY, "money", 0.002),
+        ("2 USD per 1,000 requests", MONEY, "money", 0.002),
     ],
 )
 def test_a_budget_counts_in_the_unit_of_the_menu(text: str, menu: Menu, unit: Any, amount: float):
@@ -176,6 +182,50 @@ def test_a_budget_of_another_unit_is_refused(text: str, menu: Menu, unit: Any, w
     with pytest.raises((typer.BadParameter, BudgetOutOfRange)) as caught:
         parse_menu_budget(text, menu, unit=unit)
     assert why in str(caught.value)
+
+
+def test_a_budget_that_cannot_be_spent_is_said(adacompute, pools: Path, fitted: dict[str, Any]):
+    shown = adacompute("replay", *PAIR, "--policy", "policy", "--budget", "50")
+    assert "budget 50 is more than the menu can spend" in shown.stderr
+    words = ("evaluate", *PAIR, *COSTS, "--folds", "2", "--budgets", "0.5,50", "--orders", "4")
+    shown = adacompute(*words, "--workers", "1")
+    assert "(* costs less: it can't spend as much)" in shown.stdout
+    assert "or the most that it can spend" in " ".join(shown.stdout.split())
+
+
+def test_sources_of_one_pool_are_evaluated_as_modes_by_their_tokens(adacompute, pools: Path):
+    words = ("evaluate", "both.jsonl", "--folds", "2", "--orders", "4", "--workers", "1")
+    shown = adacompute(*words)
+    assert "both.jsonl: 2 sources, taken as the modes of a menu" in shown.stderr
+    assert "tokens a request" in shown.stdout
+    alone = adacompute("evaluate", "both.jsonl", "--model", "a", "--folds", "2", "--workers", "1")
+    assert "sources" not in alone.stderr
+
+
+def test_modes_are_named_by_their_options_and_priced_by_these_names(adacompute, tmp_path: Path):
+    lines = [json.loads(line) for line in write_lines(tmp_path)]
+    sources = [{**line, "parameters": {"temperature": heat}} for heat in (0.2, 1.0) for line in lines]
+    (tmp_path / "heats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in sources))
+    words = ("--cost", "a (temperature=0.2)=0.1", "--cost", "a (temperature=1.0)=1")
+    shown = adacompute("fit", "heats.jsonl", "--policy", "menu", *words, "-o", "policy")
+    assert "a (temperature=0.2) 0.1, a (temperature=1.0) 1 (a sample)" in shown.stdout
+
+
+def write_lines(folder: Path) -> list[str]:
+    write_pool(folder / "one.jsonl", "a", (0.9, 0.5, 0.2), 3)
+    return (folder / "one.jsonl").read_text().splitlines()
+
+
+def test_a_menu_of_one_mode_has_the_samples_that_are_recorded(adacompute, pools: Path):
+    words = ("fit", "--policy", "menu", *PAIR, "--cost", "a=0.1", "--cost", "b=inf", "-o", "policy")
+    shown = adacompute(*words, "--budget", "0.2", "--json")
+    body = json.loads(shown.stdout)
+    assert body["labels"] == 12
+    assert body["calibrated"]["cost"] <= 0.2
+    words = ("fit", "--policy", "menu", *PAIR, "--cost", "a=0", "--cost", "b=inf", "-o", "free")
+    done = adacompute(*words, "--budget", "1", code=1)
+    assert "mode 'a' is free" in done.stderr
+    assert not (pools / "free").exists()  # a budget that fails leaves no policy behind
 
 
 @pytest.mark.parametrize(

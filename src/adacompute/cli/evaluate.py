@@ -25,6 +25,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import (
+    FamiliesFlag,
     JoinOption,
     MissingOption,
     MissingProblems,
@@ -327,10 +328,6 @@ OrdersOption = Annotated[
     int | None,
     typer.Option(min=1, help="Random orders of each problem's samples. [default: 50; of a menu 40]"),
 ]
-FamiliesFlag = Annotated[
-    bool,
-    typer.Option("--families", help="Hold out and resample whole subjects, not problems (of a menu)."),
-]
 EvaluationSeedOption = Annotated[
     int, typer.Option(min=0, help="Seed of the tables' folds, orders and intervals; not of the verdict.")
 ]
@@ -385,7 +382,7 @@ def evaluate(
         extract=extract,
         percent=percent,
     )
-    if menu_options.is_given:
+    if menu_options.is_menu(settings.answers, model=model, parameters=parameters):
         refuse_beside_menu(
             policies=policies,
             protocol=None if protocol is ProtocolName.held_out else protocol,

@@ -32,6 +32,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import (
+    FamiliesFlag,
     JoinOption,
     MissingOption,
     MissingProblems,
@@ -284,6 +285,7 @@ def fit(
     mode_costs: ModeCostOption = None,
     prices_file: PricesFileOption = None,
     missing: MissingOption = MissingProblems.error,
+    families: FamiliesFlag = False,
     learner: LearnerOption = None,
     features: FeaturesOption = None,
     longest: LongestOption = None,
@@ -343,12 +345,14 @@ def fit(
             longest=longest,
             plain_votes=votes is VoteKind.plain,
             labels=labels,
+            families=families,
             judge=bool(verdict),
             json=json,
         )
         return
-    if menu_options.is_given:
-        option = "--join" if join else "--cost" if mode_costs else "--prices"
+    if menu_options.is_given or families:
+        speaks = {"--join": join, "--cost": mode_costs, "--prices": prices_file, "--families": families}
+        option = next(name for name, value in speaks.items() if value)
         raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
     if source is None:
         raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")

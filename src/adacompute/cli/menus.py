@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import typer
 
-from adacompute.cli.options import PercentMode, parse_number
+from adacompute.cli.options import PercentMode, build_tasks, open_source, parse_number
 from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu, read_menu_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
@@ -37,8 +37,9 @@ from adacompute.cli.terminal import (
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
-from adacompute.evaluate.menu_evaluation import MenuEvaluation, MenuRow, evaluate_menu
+from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE, MenuEvaluation, MenuRow, evaluate_menu
 from adacompute.policies import MenuPolicy
+from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool import Menu, MenuBallots
 from adacompute.records import Budget, BudgetUnit
 from adacompute.replay import Replayed, calibrate, replay
@@ -57,8 +58,9 @@ __all__ = [
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
+_UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 _LISTED_POINTS = 7  # of a fitted policy's settings that are shown
-_FEW_PROBLEMS = 50  # problems; docs/menus.md says what more of them are worth
+_GROUPED = re.compile(r"(?<=per [0-9]),(?=[0-9]{3}\b)")  # the comma of `per 1,000 requests`
 _LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
 _BASIS_TITLES = {
     "accuracy": "accuracy",
@@ -69,9 +71,10 @@ _UNGRADED_NOTE = (
     "often the answer is that of the vote of all samples of the dearest mode."
 )
 _EVALUATION_NOTE = (
-    "All were chosen on other problems than they are judged on, and cost the same on average, by a mix of "
-    "two of their settings. uniform: so many samples of one mode for everyone; best fixed mix: of all of "
-    "these; joint fixed vote: so many samples of every mode for everyone. Intervals are 95%, paired."
+    "All were chosen on other problems than they are judged on, and cost the same on average where they can "
+    "spend it, by a mix of two of their settings. uniform: so many samples of one mode for everyone; best "
+    "fixed mix: of all of these; joint fixed vote: so many samples of every mode for everyone. Intervals are "
+    "95%, paired."
 )
 
 
@@ -91,6 +94,20 @@ class MenuOptions:
     def is_given(self) -> bool:
         """Whether an option speaks of modes."""
         return bool(self.joins or self.costs or self.prices is not None)
+
+    def is_menu(self, answers: AnswersConfig, *, model: str | None, parameters: str | None) -> bool:
+        """Whether there are several modes: by an option, or as sources of a pool of which none is named."""
+        if self.is_given or self.source is None or model is not None or parameters is not None:
+            return self.is_given
+        task, default_task = build_tasks(answers, self.extract, self.percent)
+        with open_source(self.source, task=task, default_task=default_task) as pool:
+            sources = len(pool.models)
+        if sources > 1:
+            print_message(
+                f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
+                "and --parameters"
+            )
+        return sources > 1
 
     @property
     def name(self) -> str:
@@ -171,6 +188,7 @@ def parse_menu_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
+    text = _GROUPED.sub("", text) if isinstance(text, str) else text
     amount = parse_number(str(text))
     if math.isfinite(amount):
         if unit not in ("samples", menu.unit):
@@ -193,7 +211,7 @@ def parse_menu_budget(
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(
             f"budget {menu.format_cost(amount)} is below one sample of {cheapest.name!r}, the cheapest mode; "
-            f"give {menu.format_cost(cheapest.cost)} or more"
+            f"give {menu.format_least(cheapest.cost)} or more"
         )
     return amount
 
@@ -202,7 +220,7 @@ def _parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tu
     """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
     if text is None:
         return None
-    *first, last = text.split(",")
+    *first, last = _GROUPED.sub("", text).split(",")
     match = _LAST_BUDGET.fullmatch(last)
     suffix = "" if match is None else match["unit"]
     parts = [*(part + suffix for part in first), last]
@@ -238,6 +256,7 @@ def fit_menu(
     longest: int | None,
     plain_votes: bool,
     labels: bool | None,
+    families: bool,
     judge: bool,
     json: bool,
 ) -> None:
@@ -246,12 +265,14 @@ def fit_menu(
     amount = None if budget is None else parse_menu_budget(budget, menu, unit=unit)
     _warn_few(ballots, options.name)
     settings: dict[str, Any] = {} if longest is None else {"longest": longest}
-    policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", **settings).fit(ballots, labels=labels)
-    policy.save(output)
+    policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", families=families, **settings)
+    policy.fit(ballots, labels=labels)
     summary = _summarise_fit(policy, ballots, options, output)
     if amount is not None:
         summary["calibrated"] = _calibrate(policy, ballots, amount)
-    evaluation = _evaluate(ballots, menu, options.name, labels=labels) if judge else None
+        _warn_unspent(summary["calibrated"]["cost"], amount, menu)
+    policy.save(output)
+    evaluation = _evaluate(ballots, menu, options.name, labels=labels, families=families) if judge else None
     summary["evaluation"] = None if evaluation is None else evaluation.to_dict()
     if json:
         print_json(summary)
@@ -262,11 +283,23 @@ def fit_menu(
         show_menu_evaluation(evaluation, name=options.name)
 
 
+def _warn_unspent(cost: float, budget: float, menu: Menu) -> None:
+    """Say on stderr where a policy can't spend a budget, e.g. one of 1,000 requests given for one."""
+    if cost < (1 - _UNSPENT) * budget:
+        print_message(
+            f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "
+            "average; give that or less"
+        )
+
+
 def _warn_few(ballots: MenuBallots, name: str) -> None:
     """Say on stderr where there is little to learn from."""
-    if len(ballots) < _FEW_PROBLEMS:
+    if len(ballots) < MIN_PROBLEMS:
         problems = format_count(len(ballots), "problem")
-        print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
+        print_message(
+            f"{name}: learned from {problems}, which is few, so that cascades and single modes decide; give "
+            f"{MIN_PROBLEMS} or more"
+        )
     for mode, votes in zip(ballots.modes, ballots.ballots, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
@@ -329,7 +362,8 @@ def _show_fit(summary: dict[str, Any], menu: Menu, options: MenuOptions) -> None
         _show_points(summary["settings"], menu, labelled=bool(summary["labels"]))
         print_line()
     print_paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
-    example = menu.format_cost(menu.modes[0].cost * 2, unit=False)
+    drawable = [mode.cost for mode in menu.modes if math.isfinite(mode.cost)]
+    example = menu.format_cost(min(2 * drawable[0], drawable[-1]) or drawable[-1] / 2, unit=False)
     if menu.unit == "money":
         example = f"'{example} {menu.currency} per 1000'"
     print_line(f"  adacompute evaluate {options.words}{options.cost_words}")
@@ -352,7 +386,9 @@ def _show_points(points: Sequence[dict[str, Any]], menu: Menu, *, labelled: bool
             for k in chosen
         ],
     )
-    print_paragraph("(by replay of these very samples: in-sample)", indent=2)
+    print_paragraph(
+        "(estimated on these samples, in part by cross-fitting; on other problems it differs)", indent=2
+    )
 
 
 def _format_draws(draws: dict[str, float]) -> str:
@@ -383,6 +419,8 @@ def replay_menu(
     if amount is not None:
         price = calibrate(policy, ballots, amount, rng=np.random.default_rng(seed), **settings)
     result = replay(policy, ballots, price=price, rng=np.random.default_rng(seed), **settings)
+    if amount is not None:
+        _warn_unspent(result.cost, amount, policy.menu)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "
@@ -453,8 +491,10 @@ def show_menu_evaluation(evaluation: MenuEvaluation, *, name: str) -> None:
     headings = ["", *(menu.format_cost(budget, unit=False) for budget in budgets)]
     names = sorted(dict.fromkeys(row.policy for row in evaluation.rows), key=lambda each: each == "shuffled")
     print_line(f"{_BASIS_TITLES[evaluation.basis]} at the same average cost: {menu.cost_unit}")
-    rows = [_format_row(evaluation, each, lambda row: format_percent(row.accuracy.mean)) for each in names]
+    rows = [_format_row(evaluation, each, _format_accuracy) for each in names]
     print_table(headings, [*rows, *_format_oracle(evaluation)])
+    if any("*" in cell for row in rows for cell in row):
+        print_paragraph("(* costs less: it can't spend as much)", indent=2)
     print_line()
     print_line("gain of the menu over each, points: 95% interval")
     print_table(headings, [_format_row(evaluation, each, _format_gain) for each in names if each != "menu"])
@@ -467,6 +507,12 @@ def show_menu_evaluation(evaluation: MenuEvaluation, *, name: str) -> None:
     print_line()
     print_paragraph(_EVALUATION_NOTE)
     print_paragraph(f"({evaluation.protocol})")
+
+
+def _format_accuracy(row: MenuRow) -> str:
+    """`81.2%`, with a star where the policy can't spend the budget."""
+    is_unspent = row.cost < (1 - SPENT_TOLERANCE) * row.budget
+    return format_percent(row.accuracy.mean) + ("*" if is_unspent else "")
 
 
 def _format_row(evaluation: MenuEvaluation, policy: str, cell: Callable[[MenuRow], str]) -> list[str]:

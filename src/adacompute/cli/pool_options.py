@@ -4,6 +4,7 @@ The samples are of a pool, a file, a bundled recording or a folder of shards; or
 a mode of a menu, whose costs options say.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
@@ -41,6 +42,7 @@ __all__ = [
     "CurrencyOption",
     "Estimator",
     "EstimatorOption",
+    "FamiliesFlag",
     "JoinOption",
     "MissingOption",
     "MissingProblems",
@@ -314,6 +316,12 @@ PricesFileOption = Annotated[
         help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
     ),
 ]
+FamiliesFlag = Annotated[
+    bool,
+    typer.Option(
+        "--families", help="Learn for new families, of a menu: hold out whole subjects, not single problems."
+    ),
+]
 MissingOption = Annotated[
     MissingProblems,
     typer.Option("--missing", help="What to do about problems that a mode has no samples of."),
@@ -340,7 +348,20 @@ def read_menu(
     ballots = read_menu_ballots(
         source, joins, answers=answers, missing=missing, extract=extract, percent=percent
     )
-    return ballots, build_menu(ballots, given, price_table)
+    menu = build_menu(ballots, given, price_table)
+    unpriced = [name for name in ballots.modes if name not in menu.names]
+    if joins and unpriced:
+        option = "--prices" if given is None else "--cost"
+        remedy = f"[{unpriced[0]}] in that file" if given is None else f"--cost {unpriced[0]}=NUMBER"
+        raise typer.BadParameter(
+            f"mode {unpriced[0]!r} is joined and has no cost; give {remedy}, or leave its --join out",
+            param_hint=option,
+        )
+    if not any(math.isfinite(mode.cost) for mode in menu.modes):
+        raise typer.BadParameter(
+            "every mode costs infinitely much; give one a finite cost", param_hint="--cost"
+        )
+    return ballots, menu
 
 
 def read_menu_ballots(
@@ -393,8 +414,9 @@ def _name_pool(source: Path) -> str:
     return name or str(source)
 
 
-def _split_pair(text: str, option: str, what: str, example: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
+def _split_pair(text: str, option: str, what: str, example: str, *, last: bool = False) -> tuple[str, str]:
+    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
+    name, sign, value = text.rpartition("=") if last else text.partition("=")
     if not (sign and name.strip() and value.strip()):
         raise typer.BadParameter(f"{text!r} is not NAME={what}; give e.g. {example}", param_hint=option)
     return name.strip(), value.strip()
@@ -404,7 +426,7 @@ def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     """What a sample of each mode costs, by its name; None where no option says so."""
     parsed: dict[str, float] = {}
     for text in costs or ():
-        name, number = _split_pair(text, "--cost", "NUMBER", "smol=0.1")
+        name, number = _split_pair(text, "--cost", "NUMBER", "smol=0.1", last=True)
         if name in parsed:
             raise typer.BadParameter(f"mode {name!r} has two costs; give one", param_hint="--cost")
         try:

@@ -117,7 +117,8 @@ def report(
         extract=extract,
         percent=percent,
     )
-    if menu_options.is_given:
+    answers = load_settings(context).answers
+    if menu_options.is_menu(answers, model=model, parameters=parameters):
         refuse_beside_menu(
             model=model,
             parameters=parameters,
@@ -129,7 +130,7 @@ def report(
         )
         report_modes(
             menu_options,
-            answers=load_settings(context).answers,
+            answers=answers,
             output=output,
             name=name,
             command=format_command(context),
@@ -150,7 +151,7 @@ def report(
     check_report_folder(output)  # before minutes of work
     ballots = read_ballots(
         source,
-        answers=load_settings(context).answers,
+        answers=answers,
         model=model,
         parameters=parameters,
         extract=extract,

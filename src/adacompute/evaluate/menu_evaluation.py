@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
 from adacompute.evaluate.comparison import (
     MatchedCost,
@@ -47,18 +48,19 @@ from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.menu.policy import MenuSource
+from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuSource
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, draw_menu_paths
-from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import TOKEN_CHARACTERS, Menu, MenuBallots, get_menu_ballots
 from adacompute.replay.menu_replay import MenuRun, run_menu
 from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = ["MenuEvaluation", "MenuRow", "evaluate_menu"]
+__all__ = ["SPENT_TOLERANCE", "MenuEvaluation", "MenuRow", "evaluate_menu"]
 
 _NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # of a budget, at which every policy is measured
 _GRID = 24  # costs at which single modes are measured, for what the menu saves
 _ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses among
 _ORACLE = (1, 2, 4, 8)  # samples of a mode that the oracle chooses among
+SPENT_TOLERANCE = 0.01  # of a budget: who costs less than the rest can't spend it
 _SMALL_GAIN = 0.005  # of accuracy: a menu that gains less for sure isn't worth it
 _MENU = "menu"
 _SINGLE = ("best fixed mix", "stopping, mixed")  # what one has without a menu: each mode alone, and mixes
@@ -165,8 +167,10 @@ def evaluate_menu(
     if len(modes) < 2:
         raise PolicyError(
             f"a menu of {len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
-            "to compare; give two or more, or use evaluate(...)"
+            "to compare; give two or more, or evaluate that mode alone"
         )
+    if not modes[-1].cost:
+        raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
     menu = Menu(modes=modes, unit=menu.unit, currency=menu.currency)
     ballots, basis = _select_judged(get_menu_ballots(source).select(menu.names))
     amounts = _check_budgets(menu, budgets)
@@ -182,6 +186,7 @@ def evaluate_menu(
         labels=labels,
         weigh=weigh,
         basis=basis,
+        families=families,
         fitted=_check_fitted(menu, fitted or {}),
     )
     results: list[FoldResults] = [{} for _ in splits]
@@ -216,12 +221,13 @@ def _check_budgets(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, 
     cheapest, dearest = float(menu.costs[0]), float(menu.costs[-1])
     if budgets is None:
         low = max(cheapest * 1.5, dearest * 0.2)
-        return tuple(float(f"{each:.2g}") for each in (*np.linspace(low, dearest, 3), 2 * dearest))
+        between = (float(f"{each:.2g}") for each in (*np.linspace(low, dearest, 3), 2 * dearest))
+        return tuple(sorted({max(each, cheapest) for each in between}))
     amounts = tuple(float(budget) for budget in budgets)
     for amount in amounts:
-        if not (math.isfinite(amount) and amount >= cheapest * (1 - _ROUNDING)):
+        if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - _ROUNDING)):
             raise BudgetInvalid(
-                f"budget {amount:g} is below what one sample of the cheapest mode costs "
+                f"budget {amount:g} is nothing, or below what one sample of the cheapest mode costs "
                 f"({cheapest:g} for {menu.names[0]!r}); give that much or more"
             )
     if not amounts:
@@ -268,6 +274,7 @@ class _Job:
     labels: bool | None
     weigh: Literal["auto"] | None
     basis: Basis
+    families: bool
     fitted: Mapping[str, MenuPolicy] = field(repr=False)
 
     @property
@@ -301,23 +308,19 @@ def _call(job: _Job, measure: Callable[..., Any], argument: object) -> Any:  # n
 def _measure_fold(job: _Job, number: int) -> FoldResults:
     """The menu and its peers on one fold."""
     split = job.splits[number]
-    policy = MenuPolicy(job.menu, weigh=job.weigh, seed=job.seed)
+    policy = MenuPolicy(job.menu, weigh=job.weigh, families=job.families, seed=job.seed)
     policy.fit(job.ballots.only(split.train), labels=job.labels)
-    results = _measure_menu(job, policy, split, number)
-    results |= _measure_peers(job, policy, split, number)
+    longest = [stopper.longest for stopper in policy.stoppers_]
+    weighed, plain = (_draw_paths(job, weigh, longest, number) for weigh in (policy.weigh, None))
+    results = _measure_menu(job, policy, weighed.only(split.test), split, number)
+    results |= _measure_peers(job, policy, weighed, plain, split)
     return results
 
 
-def _draw_paths(
-    job: _Job,
-    ballots: MenuBallots,
-    policy: MenuPolicy | None,
-    longest: Sequence[int],
-    rng: np.random.Generator,
-) -> MenuPaths:
-    """Random orders of some problems; without a policy votes are plain."""
-    weigh = None if policy is None else policy.weigh
-    return draw_menu_paths(ballots, job.menu, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
+def _draw_paths(job: _Job, weigh: VoteWeights | None, longest: Sequence[int], number: int) -> MenuPaths:
+    """Random orders of every problem's samples: of one fold the same ones, however votes are weighed."""
+    rng = np.random.default_rng([job.seed, number, 2])
+    return draw_menu_paths(job.ballots, job.menu, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
 
 
 def _make_votes(job: _Job, paths: MenuPaths) -> JointVotes:
@@ -326,22 +329,18 @@ def _make_votes(job: _Job, paths: MenuPaths) -> JointVotes:
     return JointVotes(paths, judged=judged, chosen=chosen)
 
 
-def _measure_menu(job: _Job, policy: MenuPolicy, split: Split, number: int) -> FoldResults:
+def _measure_menu(job: _Job, policy: MenuPolicy, paths: MenuPaths, split: Split, number: int) -> FoldResults:
     """The menu at the corners of its own hull that the targets need, and the shuffled control."""
-    ballots = job.ballots.only(split.test)
-    longest = [stopper.longest for stopper in policy.stoppers_]
-    rng = np.random.default_rng([job.seed, number, 1])
-    paths = _draw_paths(job, ballots, policy, longest, rng)
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in job.targets]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
-    reading = policy.read(ballots.prompts)
+    reading = policy.read([job.ballots.prompts[row] for row in split.test])
     runs = [
         run_menu(policy, paths, price=float(policy.prices_[corner]), reading=reading) for corner in corners
     ]
     place = {corner: at for at, corner in enumerate(corners)}
     mixes = [MenuMix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
     settings = follow_runs(paths, runs, lambda run: _get_judged(job, run))
-    shuffled = shuffle_runs(_make_votes(job, paths), runs, rng)
+    shuffled = shuffle_runs(_make_votes(job, paths), runs, np.random.default_rng([job.seed, number, 1]))
     rows = np.arange(len(split.test))
     return {_MENU: _apply(settings, mixes, rows), "shuffled": _apply(shuffled, mixes, rows)}
 
@@ -353,7 +352,7 @@ def _measure_fitted(job: _Job, name: str) -> list[FoldResults]:
         min(stopper.longest, int(votes.drawn.min()))
         for stopper, votes in zip(policy.stoppers_, ballots.ballots, strict=True)
     ]
-    paths = _draw_paths(job, ballots, policy, longest, np.random.default_rng([job.seed, 3]))
+    paths = _draw_paths(job, policy.weigh, longest, number=len(job.splits))
     reading = policy.read(ballots.prompts)
     chooser = _Limited(policy, np.array(longest))
     runs = [run_menu(chooser, paths, price=float(price), reading=reading) for price in policy.prices_]
@@ -390,12 +389,11 @@ def _get_judged(job: _Job, run: MenuRun) -> Floats:
     return run.agrees if job.basis == "agreement" else run.grade
 
 
-def _measure_peers(job: _Job, policy: MenuPolicy, split: Split, number: int) -> FoldResults:
+def _measure_peers(
+    job: _Job, policy: MenuPolicy, weighed_paths: MenuPaths, plain_paths: MenuPaths, split: Split
+) -> FoldResults:
     """Every peer, its settings chosen on the training problems."""
-    longest = [stopper.longest for stopper in policy.stoppers_]
-    rng = np.random.default_rng([job.seed, number, 2])
-    weighed = _make_votes(job, _draw_paths(job, job.ballots, policy, longest, rng))
-    plain = _make_votes(job, _draw_paths(job, job.ballots, None, longest, rng))
+    weighed, plain = _make_votes(job, weighed_paths), _make_votes(job, plain_paths)
     both, names = (weighed, plain), policy.names
     single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
     stopping = [
@@ -425,7 +423,7 @@ def _measure_peers(job: _Job, policy: MenuPolicy, split: Split, number: int) -> 
         )
         for name, settings in families.items()
     }
-    most = min(longest[0], longest[-1])
+    most = min(weighed_paths.longest[0], weighed_paths.longest[-1])
     ends = join_settings([follow_votes(weighed, mode, most=most) for mode in (0, len(names) - 1)])
     random = [mix_modes(ends, split.train, target) for target in targets]
     return {**results, "random router": _apply(ends, random, split.test)}
@@ -540,7 +538,7 @@ def _conclude(
         rows=tuple(rows),
         oracle=oracle,
         worth=worth,
-        verdict=_word_verdict(job, worth, gain, savings, matched),
+        verdict=_word_verdict(job, worth, gain, savings, matched) + _word_unspent(job, matched),
         gain=gain,
         cascade_gain=_average_gain(matched, cascade, boot),
         savings=savings,
@@ -634,6 +632,14 @@ def _word_verdict(
     return f"Worth it: {gained}. {_word_savings(job, savings, matched)}"
 
 
+def _word_unspent(job: _Job, matched: MatchedByBudget) -> str:
+    """A sentence where the menu can't spend the largest budget; else nothing."""
+    own = matched[_MENU, job.budgets[-1]]
+    if own is None or own.cost >= (1 - SPENT_TOLERANCE) * job.budgets[-1]:
+        return ""
+    return f" It spends {job.menu.format_cost(own.cost)} at most: more samples didn't help."
+
+
 def _word_savings(job: _Job, savings: Mapping[float, float | None], matched: MatchedByBudget) -> str:
     """One sentence about the budget at which most is saved."""
     saved = {
@@ -678,8 +684,18 @@ def _describe(job: _Job, *, families: bool) -> str:
     """How it was measured, in words."""
     held = "families (subjects)" if families else "problems"
     tuned = "agreement, without labels" if job.by_agreement else "labels"
-    return (
+    words = (
         f"{len(job.splits)} folds over {held}; policies fitted and all settings chosen on the other folds, "
         f"by {tuned}; {job.orders} random orders of each problem's samples; every policy at exactly the same "
-        f"cost, on its own held-out curve; 95% intervals by bootstrap over {held}, paired"
+        "cost, or the most that it can spend, on its own held-out curve; 95% intervals by bootstrap over "
+        f"{held}, paired"
     )
+    if min(len(split.train) for split in job.splits) < MIN_PROBLEMS:
+        words += (
+            f"; fitted on fewer than {MIN_PROBLEMS} problems, the menu has cascades and single modes only"
+        )
+    if any(
+        mode.prices and mode.prices.input and mode.prices.prompt_tokens is None for mode in job.menu.modes
+    ):
+        words += f"; tokens of prompts are estimated, one for {TOKEN_CHARACTERS} characters of a question"
+    return words

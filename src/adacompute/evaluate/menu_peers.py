@@ -137,7 +137,10 @@ def mix_modes(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
     mixes = []
     for cheap, dear in zip(range(most), range(most, 2 * most), strict=True):
         gap = cost[dear] - cost[cheap]
-        share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0)) if gap > 0 else 0.0
+        if gap > _TOLERANCE * cost[cheap]:
+            share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
+        else:  # both cost the same: the better one
+            share = float(worth[dear] > worth[cheap])
         mixes.append(MenuMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
     return max(affordable or mixes[:1], key=lambda mix: float(mix.apply(worth)))

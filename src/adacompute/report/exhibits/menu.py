@@ -59,20 +59,20 @@ _ABOUT_ROWS = (
     "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
     "agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint fixed vote: "
     "so many samples of every mode for everyone. cascades: samples of a cheap mode until they agree, else a "
-    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled: a menu fitted to the "
-    "wrong labels."
+    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled: what the "
+    "menu drew for each request, handed to a request of another prompt."
 )
 
 
 _LIMITS = (
     "A menu lives on problems where the cheap mode is right, and shows it by agreeing with itself. It gains "
     "little where prices are close, where the cheap mode is hardly ever right, or where the budget is so "
-    "large that everyone can have the dear mode. It was fitted and judged on these problems: other ones, "
-    "models or prices need recordings of their own."
+    "large that everyone can have the dear mode. What is shown is of these problems, "
+    "models and prices: others need recordings of their own."
 )
 _CASCADE_LEVEL = (
-    "No clear difference from a cascade that is tuned on recordings. The menu needs no such tuning, and "
-    "has one price for every budget."
+    "No clear difference from a cascade whose settings are chosen on the same recordings, anew for every "
+    "budget. The menu is fitted once, and has one price for every budget."
 )
 
 
