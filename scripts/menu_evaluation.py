@@ -227,6 +227,7 @@ def main() -> None:
         if not (FOLDER / "README.md").is_file():
             sys.exit(f"{FOLDER}: the recordings are not there; this page is made from them")
         found = measure_all(options, found)
+    found["menus"] = {name: found["menus"][name] for name in MENUS if name in found["menus"]}
     if found.get("ratios"):
         RATIO_FILE.write_text(json.dumps(found["ratios"], indent=1) + "\n", "utf-8")
     options.page.write_text(page(found | {"missing": list_missing(found)}), "utf-8")

@@ -8,6 +8,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from evaluation_page import Bar
 
+from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE
+
 Found = dict[str, Any]
 
 # Accuracies of the sketches in the design, section 9, by menu: plain votes, in the order of its budgets.
@@ -44,7 +46,8 @@ every "reached" is computed. What the words mean:
   the prompt router are fitted, and every setting of a cascade, a mix or a router chosen, on the other folds.
 - **at a cost**: each policy mixes the two neighbours of the budget on the hull of its own settings on the
   training folds. What that costs on the fold differs a little; every policy is measured at several budgets
-  around the one that is asked for, and read at exactly the same cost on its own held-out curve.
+  around the one that is asked for, and read at exactly the same cost on its own held-out curve. A star: it
+  can't spend as much, and costs less.
 - **votes** of peers are weighed as the menu weighs them, or plain, whichever is better on the training folds.
 - **cascades**: of every pair of modes, up to 8 samples of the cheaper and 12 of the dearer one. *Threshold*:
   k cheap samples, then j dear ones unless the share of the commonest answer is high enough. *Sequential*:
@@ -56,8 +59,8 @@ every "reached" is computed. What the words mean:
 - **oracle**: decides beforehand, with the answers known, among votes of 1, 2, 4 and 8 samples of a mode and,
   with two modes, mixed votes; from "chosen and judged on different samples" to "on the same". A menu sees
   votes as they come in, and may exceed it.
-- {orders} random orders of each problem's samples; 95% intervals by bootstrap over problems (or families),
-  paired.
+- {orders} random orders of each problem's samples, the same for all; 95% intervals by bootstrap over problems
+  (or families), paired.
 """
 
 _ABOUT_ALL = """## All menus
@@ -124,8 +127,7 @@ def _summarise(found: Found) -> str:
     ]
     words = {True: "yes", False: "no", None: "can't tell"}
     for name, menu in found["menus"].items():
-        label = f"{name} (earlier policy)" if menu.get("note") else name
-        cells = [label, str(menu["problems"]), _points(menu["gain"]), _points(menu["cascade_gain"])]
+        cells = [name, str(menu["problems"]), _points(menu["gain"]), _points(menu["cascade_gain"])]
         lines.append(f"| {' | '.join([*cells, words[menu['worth']]])} |")
     return "\n".join(lines) + "\n"
 
@@ -262,7 +264,7 @@ def _show_menu(name: str, menu: Found) -> str:
     held = "whole families held out" if menu["families"] else "problems held out"
     lines = [
         f"## {name[0].upper()}{name[1:]}\n",
-        f"{menu['problems']} problems; {modes}; {held}. {menu['verdict']}{menu.get('note', '')}\n",
+        f"{menu['problems']} problems; {modes}; {held}. {menu['verdict']}\n",
     ]
     budgets = menu["budgets"]
     lines += [
@@ -313,7 +315,11 @@ def _cell(row: Found | None) -> str:
 
 
 def _percent(row: Found | None) -> str:
-    return "–" if row is None else f"{100 * row['accuracy']['mean']:.1f}"
+    """A row's accuracy, with a star where it costs less than the budget."""
+    if row is None:
+        return "–"
+    star = "*" if row["cost"] < (1 - SPENT_TOLERANCE) * row["budget"] else ""
+    return f"{100 * row['accuracy']['mean']:.1f}{star}"
 
 
 def _points(gain: Found | None) -> str:
