@@ -88,8 +88,9 @@ MENUS = {
 }
 
 
-RATIOS = (1, 3, 10, 30, 100)
 RATIO_FOLDS, RATIO_ORDERS = 2, 16
+RATIOS = {"crux": (1, 3, 10, 30, 100), "facts": (1, 3, 10, 30, 100)}  # by menu; of the others:
+OTHER_RATIOS = (1, 10, 100)
 RATIO_BUDGETS = {  # by menu of two modes: costs to compare at, in samples of the dear one
     "crux": (0.5, 1.0),
     "facts": (0.5, 1.0),
@@ -151,7 +152,7 @@ def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None
     """Adds what a pair gains where its dear mode costs so many times as much, a line for each cost."""
     ballots = read_menu_ballots(MENUS[name].files)
     cheap, dear = MENUS[name].costs
-    for ratio in options.ratios:
+    for ratio in RATIOS.get(name, OTHER_RATIOS):
         evaluation = evaluate_menu(
             ballots,
             Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
@@ -217,7 +218,6 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="write the numbers to this file too")
     parser.add_argument("--from", dest="given", type=Path, help="make the page from kept numbers")
     parser.add_argument("--only", nargs="+", help="measure these menus; the others come from --from")
-    parser.add_argument("--ratios", nargs="+", type=int, default=RATIOS, help="of the two costs of a pair")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--orders", type=int, default=ORDERS, help="random orders of each problem's samples")
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write")

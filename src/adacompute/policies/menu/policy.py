@@ -248,9 +248,9 @@ class MenuPolicy(Policy):
             hints=np.hstack(readings),
             by_agreement=not self.labels_,
         )
-        points = list_cascade_points(lattice, self.costs)
+        cascades, stopping = list_cascade_points(lattice, self.costs), list[RulePoint]()
         for mode, cost in enumerate(self.costs):
-            points += _list_honest_points(
+            stopping += _list_honest_points(
                 mode,
                 critical[mode],
                 prior_critical[mode],
@@ -259,6 +259,9 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
+        if self.families:  # of new families little is sure, so cascades are preferred
+            stopping = _doubt_by_error(stopping, cascades, groups)
+        points = [*cascades, *stopping]
         self.model_ = None
         if len(ballots) >= MIN_PROBLEMS:
             self.model_, solver = fit_lattice(lattice, self.costs, groups=groups, seed=self.seed)
