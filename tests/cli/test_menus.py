@@ -131,7 +131,11 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
         (("fit", "--policy", "menu", *PAIR, "--cost", "a=0.1"), 2, "mode 'b' is joined and has no cost"),
         (("fit", "--policy", "menu", *PAIR, "--cost", "a=inf", "--cost", "b=inf"), 2, "give one a finite"),
         (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=0"), 1, "every mode of the menu is free"),
-        (("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=1", "--budgets", "0"), 1, "budget 0 is nothing"),
+        (
+            ("evaluate", *PAIR, "--cost", "a=0", "--cost", "b=1", "--budgets", "0"),
+            1,
+            "or nothing; give that much or more, above 0",
+        ),
         (("evaluate", *PAIR, "--cost", "a=1", "--cost", "b=inf"), 1, "or evaluate that mode alone"),
         (("evaluate", *PAIR, *COSTS, "--policies", "fixed"), 2, "--policies: a menu has no use for it"),
         (("evaluate", "small.jsonl", "--policies", "menu"), 2, "--policies: menu is over several modes"),

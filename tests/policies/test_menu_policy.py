@@ -214,7 +214,7 @@ def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_o
     plain = MenuPolicy(MENU, longest=6).fit(known)
     assert policy.cost_.tolist() != plain.cost_.tolist()
     assert replay(policy, known, price=0.2).cost > 0
-    with pytest.raises(TooFewSamples, match="6 subjects or more"):
+    with pytest.raises(TooFewSamples, match="3 subjects or more"):
         MenuPolicy(MENU, longest=6, families=True).fit(ballots)
 
 

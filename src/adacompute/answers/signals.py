@@ -12,13 +12,7 @@ from itertools import accumulate, islice
 from operator import mul, sub
 from typing import Any, NamedTuple
 
-from adacompute.answers.extract import (
-    TEXT_LIMIT,
-    find_answer_starts,
-    find_box,
-    locate_choice,
-    strip_thinking,
-)
+from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, locate_choice, strip_thinking
 from adacompute.records import Signals
 
 __all__ = [

@@ -227,8 +227,8 @@ def _check_budgets(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, 
     for amount in amounts:
         if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - _ROUNDING)):
             raise BudgetInvalid(
-                f"budget {amount:g} is nothing, or below what one sample of the cheapest mode costs "
-                f"({cheapest:g} for {menu.names[0]!r}); give that much or more"
+                f"budget {amount:g} is below what one sample of the cheapest mode costs "
+                f"({cheapest:g} for {menu.names[0]!r}), or nothing; give that much or more, above 0"
             )
     if not amounts:
         raise BudgetInvalid("no budget is given; give some average costs in the menu's unit, or None")
