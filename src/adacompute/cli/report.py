@@ -117,6 +117,10 @@ def report(
         extract=extract,
         percent=percent,
     )
+    # imported here, so that other commands start without matplotlib
+    from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
+
+    check_report_folder(output)  # before anything is read
     answers = load_settings(context).answers
     if menu_options.is_menu(answers, model=model, parameters=parameters):
         refuse_beside_menu(
@@ -143,12 +147,9 @@ def report(
         return
     if source is None:
         raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
-    # imported here, so that other commands start without matplotlib
     from adacompute.report.build import build_report as run_report
-    from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
     money = _build_money(input_price, output_price, currency or DEFAULT_CURRENCY, requests, prompt_tokens)
-    check_report_folder(output)  # before minutes of work
     ballots = read_ballots(
         source,
         answers=answers,
