@@ -828,7 +828,9 @@ def test_ctrl_c_while_it_opens_ends_it():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         silent.settimeout(120)
-        code = f"import adacompute as ac\nwith ac.Asker({url!r}): pass"
+        # where tests run in the background of a shell, SIGINT is ignored unless it is set
+        listen = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+        code = f"{listen}\nimport adacompute as ac\nwith ac.Asker({url!r}): pass"
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
