@@ -417,7 +417,8 @@ BENCHES = {
     "decide": Bench(
         "Deciding for one request",
         "A prompt of 500 characters and a tally of three votes, features included, one core, best of 15. "
-        "The aim: under 300 µs, and under 2,000 µs for a prompt of 100 KB; of a menu under 1,000 µs. The ratio is the short one's.",
+        "The aim: under 300 µs, and under 2,000 µs for a prompt of 100 KB; of a menu under 1,000 µs. The "
+        "ratio is the short one's.",
         decide_table,
     ),
     "latency": Bench(
