@@ -124,6 +124,8 @@ def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
     menu = Menu(modes=(Mode(name="small", cost=cost), Mode(name="large", cost=1.0)))
     policy = MenuPolicy(menu, longest=6).fit(ballots)
     assert policy.model_ is not None
+    assert (np.diff(policy.cost_) > 0).all()
+    assert (np.diff(policy.prices_) < 0).all()
     prices = policy.prices_[::-1]
     between = np.sqrt(prices[1:] * prices[:-1])
     ascending = np.sort(np.concatenate([prices, between]))
@@ -147,6 +149,9 @@ def test_a_mode_of_infinite_cost_is_never_drawn():
     menu = Menu(modes=(*MENU.modes, Mode(name="best", cost=math.inf)))
     policy = MenuPolicy(menu, longest=6).fit(ballots)
     assert policy.names == ("small", "large")
+    without = MenuPolicy(MENU, longest=6).fit(ballots.select(MENU.names))
+    assert policy.cost_.tolist() == without.cost_.tolist()  # what it can't draw tells it nothing
+    assert policy.accuracy_.tolist() == without.accuracy_.tolist()
     for price in (0.0, *PRICES):
         assert set(replay(policy, ballots, price=price).draws) == {"small", "large"}
 

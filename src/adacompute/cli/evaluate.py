@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -22,6 +21,7 @@ from adacompute.cli.options import (
     PercentOption,
     choose_prices,
     load_settings,
+    split_budgets,
     warn_counting,
 )
 from adacompute.cli.pool_options import (
@@ -382,7 +382,7 @@ def evaluate(
         extract=extract,
         percent=percent,
     )
-    if menu_options.is_menu(settings.answers, model=model, parameters=parameters):
+    if menu_options.detect_menu(settings.answers, model=model, parameters=parameters):
         refuse_beside_menu(
             policies=policies,
             protocol=None if protocol is ProtocolName.held_out else protocol,
@@ -485,9 +485,6 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
     return names
 
 
-_LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
-
-
 def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tuple[Budget, ...]:
     """Parse average budgets, such as `200,400 tokens`: what stands behind the last number holds for all.
 
@@ -498,13 +495,8 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
         return ()
     if text is None:
         raise typer.BadParameter(f"there is no default in {unit}; give a list", param_hint="--budgets")
-    *first, last = text.split(",")
-    match = _LAST_BUDGET.fullmatch(last)
-    suffix = "" if match is None else match["unit"]
     try:
-        return tuple(
-            Budget.parse(part, unit=unit, currency=currency) for part in [*(p + suffix for p in first), last]
-        )
+        return tuple(Budget.parse(part, unit=unit, currency=currency) for part in split_budgets(text))
     except BudgetInvalid as exc:
         raise typer.BadParameter(f"{text!r}: {exc}", param_hint="--budgets") from exc
 

@@ -351,8 +351,8 @@ def fit(
         )
         return
     if menu_options.is_given or families:
-        speaks = {"--join": join, "--cost": mode_costs, "--prices": prices_file, "--families": families}
-        option = next(name for name, value in speaks.items() if value)
+        menu_only = {"--join": join, "--cost": mode_costs, "--prices": prices_file, "--families": families}
+        option = next(name for name, value in menu_only.items() if value)
         raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
     if source is None:
         raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")

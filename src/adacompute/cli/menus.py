@@ -6,7 +6,6 @@ is shown for 1,000 requests.
 
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 import orjson
 import typer
 
-from adacompute.cli.options import PercentMode, build_tasks, open_source, parse_number
+from adacompute.cli.options import PercentMode, build_tasks, open_source, parse_number, split_budgets
 from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu, read_menu_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
@@ -60,8 +59,6 @@ _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 _LISTED_POINTS = 7  # of a fitted policy's settings that are shown
-_GROUPED = re.compile(r"(?<=per [0-9]),(?=[0-9]{3}\b)")  # the comma of `per 1,000 requests`
-_LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
 _BASIS_TITLES = {
     "accuracy": "accuracy",
     "agreement": "agreement with the vote of all samples of the dearest mode",
@@ -95,8 +92,11 @@ class MenuOptions:
         """Whether an option speaks of modes."""
         return bool(self.joins or self.costs or self.prices is not None)
 
-    def is_menu(self, answers: AnswersConfig, *, model: str | None, parameters: str | None) -> bool:
-        """Whether there are several modes: by an option, or as sources of a pool of which none is named."""
+    def detect_menu(self, answers: AnswersConfig, *, model: str | None, parameters: str | None) -> bool:
+        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+
+        Where no option says so, it is said on stderr.
+        """
         if self.is_given or self.source is None or model is not None or parameters is not None:
             return self.is_given
         task, default_task = build_tasks(answers, self.extract, self.percent)
@@ -188,7 +188,6 @@ def parse_menu_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
-    text = _GROUPED.sub("", text) if isinstance(text, str) else text
     amount = parse_number(str(text))
     if math.isfinite(amount):
         if unit not in ("samples", menu.unit):
@@ -220,11 +219,7 @@ def _parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tu
     """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
     if text is None:
         return None
-    *first, last = _GROUPED.sub("", text).split(",")
-    match = _LAST_BUDGET.fullmatch(last)
-    suffix = "" if match is None else match["unit"]
-    parts = [*(part + suffix for part in first), last]
-    return tuple(parse_menu_budget(part, menu, unit=unit, option="--budgets") for part in parts)
+    return tuple(parse_menu_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
 
 
 def _name_unit(menu: Menu) -> str:
@@ -570,9 +565,8 @@ def report_modes(
     """Write the page of a menu: what its modes, the best cascade and the menu give at each cost."""
     # imported here, so that other commands start without matplotlib
     from adacompute.report.build import build_menu_report
-    from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
+    from adacompute.report.folder import RESULTS, render_files, write_report
 
-    check_report_folder(output)  # before minutes of work
     ballots, menu = options.read(answers)
     title = options.name if name is None else name
     with show_progress(f"report of {title}") as report_progress:

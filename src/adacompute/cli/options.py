@@ -81,6 +81,7 @@ __all__ = [
     "parse_finite",
     "parse_number",
     "parse_price",
+    "split_budgets",
     "warn_counting",
 ]
 
@@ -153,6 +154,22 @@ def _parse_choice(words: Sequence[str], word: str) -> str:
     if word not in words:
         raise typer.BadParameter(f"{word!r} is not one of {', '.join(map(repr, words))}")
     return word
+
+
+_BETWEEN_BUDGETS = re.compile(r"(?<!per [0-9]),|,(?![0-9]{3}\b)")  # not the comma of `per 1,000 requests`
+_LAST_BUDGET = re.compile(r"\s*[$€£¥]?\s*[0-9.]+(?:[eE][-+]?[0-9]+)?(?P<unit>.*)", re.DOTALL)
+
+
+def split_budgets(text: str) -> list[str]:
+    """Single budgets of a list: what stands behind the last number holds for all.
+
+    >>> split_budgets("1,2 USD per 1,000 requests")
+    ['1 USD per 1,000 requests', '2 USD per 1,000 requests']
+    """
+    *first, last = _BETWEEN_BUDGETS.split(text)
+    match = _LAST_BUDGET.fullmatch(last)
+    suffix = "" if match is None else match["unit"]
+    return [*(part + suffix for part in first), last]
 
 
 def parse_number(text: str) -> float:

@@ -122,7 +122,7 @@ def report(
 
     check_report_folder(output)  # before anything is read
     answers = load_settings(context).answers
-    if menu_options.is_menu(answers, model=model, parameters=parameters):
+    if menu_options.detect_menu(answers, model=model, parameters=parameters):
         refuse_beside_menu(
             model=model,
             parameters=parameters,

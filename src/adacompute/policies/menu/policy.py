@@ -84,7 +84,7 @@ _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
 _STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
 _BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
 _DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
-_MIN_FAMILIES = 3
+_MIN_FAMILIES = 3  # subjects: one for each fold
 _END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
 _SETTING_NAMES = (
     "menu", "longest", "weigh", "features", "families", "seed",
