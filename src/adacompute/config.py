@@ -6,6 +6,7 @@ such as a command's options.
 """
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -27,6 +28,8 @@ __all__ = [
     "Config",
     "EndpointConfig",
     "KeyConfig",
+    "MenuConfig",
+    "ModeConfig",
     "ScoreConfig",
     "ServeConfig",
     "VerifierConfig",
@@ -36,6 +39,7 @@ __all__ = [
     "parse_serve_budgets",
     "read_key",
     "read_keys",
+    "read_menu_file",
     "read_ray_address",
     "setting",
 ]
@@ -606,6 +610,150 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
     operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
     return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeConfig:
+    """A mode of a menu: one table of menu.toml. It says how a sample is asked for, and what tokens cost."""
+
+    name: str
+    endpoint: EndpointConfig  # its upstream, model, key, limits, timeouts and prices
+    cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
+    system_suffix: str = ""  # added to the system message
+    is_default: bool = False  # answers what can't be voted on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuConfig:
+    """The modes of a menu, in the order of their file, and the currency of all their prices."""
+
+    modes: tuple[ModeConfig, ...]
+    currency: str = DEFAULT_CURRENCY
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes."""
+        return tuple(mode.name for mode in self.modes)
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any mode costs money."""
+        return any(mode.endpoint.input_price or mode.endpoint.output_price for mode in self.modes)
+
+    @property
+    def default(self) -> ModeConfig:
+        """The mode that answers what can't be voted on: the one that says so, else the dearest."""
+        marked = [mode for mode in self.modes if mode.is_default]
+        prices = [(mode.endpoint.output_price, mode.endpoint.input_price) for mode in self.modes]
+        return marked[0] if marked else self.modes[prices.index(max(prices))]
+
+
+_MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
+    "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
+    "cached_price": "price of a million cached prompt tokens",
+    "options": "fields that are merged into every request, and system_suffix",
+    "prompt_tokens": "tokens of a prompt, for recorded samples",
+    "default": "true: answers what can't be voted on; else the dearest mode does",
+}
+MODE_KEYS = (*_MODE_FIELDS, *(each.name for each in fields(EndpointConfig) if each.name != "url"))
+_SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
+_RESERVED_MODES = ("default", "adacompute")  # names that stand for the whole menu
+_MAX_MODES = 16
+_MODE_NAME = 64  # characters
+
+
+def read_menu_file(file: Path) -> MenuConfig:
+    """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
+
+    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
+    another's key.
+    """
+    tables = read_toml(file, "menu")
+    if not tables:
+        raise ConfigError(f"menu {str(file)!r} has no mode; add a table such as [small] with upstream = ...")
+    if len(tables) > _MAX_MODES:
+        raise ConfigError(f"menu {str(file)!r} has {len(tables)} modes; give {_MAX_MODES} at most")
+    modes = tuple(_read_mode(f"{file}, [{name}]", name, table) for name, table in tables.items())
+    defaults = [mode.name for mode in modes if mode.is_default]
+    if len(defaults) > 1:
+        raise ConfigError(f"{file}, [{defaults[1]}]: default is true, as in [{defaults[0]}]; leave one out")
+    currencies = {mode.endpoint.currency: mode.name for mode in modes}
+    if len(currencies) > 1:
+        (one, first), (other, second) = list(currencies.items())[:2]
+        raise ConfigError(
+            f"{file}, [{second}]: currency is {other!r}, and {one!r} in [{first}]; "
+            "give all prices in one currency, as nothing is converted"
+        )
+    return MenuConfig(modes=modes, currency=next(iter(currencies)))
+
+
+def _read_mode(place: str, name: str, table: object) -> ModeConfig:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{place}: is {table!r:.60}, no table; give upstream and model in one")
+    is_plain = name.isprintable() and name == name.strip() and "," not in name
+    if not 0 < len(name) <= _MODE_NAME or not is_plain or name in _RESERVED_MODES:
+        raise ConfigError(
+            f"{place}: can't be a mode's name; give 1 to {_MODE_NAME} characters without a comma, "
+            f"and not {' or '.join(_RESERVED_MODES)}"
+        )
+    settings = {key: hint for key, hint in get_type_hints(EndpointConfig).items() if key != "url"}
+    for key in table:
+        if key not in MODE_KEYS:
+            raise ConfigError(f"{place}: unknown setting {key!r}; {_suggest(key, list(MODE_KEYS))}")
+    for key in ("upstream", "model"):
+        if not table.get(key):
+            meaning = _MODE_FIELDS.get(key, "its name at the upstream")
+            raise ConfigError(f"{place}: has no {key}; give {meaning}")
+    values = {
+        key: convert_value(table[key], settings[key], f"{place}: {key}") for key in table if key in settings
+    }
+    options = _read_mode_options(place, table.get("options", {}))
+    suffix = options.pop("system_suffix", "")
+    try:
+        endpoint = EndpointConfig(
+            url=convert_scalar(table["upstream"], str, f"{place}: upstream"), **{"key_env": "", **values}
+        )
+    except ConfigError as exc:
+        raise ConfigError(f"{place}: {exc}") from exc
+    cached = None
+    if "cached_price" in table:
+        cached = _read_cached_price(place, table["cached_price"], endpoint.input_price)
+    return ModeConfig(
+        name=name,
+        endpoint=endpoint,
+        cached_price=cached,
+        options=options,
+        system_suffix=convert_scalar(suffix, str, f"{place}: options.system_suffix"),
+        is_default=convert_scalar(table.get("default", False), bool, f"{place}: default"),
+    )
+
+
+def _read_mode_options(place: str, options: object) -> dict[str, Any]:
+    if not isinstance(options, dict):
+        raise ConfigError(f"{place}: options is {options!r:.60}; give a table, e.g. {{ max_tokens = 256 }}")
+    for key in options:
+        if key in _SET_OPTIONS:
+            raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
+    for key in ("max_tokens", "max_completion_tokens"):
+        if key in options and (type(options[key]) is not int or options[key] < 1):
+            raise ConfigError(
+                f"{place}: options.{key} is {options[key]!r:.60}; give a whole number from 1 up"
+            )
+    try:
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as exc:  # a date, or nan
+        raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
+    return dict(options)
+
+
+def _read_cached_price(place: str, value: object, input_price: float) -> float:
+    price = float(convert_scalar(value, float, f"{place}: cached_price"))
+    if not 0 <= price <= input_price:
+        raise ConfigError(
+            f"{place}: cached_price is {price:g}; give 0 to {input_price:g}, the input_price, or leave it out"
+        )
+    return price
 
 
 _FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

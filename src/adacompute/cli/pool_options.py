@@ -18,7 +18,7 @@ import typer
 
 from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source, parse_finite
 from adacompute.cli.terminal import format_count, format_path, print_message
-from adacompute.config import AnswersConfig, read_toml
+from adacompute.config import MODE_KEYS, AnswersConfig, read_toml
 from adacompute.errors import (
     BudgetOutOfRange,
     ConfigError,
@@ -328,7 +328,6 @@ MissingOption = Annotated[
 ]
 
 _PRICE_KEYS = ("input_price", "output_price", "prompt_tokens", "currency")
-_OTHER_MODE_KEYS = ("upstream", "model", "key_env", "options")  # of a menu's file, for those who ask models
 
 
 def read_menu(
@@ -457,7 +456,7 @@ def _read_mode_prices(table: object, place: str) -> TokenPrices:
             f"{place}: {format_value(table)} is no table; give input_price and output_price in one"
         )
     for key in table:
-        if key not in (*_PRICE_KEYS, *_OTHER_MODE_KEYS):
+        if key not in (*_PRICE_KEYS, *MODE_KEYS):
             hint = suggest_name(key, _PRICE_KEYS)
             raise ConfigError(f"{place}: has no field {key!r}; {hint}give {', '.join(_PRICE_KEYS)}")
     for key in ("input_price", "output_price"):

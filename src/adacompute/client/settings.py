@@ -137,7 +137,7 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
         )
     file = Path(settings.key_file) if settings.key_file else None
     key = read_key(env=settings.key_env, file=file)
-    if key is None and settings.key_env != EndpointConfig().key_env:
+    if key is None and settings.key_env not in ("", EndpointConfig().key_env):
         raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
     return Endpoint(
         url=settings.url,

@@ -37,12 +37,22 @@ from adacompute.pool.pool_files import bundled, bundled_names, open_pool
 from adacompute.pool.rows import to_canonical_json
 from adacompute.records import SIGNAL_NAMES, TokenPrices
 
-__all__ = ["JoinedPool", "Menu", "MenuBallots", "MenuUnit", "Mode", "get_menu_ballots", "join_pools"]
+__all__ = [
+    "MODE_PARAMETER",
+    "JoinedPool",
+    "Menu",
+    "MenuBallots",
+    "MenuUnit",
+    "Mode",
+    "get_menu_ballots",
+    "join_pools",
+]
 
 Floats = npt.NDArray[np.float64]
 MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
+MODE_PARAMETER: Final = "mode"  # of a source: what the menu that it was drawn with calls it
 TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no number is given
 _SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
@@ -523,8 +533,9 @@ def get_menu_ballots(
 ) -> MenuBallots:
     """The votes by mode: of a joined pool, or of a pool, whose sources are the modes.
 
-    A mode of a pool is called by its model, and by the parameters that differ where several modes have
-    the same one.
+    A mode of a pool is called as its menu calls it. What was collected without a menu is called by its
+    model, and by the parameters that differ where several modes have the same one. Of a gateway's traffic
+    only requests that were drawn to the end count: in others easy problems have fewer samples.
     """
     _check_missing(missing)
     if isinstance(source, MenuBallots):
@@ -543,6 +554,8 @@ def get_menu_ballots(
             raise PoolError(
                 f"{source.path}: has no samples, so it has no modes; collect or import some first"
             )
+        explored = [each for each in sources if MODE_PARAMETER in each[1] and each[1].get("explored")]
+        sources = explored or sources
         names = _name_modes(sources)
         return _join_votes(
             [
@@ -569,12 +582,12 @@ def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
 
 
 def _name_modes(sources: Sequence[tuple[str | None, Mapping[str, Any]]]) -> list[str]:
-    """A name for each source: its model, and the parameters that differ among those of one model."""
-    models = [model or "model" for model, _ in sources]
+    """A name for each source: its menu's, else its model, with parameters that differ among those of one."""
+    models = [str(parameters.get(MODE_PARAMETER) or model or "model") for model, parameters in sources]
     names = []
     for model, (_, parameters) in zip(models, sources, strict=True):
         peers = [values for other, (_, values) in zip(models, sources, strict=True) if other == model]
-        keys = sorted({key for values in peers for key in values})
+        keys = sorted({key for values in peers for key in values} - {MODE_PARAMETER})
         differing = [key for key in keys if len({_format_parameter(values, key) for values in peers}) > 1]
         parts = [
             f"{key}={shorten(_format_parameter(parameters, key), _NAME_LENGTH)}"
