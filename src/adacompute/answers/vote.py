@@ -500,6 +500,11 @@ class Tally:
         """The votes of one mode's samples, by class number."""
         return self._modes.get(mode) or ModeVotes()
 
+    def find_mode_leader(self, mode: str) -> str | None:
+        """The answer that leads among the samples of one mode alone; None: none of them states one."""
+        weights = self.get_mode_votes(mode).weights
+        return self._spellings[max(weights, key=lambda number: weights[number])] if weights else None
+
     @property
     def class_weights(self) -> Sequence[int]:
         """The weight of each class in units, in order of first appearance; factors of modes included."""
@@ -695,11 +700,13 @@ def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]
     return totals
 
 
-def pick_representative(samples: Sequence[Sample], tally: Tally) -> int | None:
+def pick_representative(
+    samples: Sequence[Sample], tally: Tally, *, among: Sequence[int] | None = None
+) -> int | None:
     """The position of the most confident sample that gave the leading answer; None if none leads.
 
     `tally` must be of these samples, in this order. Samples that were cut off come last; without
-    log-probabilities the first sample is taken.
+    log-probabilities the first sample is taken. `among` are positions to pick from; None: all.
 
     >>> from adacompute.records import Sample
     >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]
@@ -708,7 +715,8 @@ def pick_representative(samples: Sequence[Sample], tally: Tally) -> int | None:
     """
     if tally.leader is None:
         return None
-    return max(tally.supporters, key=lambda place: (*_rank_sample(samples[place]), -place))
+    places = tally.supporters if among is None else among
+    return max(places, key=lambda place: (*_rank_sample(samples[place]), -place))
 
 
 def _rank_sample(sample: Sample) -> tuple[bool, float]:

@@ -300,6 +300,7 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
         yield replace(config, serve=trial)
 
 
+MenuOption = Annotated[Path | None, build_option(ServeConfig, "menu", metavar="FILE")]
 UpstreamOption = Annotated[str | None, build_option(EndpointConfig, "url", metavar="URL")]
 ModelOption = Annotated[
     str | None,
@@ -354,6 +355,7 @@ ConfigOption = Annotated[
 def serve(
     context: typer.Context,
     upstream: UpstreamOption = None,
+    menu: MenuOption = None,
     policy: PolicyOption = None,
     budget: BudgetOption = None,
     average: AverageOption = None,
@@ -406,6 +408,7 @@ def serve(
         base,
         serve=override_section(
             base.serve,
+            menu=menu,
             policy=policy,
             budget=budget,
             average=average,

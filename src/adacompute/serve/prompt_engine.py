@@ -374,7 +374,13 @@ class Engine:
             settings = replace(settings, max_tokens=most)
         request = parse_request(raw, settings=settings, known_models=(self.model,))
         route = choose_route(
-            request, {}, settings=settings, key=_KEY_NAME, policies=registry.names, default=registry.default
+            request,
+            {},
+            settings=settings,
+            key=_KEY_NAME,
+            policies=registry.names,
+            default=registry.default,
+            modes=self.gateway.resources.modes,
         )
         return request, route
 

@@ -10,7 +10,7 @@ single mode decides.
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -355,24 +355,62 @@ class MenuPolicy(Policy):
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
 
-    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
-        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes."""
+    def next(
+        self,
+        prompt: str,
+        tally: Tally,
+        price: float | None = None,
+        *,
+        reading: Floats | None = None,
+        modes: Collection[str] | None = None,
+    ) -> Draw | None:
+        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes.
+
+        Where the mode to draw from is none of `modes`, the dearest of these goes on as it would alone.
+        """
         if len(self.modes) == 1:
-            count = self.stoppers_[0].more(prompt, tally, price)
+            if modes is not None and self.names[0] not in modes:
+                return None
+            count = self.stoppers_[0].more(prompt, tally, price, reading=reading)
             return Draw(mode=self.names[0], count=count) if count else None
+        self._check_tally(tally)
+        reading = self.read([prompt]) if reading is None else reading
+        votes = MenuVotes.from_tallies([tally], self.names)
+        choice = int(self.choose(reading, votes, price)[0])
+        if modes is not None and choice != STOP and self.names[choice] not in modes:
+            choice = self._choose_among(modes, reading, votes, price)
+        return None if choice == STOP else Draw(mode=self.names[choice], count=1)
+
+    def _check_tally(self, tally: Tally) -> None:
         unknown = set(tally.drawn_by_mode) - set(self.menu.names)
         if unknown or sum(tally.drawn_by_mode.values()) < tally.drawn:
             raise PolicyError(
                 f"a sample of mode {next(iter(unknown), None)!r} is in the tally, and the menu has "
                 f"{', '.join(self.menu.names)}; give every Sample its mode"
             )
-        if tally.weigh != self.weigh:
+        if _list_factors(tally.weigh) != _list_factors(self.weigh):
             raise PolicyError(
                 "votes of the tally aren't weighed as this policy weighs them; make it with "
                 "Tally(weigh=policy.weigh)"
             )
-        choice = self.choose(self.read([prompt]), MenuVotes.from_tallies([tally], self.names), price)
-        return None if choice[0] == STOP else Draw(mode=self.names[choice[0]], count=1)
+
+    def _choose_among(
+        self, modes: Collection[str], reading: Floats, votes: MenuVotes, price: float | None
+    ) -> int:
+        """The dearest of these modes while its own stopping goes on at this price; -1 stops."""
+        allowed = [k for k, name in enumerate(self.names) if name in modes]
+        if not allowed:
+            return STOP
+        mode = allowed[-1]
+        rule = StoppingRule(
+            mode, check_dial("price", price) * float(self.costs[mode]), self.stoppers_[mode].longest
+        )
+        inputs = StateInputs(votes=votes, critical=self._estimate_critical(reading, votes), leaf=None)
+        return int(rule.decide(inputs)[0])
+
+    def skips_prompt(self, tally: Tally) -> bool:
+        """Whether it decides on this tally without looking at the prompt: with several modes, never."""
+        return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
     def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
@@ -578,6 +616,11 @@ class MenuPolicy(Policy):
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+
+
+def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
+    """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
+    return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
 
 
 def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
