@@ -35,6 +35,11 @@ class ModeEndpoint:
         return min((self.options[name] for name in LIMIT_NAMES if name in self.options), default=None)
 
     @property
+    def all_options(self) -> dict[str, Any]:
+        """What it adds to requests, as it stands in a menu's file."""
+        return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
+
+    @property
     def added_tokens(self) -> int:
         """An upper bound on the tokens that the mode adds to a prompt, for any tokenizer of bytes."""
         options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}

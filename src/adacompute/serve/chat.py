@@ -408,8 +408,8 @@ class Gateway:
         """
         budget = self.budget if budget is None else budget
         names = self.resources.modes if self.resources.has_menu else ("",)
-        costs = [cost for name in names if (cost := self.find_costs(name).find(budget.unit)) is not None]
-        cost = min(costs, default=None)  # of a menu, the cheapest that is known
+        costs = [self.find_costs(name).find(budget.unit) for name in names]
+        cost = None if None in costs else min(cost for cost in costs if cost is not None)
         if budget.unit == "samples" or cost is None or cost <= budget.amount:
             return ""
         one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
@@ -604,6 +604,7 @@ class Gateway:
                 sampling.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
             modes=sampling.uses,
+            response_modes=tuple(sampling.modes) if self.resources.modes else (),
             answered_by=answered_by,
             maybe=sampling.maybe,
             verified=sampling.verified,

@@ -149,6 +149,8 @@ class ModeUse:
     """What a request drew from one mode of a menu, and what that cost."""
 
     name: str
+    model: str = ""  # as its upstream names it
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that it adds to requests
     samples: int = 0  # received
     missing: int = 0  # requested, but not received
     failed: str = ""  # the kind of the error for which it was left out; "": it wasn't
@@ -216,6 +218,7 @@ class RequestOutcome:
     prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
     modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of their first draws; (): there is none
+    response_modes: tuple[str, ...] = ()  # the mode of each response; (): there is no menu
     answered_by: str = ""  # the mode whose sample is the reply
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order

@@ -19,6 +19,7 @@ from adacompute.client import (
     AttemptTracer,
     Client,
     DrawFailure,
+    ModeEndpoint,
     Response,
     Stream,
 )
@@ -234,6 +235,8 @@ class SampleLoop:
         return tuple(
             ModeUse(
                 name=name,
+                model=self._get_mode(name).model,
+                options=self._get_mode(name).all_options,
                 samples=use.samples,
                 missing=use.missing,
                 failed=self.left_out.get(name, ""),
@@ -434,16 +437,24 @@ class SampleLoop:
         """Where a draw comes from."""
         return self._resources.sources[self._resources.default if draw.mode is None else draw.mode]
 
+    def _get_mode(self, name: str) -> ModeEndpoint:
+        mode = self._resources.sources[name].mode
+        assert mode is not None
+        return mode
+
     def _get_use(self, source: SampleSource) -> _SourceUse:
         return self._uses.setdefault(source.name, _SourceUse())
 
     def _first_draws(self) -> tuple[Draw, ...]:
         if not self.has_vote or self.route.mode == "shadow":
             return (Draw(mode=self._plain_mode, count=self.request.n),)
-        draw = Draw(mode=self._plain_mode) if self.route.is_single else self._ask_policy()
+        resources = self._resources
+        expects_text = resources.has_menu and resources.eligibility.expects_text(self.request)
+        is_plain = self.route.is_single or expects_text
+        draw = Draw(mode=self._plain_mode) if is_plain else self._ask_policy()
         if draw is None:
             return ()
-        if draw.count > 1 and self._resources.eligibility.is_doubtful(self.request):
+        if draw.count > 1 and resources.eligibility.is_doubtful(self.request):
             draw = replace(draw, count=1)
         return (draw,)
 
