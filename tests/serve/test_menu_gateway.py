@@ -1,6 +1,9 @@
 """The gateway over a menu: decisions, costs by mode, failures, requests that name modes, and refusals."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -320,3 +323,56 @@ def test_a_menu_policy_needs_its_menu(policy: str):
         Running("http://127.0.0.1:9/v1", policy=policy, wait=False),
     ):
         pass
+
+
+def test_an_asker_over_a_menu_asks_as_the_gateway_does(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu:
+        file = menu.write(tmp_path)
+        with ac.Asker(menu=file, policy=policy, budget=BUDGET) as asker:
+            replies = asker.ask_many([question for _, question in list_questions(20)], extract="line")
+            spent = asker.spent
+        counts = menu.count_samples()
+    assert all(reply.error is None and sum(reply.modes.values()) == reply.samples for reply in replies)
+    assert {name: sum(reply.modes.get(name, 0) for reply in replies) for name in COSTS} == counts
+    assert sum(reply.cost or 0.0 for reply in replies) == pytest.approx(spent.money)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"endpoint": "http://127.0.0.1:9/v1"}, "endpoint is given beside a menu"),
+        ({"model": "m"}, "model is given beside a menu"),
+        ({"input_price": 1.0}, "input_price is given beside a menu"),
+        ({"budget": 2}, "can't be kept over the menu of small, large"),
+    ],
+)
+def test_an_asker_takes_a_menu_or_one_endpoint(policy: str, tmp_path: Path, more: dict[str, Any], line: str):
+    file = write_menu(tmp_path, dict.fromkeys(COSTS, "http://127.0.0.1:9/v1"))
+    with pytest.raises(AdacomputeError, match=line):
+        ac.Asker(**{"menu": file, "policy": policy, "budget": BUDGET, **more})
+
+
+def test_the_commands_ask_and_serve_check_work_over_a_menu(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu:
+        words = ["--menu", str(menu.write(tmp_path)), "--policy", policy, "--budget", "0.05 USD per 1000"]
+        question = list_questions(1)[0][1]
+        asked = run_command("ask", question, *words, "--extract", "line", "--json", folder=tmp_path)
+        reply = json.loads(asked.stdout)
+        assert sum(reply["modes"].values()) == reply["samples"]
+        assert reply["cost"] == pytest.approx(menu.count_money())
+        shown = run_command("ask", question, *words, "--extract", "line", folder=tmp_path)
+        assert "USD" in shown.stdout
+        checked = run_command("serve", "--check", *words, folder=tmp_path)
+        assert "mode small" in checked.stdout
+        assert "large-model" in checked.stdout
+        both = run_command("ask", question, *words, "--endpoint", "http://127.0.0.1:9/v1", folder=tmp_path)
+    assert both.returncode == 2
+    assert "--endpoint is given too" in " ".join(both.stderr.split())
+
+
+def run_command(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "adacompute", *words]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ADACOMPUTE_")}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environ, check=False, timeout=120
+    )

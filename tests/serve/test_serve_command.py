@@ -122,6 +122,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     help_ = serve("--help").stdout
     assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
         *options,
+        "--menu",  # in the place of --upstream
         "--show-config",
         "--check",
         "--config",

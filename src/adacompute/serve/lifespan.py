@@ -65,18 +65,20 @@ async def open_gateway(
     endpoint: Endpoint | None = None,
     policy: Policy | None = None,
     in_memory: bool = False,
+    breaker: BreakerSettings | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
     `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
-    file `state`.
+    file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
+    shortened, for people who wait.
     """
     menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
     if menu is not None:
         config = apply_menu(config, menu)
     settings, budget = config.serve, average_budget(config)
-    origins = _list_origins(config, menu, endpoint)
+    origins = _list_origins(config, menu, endpoint, breaker)
     endpoint = origins[-1][0] if menu is None else _find_default(menu, origins)
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
@@ -167,11 +169,13 @@ async def open_gateway(
 _Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
 
 
-def _list_origins(config: Config, menu: MenuConfig | None, endpoint: Endpoint | None) -> list[_Origin]:
+def _list_origins(
+    config: Config, menu: MenuConfig | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
+) -> list[_Origin]:
     """Where samples come from, with their prices: the endpoint, or the modes of the menu, cheapest first."""
     if menu is not None:
         modes = sorted(build_mode_endpoints(menu), key=lambda mode: (mode.prices.output, mode.prices.input))
-        return [(_shorten_retries(mode.endpoint), _build_mode_rates(mode), mode) for mode in modes]
+        return [(_adapt_retries(mode.endpoint, breaker), _build_mode_rates(mode), mode) for mode in modes]
     if endpoint is None:
         upstream = replace(config.endpoint, concurrency=config.serve.concurrency)
         endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
@@ -247,6 +251,11 @@ def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
             f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
             f"{budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
         )
+
+
+def _adapt_retries(endpoint: Endpoint, breaker: BreakerSettings | None) -> Endpoint:
+    """A mode's endpoint with this breaker and its own retries, or with shortened ones."""
+    return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
 
 
 def _shorten_retries(endpoint: Endpoint) -> Endpoint:
