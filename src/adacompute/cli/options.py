@@ -487,7 +487,7 @@ def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, o
 
     `single` are options of one endpoint, by name, which can't be given beside --menu.
     """
-    named = [option for option, value in single.items() if value is not None]
+    named = [option for option, value in single.items() if value not in (None, "")]
     if menu is not None and named:
         raise typer.BadParameter(
             f"{named[0]} is given too, and the menu says it for each mode; leave one out", param_hint="--menu"

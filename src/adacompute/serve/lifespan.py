@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -351,6 +351,9 @@ def _save_state(gateway: Gateway) -> None:
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
         gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
+        by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
+        if by_mode:
+            gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
@@ -360,6 +363,8 @@ def _load_state(gateway: Gateway) -> None:
         currency = gateway.config.endpoint.currency
         if costs.get("currency", currency) == currency:  # older versions wrote none
             gateway.costs.restore(costs)
+    if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
+        _restore_mode_costs(gateway, mode_costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
@@ -367,3 +372,13 @@ def _load_state(gateway: Gateway) -> None:
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)
     gateway.announce_policies()
+
+
+def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
+    """Continues with what a sample of each mode cost, of those that the menu still has."""
+    modes = stored.get("modes")
+    if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
+        return
+    for name, state in modes.items():
+        if name in gateway.resources.modes and isinstance(state, Mapping):
+            gateway.find_costs(name).restore(state)
