@@ -253,7 +253,11 @@ class ServeConfig:
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
     )
-    explore: float = setting(0.0, "share of requests that get as many samples as there can be, to learn from")
+    explore: float = setting(
+        -1.0,
+        "share of requests that get as many samples as there can be, to learn from",
+        default_text="none; a small share where a menu without a policy is recorded",
+    )
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")
     concurrency: int = setting(256, "upstream calls at the same time, at most")
@@ -286,7 +290,8 @@ class ServeConfig:
     def __post_init__(self) -> None:
         for name, low, high in _SERVE_RANGES:
             value = getattr(self, name)
-            if not low <= value <= high:
+            is_unset = name == "explore" and value == -1.0
+            if not (low <= value <= high or is_unset):
                 bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
                 raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {bound}")
         _check_budgets(self)

@@ -89,6 +89,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
+        "explore": settings.explore,
         "verifier": _describe_verifier(gateway.config.verifier),
     }
 
@@ -149,7 +150,10 @@ def show_facts(facts: dict[str, Any]) -> None:
     )
     print_fact("state", facts["state"])
     if facts["record"]:
-        print_fact("record", facts["record"])
+        share = f"; {facts['explore']:.2g} of requests are drawn to the end" if facts["explore"] > 0 else ""
+        print_fact("record", f"{facts['record']}{share}")
+    if facts["modes"] and facts["version"] == "in memory":
+        print_fact("note", "no policy was fitted: a prior decides; record traffic (--record) to fit one")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:
@@ -366,6 +370,7 @@ MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agre
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
 AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
+ExploreOption = Annotated[float | None, build_option(ServeConfig, "explore", metavar="SHARE")]
 CorsOption = Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")]
 OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
@@ -406,6 +411,7 @@ def serve(
     verifier: VerifierOption = None,
     verifier_model: VerifierModelOption = None,
     record: RecordOption = None,
+    explore: ExploreOption = None,
     state: StateOption = None,
     redis: RedisOption = None,
     fleet: FleetOption = None,
@@ -464,6 +470,7 @@ def serve(
             weak=weak,
             stream_mode=stream_mode,
             record=record,
+            explore=explore,
             state=state,
             redis=redis,
             fleet=fleet,

@@ -642,6 +642,12 @@ class PolicyRegistry:
         self._served, self._number = served, reading.number
         return lines
 
+    def replace_default(self, policy: Policy) -> None:
+        """Puts a policy that is in memory in the place of the default one, which was in memory as well."""
+        new = _serve_policy(self.default, policy)
+        self._policy = policy
+        self._served = {**self._served, self.default: self._served[self.default].replace_with(new)}
+
     def state(self) -> dict[str, Any]:
         """The live scales by policy, as plain data."""
         states = {name: served.state() for name, served in self._served.items()}

@@ -35,13 +35,13 @@ from adacompute.serve.sample_scorer import SampleScorer
 from adacompute.serve.vote_eligibility import VoteEligibility
 from adacompute.serve.wave import SampleSource, Wave
 
-__all__ = ["SampleLoop", "SamplingResources"]
+__all__ = ["EXPLORED_SAMPLES", "SampleLoop", "SamplingResources"]
 
 _Fetched = tuple[SampleSource, Wave, list[Response]]  # a wave that has ended, and what came of it
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
-_EXPLORED = 8  # samples of each mode of a menu, at most, that a request drawn to the end gets
+EXPLORED_SAMPLES = 8  # samples of each mode of a menu, at most, that a request drawn to the end gets
 _NO_TIME = 0.05  # seconds before the deadline in which no other mode is tried
 
 
@@ -487,7 +487,7 @@ class SampleLoop:
         if not self._resources.has_menu:
             left = policy.longest - len(self.responses)
             return (Draw(mode=self._plain_mode, count=left),) if left > 0 else ()
-        wanted = {name: _EXPLORED - self.modes.count(name) for name in self._open_sources}
+        wanted = {name: EXPLORED_SAMPLES - self.modes.count(name) for name in self._open_sources}
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
 
     def _ask_default(self) -> tuple[Draw, ...]:
