@@ -166,7 +166,7 @@ _ENTRIES = (
         "local",
         _SERVE,
         "Serve a small real model on this machine, until Ctrl-C.",
-        ("--gguf", "--port"),
+        ("--gguf", "--port", "--menu"),
     ),
     CommandEntry(
         "demo",

@@ -43,7 +43,7 @@ MenuArgument = Annotated[
 ]
 SecondsOption = Annotated[
     float,
-    typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="To wait for a mode, at most."),
+    typer.Option("--timeout", min=0.1, max=3600, metavar="SECONDS", help="Time for a mode, at most."),
 ]
 
 
@@ -149,8 +149,10 @@ def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
 
 
 def _build_object(path: Path, menu: MenuConfig, checks: list[ModeCheck]) -> dict[str, Any]:
-    names = ("model", "host", "ok", "error", "text", "prompt_tokens", "cached_tokens", "completion_tokens")
-    names += ("reasoning_tokens", "logprobs", "seconds", "cost")
+    names = [
+        *("model", "host", "ok", "error", "text", "logprobs", "seconds", "cost"),
+        *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
+    ]
     return {
         "menu": format_path(path),
         "currency": menu.currency,
