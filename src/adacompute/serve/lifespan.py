@@ -32,9 +32,9 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
-from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
+from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
@@ -85,7 +85,8 @@ async def open_gateway(
         _check_prices(caps, rates, has_menu=menu is not None)
     modes = [mode.name for _, _, mode in origins if mode is not None]
     verifier = build_verifier(config.verifier, endpoint)
-    eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
+    eligibility = VoteEligibility(settings, task)
+    observability = Observability(settings, config.endpoint, modes=modes)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
@@ -147,6 +148,11 @@ async def open_gateway(
         observability.watch_late_answers(count_timeouts)
         observability.watch_shortfall(gateway.find_shortfall)
         observability.watch_breakers(lambda: _list_resting(resources))
+        if observability.menu is not None:
+            observability.menu.watch(
+                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+                list_resting=lambda: _list_resting(resources),
+            )
         saving = asyncio.create_task(_save_regularly(gateway))
         discovery = asyncio.create_task(_discover_models(gateway))
         # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it
