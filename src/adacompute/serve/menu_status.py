@@ -226,7 +226,7 @@ class MenuStatus:
             sums.add_sums(part)
         return sums
 
-    def describe(self, slots: Iterable[tuple[float, MenuSums]]) -> dict[str, Any]:
+    def describe_span(self, slots: Iterable[tuple[float, MenuSums]]) -> dict[str, Any]:
         """What the dashboard shows of the modes, as JSON data. `slots` are a span's, each with its time.
 
         - `unit`: of all costs, "money" or "tokens". `requests`: in the span, with samples of any mode.

@@ -824,7 +824,7 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `menu`: as `MenuStatus.describe` has it; None without a menu.
+        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
@@ -860,7 +860,7 @@ class Observability:
             "dials": self._dials.describe(self._versions, paced=settings.average),
             "savings": self._dials.compute_savings(),
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
-            "menu": self.menu and self.menu.describe((slot.at, slot.menu) for slot in slots),
+            "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
             "recorder": self._read_recorder(),
             "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],

@@ -5,7 +5,7 @@ const GAP = { hour: 600, day: 7200 }; // seconds without requests that break a l
 const LENGTH = { hour: 3600, day: 86400 };
 const FEWEST = 200; // requests with a vote, before a saving is told
 const ROWS = 15; // of recent requests, until more are asked for
-const BAR = { hour: 150, day: 3600 }; // seconds of a bar
+const BAR = { hour: 180, day: 3600 }; // seconds of a bar
 const COLORS = ["c0", "c1", "c2", "c3", "c4"];
 const $ = (selector) => document.querySelector(selector);
 const state = { span: "hour", board: null, timer: 0, lost: null, turn: 0, all: false };
@@ -14,16 +14,17 @@ const fixed = (value, places = 2) => (value === null || value === undefined ? "�
 const percent = (value, places = 0) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(places)}%`);
 const count = (value) => Math.round(value).toLocaleString("en-US");
 const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
-const cash = (value) => (value === null || value === undefined ? "–" : Math.abs(value) >= 1 || !value ? value.toLocaleString("en-US", { maximumFractionDigits: 2 }) : Number(value.toPrecision(2)).toLocaleString("en-US", { maximumFractionDigits: 12 }));
+const cash = (value, digits = 2) => (value === null || value === undefined ? "–" : Math.abs(value) >= 1 || !value ? value.toLocaleString("en-US", { maximumFractionDigits: 2 }) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 }));
 const amount = (value, unit) => (unit === "money" ? cash(value) : count(value));
 // how what a request costs is written: money for 1,000 of them
 const MEASURES = {
   samples: () => ({ scale: 1, name: "samples", show: (v) => fixed(v) }),
   tokens: () => ({ scale: 1, name: "tokens", show: (v) => (v === null || v === undefined ? "–" : count(v)) }),
-  money: (board) => ({ scale: 1000, name: `${board.currency} per 1,000`, show: (v) => cash(v === null || v === undefined ? v : v * 1000) }),
+  money: (board) => ({ scale: 1000, name: `${board.currency} per 1,000`, show: (v) => cash(v === null || v === undefined ? v : v * 1000, 3) }),
 };
 const measureOf = (board, unit = board.budget_unit) => MEASURES[unit](board);
 const budgetOf = (board, one) => (one.unit === "samples" ? `${one.budget}` : `${measureOf(board, one.unit).show(one.budget)} ${measureOf(board, one.unit).name}`);
+const menuOf = (board) => (board.menu && board.menu.modes.length > 1 ? board.menu : null); // where there is a choice
 const unitName = (board) => (board.unit === "money" ? board.currency : board.unit);
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 const put = (selector, text) => { $(selector).textContent = text; };
@@ -113,8 +114,8 @@ function spentTile(board) {
   const much = all ? amount(unit === "samples" ? all.spent : all[unit], unit) : "–";
   const known = savings.share !== null && Boolean(savings.protocol) && savings.requests >= FEWEST && !exploring;
   const hint = board.priced ? "" : "with input_price and output_price this is money";
-  $("#tile-savings details").hidden = !known || Boolean(board.menu);
-  if (board.menu) return tile("savings", much, all ? names[unit] : "", "", "", [spentBy(board), hint].filter(Boolean).join(" · "));
+  $("#tile-savings details").hidden = !known || Boolean(menuOf(board));
+  if (menuOf(board)) return tile("savings", much, all ? names[unit] : "", "", "", [spentBy(board), hint].filter(Boolean).join(" · "));
   if (!known) {
     const why = exploring ? "not known while exploring" : savings.share !== null && savings.requests < FEWEST ? `told from ${FEWEST} requests with a vote on` : savings.why;
     return tile("savings", much, all ? names[unit] : "", "", "", [`saved against uniform sampling: ${why}`, hint].filter(Boolean).join(" · "));
@@ -130,7 +131,7 @@ function spentTile(board) {
 
 // what each mode of a menu cost in the span
 function spentBy(board) {
-  const { modes, unit } = board.menu;
+  const { modes, unit } = menuOf(board);
   return `last ${board.span}: ${modes.map((mode) => `${mode.name} ${amount(mode.spent, unit)}`).join(", ")}`;
 }
 
@@ -231,14 +232,14 @@ function spend(board) {
 
 // a table by mode, what it costs over time, and what one sample of a single mode for everyone would have cost
 function modes(board) {
-  const menu = board.menu, several = Boolean(menu) && menu.modes.length > 1;
-  $("#card-modes").hidden = $("#card-mode-cost").hidden = !several;
-  if (!several) return;
+  const menu = menuOf(board);
+  $("#card-modes").hidden = $("#card-mode-cost").hidden = !menu;
+  if (!menu) return;
   const unit = menu.unit, called = unit === "money" ? board.currency : "tokens", last = menu.modes.at(-1).name;
   const all = menu.modes.reduce((sum, mode) => sum + mode.spent, 0), share = (part, whole) => (whole ? percent(part / whole) : "–");
   const color = (i) => COLORS[Math.min(i, COLORS.length - 1)];
-  legend("card-modes", ["", "", `last ${board.span}, ${plural(menu.requests, "request")}; the cheapest mode first`]);
-  const heads = ["mode", "samples", "of requests", "replies", `spent, ${called}`, "share", unit === "money" ? `${called} per 1,000 samples` : "tokens a sample", `agrees with ${last}`, "failures", "state"];
+  legend("card-modes", ["", "", `last ${board.span}, ${plural(menu.requests, "request")}; costs in ${called}`], ["", "", `agreement: how often the answer is that of ${last}`]);
+  const heads = ["mode", "samples", "of requests", "replies", "spent", "share", unit === "money" ? "1,000 samples" : "a sample", "agreement", "failures", "state"];
   $("#card-modes thead").replaceChildren(el("tr", {}, ...heads.map((text, i) => el("th", { class: i && i < heads.length - 1 ? "n" : "", text }))));
   $("#card-modes tbody").replaceChildren(...menu.modes.map((mode, i) => {
     const failed = Object.entries(mode.failures), agreement = mode.agreement, number = (text, props = {}) => el("td", { class: "n", text, ...props });
@@ -250,11 +251,11 @@ function modes(board) {
       number(count(failed.reduce((sum, kind) => sum + kind[1], 0)), { title: failed.map(([kind, n]) => `${kind}: ${n}`).join(", ") }),
       el("td", { class: rests || drifts ? "bad" : "weak", text: [rests, drifts].filter(Boolean).join(", ") || "in use" }));
   }));
-  put("#card-modes .once", onceEach(board, menu.modes));
+  put("#card-modes .once", onceEach(board, menu));
   put("#card-modes .sub", [`since ${day(menu.ever.since)}: ${plural(menu.ever.requests, "request")}, ${menu.modes.map((mode, i) => `${mode.name} ${amount(menu.ever.spent[i], unit)}`).join(", ")} ${called}`,
     menu.explored_only ? "agreement is of requests that were drawn to the end" : ""].filter(Boolean).join(" · "));
   $("#card-mode-cost h2").textContent = unit === "money" ? `Spent by mode, ${called}` : "Tokens by mode";
-  legend("card-mode-cost", ...menu.modes.slice(0, 6).map((mode, i) => ["dot", color(i), mode.name]), ["", "", `in ${lasted(BAR[board.span])}`]);
+  legend("card-mode-cost", ...menu.modes.slice(0, 6).map((mode, i) => ["dot", color(i), mode.name]), ["", "", `a bar is ${lasted(BAR[board.span])}`]);
   stackChart($("#card-mode-cost .chart"), {
     label: `What each mode cost over time, in ${called}`, names: menu.modes.map((mode) => mode.name), colors: menu.modes.map((_, i) => color(i)), rows: menu.spent,
     from: Math.max(board.at - LENGTH[board.span], Math.min(board.at - LENGTH[board.span] / 4, menu.spent.length ? menu.spent[0][0] : board.at)), to: board.at, width: BAR[board.span], show: (v) => amount(v, unit),
@@ -271,12 +272,12 @@ function agreed(menu, mode) {
 }
 
 // what the requests that count in the average cost, and would have cost with one sample of one mode each
-function onceEach(board, modes) {
-  const n = board.total.counted, { show, name } = measureOf(board);
-  if (!n || board.budget_unit === "samples") return "";
-  const cost = board.total.cost / n;
-  const once = [modes.at(-1), modes[0]].map((mode) => mode.sample_cost === null ? `${mode.name} once for each: not known yet` : `${mode.name} once for each: ${show(mode.sample_cost)}${mode.sample_cost ? ` (${percent(Math.abs(cost / mode.sample_cost - 1))} ${cost < mode.sample_cost ? "above" : "below"})` : ""}`);
-  return `Really spent: ${show(cost)} ${name} requests. ${once.join(" · ")}`;
+function onceEach(board, menu) {
+  const n = board.total.counted, unit = menu.unit, called = unit === "money" ? board.currency : "tokens";
+  const much = (value) => `${unit === "money" ? cash(value, 3) : count(value)} ${called}`;
+  if (!n || board.budget_unit !== unit) return "";
+  const once = [menu.modes.at(-1), menu.modes[0]].map((mode) => `one sample of ${mode.name} for each: ${mode.sample_cost === null ? "not known yet" : `≈ ${much(n * mode.sample_cost)}`}`);
+  return `The ${plural(n, "request")} of the average cost ${much(board.total.cost)} in all; ${once.join(", ")}.`;
 }
 
 function dials(board) {
@@ -310,7 +311,7 @@ function recent(board) {
     const cell = el("td", {});
     if (one.prompt) cell.append(el("div", { class: "prompt", text: one.prompt }));
     cell.append(votes(one));
-    const drawn = one.modes.length ? [`${one.modes.map(([name, n]) => `${name} ${n}`).join(", ")}${one.modes.length > 1 && one.answered_by ? `, reply of ${one.answered_by}` : ""}`] : [];
+    const drawn = menuOf(board) && one.modes.length ? [`${one.modes.map(([name, n]) => `${name} ${n}`).join(", ")}${one.modes.length > 1 && one.answered_by ? `, reply of ${one.answered_by}` : ""}`] : [];
     const notes = [...drawn, ...one.notes.filter((note) => one.votes.length || !note.startsWith("no vote")), ...(one.missing ? [`${one.missing} missing`] : []), ...(one.would ? [`the policy would have drawn ${one.would} more`] : [])];
     if (notes.length) cell.append(el("div", { class: "note", text: notes.join(" · ") }));
     const bad = one.status >= 400, own = one.unit !== "samples" && one.unit === board.budget_unit && one.budget === board.budget;
