@@ -256,5 +256,7 @@ def menu_hour(
         seen.on_call(Call(at=clock.at, seconds=1.0, asked=2, got=2, kind="ok", paid="yes"))
         seen.on_request_end(outcomes[-1])
     spent = sum((outcome.spent for outcome in outcomes), Spend())
-    seen.watch_spending(lambda: [SpendStatus(name="", spent=spent.money, tokens=spent.tokens, money=spent.money)])
+    seen.watch_spending(
+        lambda: [SpendStatus(name="", spent=spent.money, tokens=spent.tokens, money=spent.money)]
+    )
     return outcomes
