@@ -36,6 +36,7 @@ __all__ = [
     "Reservation",
     "Spend",
     "SpendCounter",
+    "SpendStatus",
     "Unit",
     "WindowClock",
     "WindowSums",
@@ -276,6 +277,19 @@ class Balance:
     def total(self) -> Spend:
         """Spent, maybe spent and reserved together."""
         return self.spent + self.maybe + self.reserved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendStatus:
+    """What one key, or all of them, may spend and has spent, in the unit of the caps."""
+
+    name: str  # of the key; "": the total
+    spent: float
+    maybe: float = 0.0  # upper bound for calls that gave nothing
+    reserved: float = 0.0  # by requests in progress
+    cap: float | None = None
+    tokens: float = 0.0  # spent, whatever the unit
+    money: float = 0.0
 
 
 class SpendCounter:

@@ -35,9 +35,9 @@ from adacompute.pool.menu import Menu, Mode
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
-from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
+from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
@@ -100,7 +100,8 @@ async def open_gateway(
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     settings = replace(settings, explore=_choose_explore(settings, budget, registry, has_prior=has_prior))
     config = replace(config, serve=settings)
-    eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
+    eligibility = VoteEligibility(settings, task)
+    observability = Observability(settings, config.endpoint, modes=modes)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -163,6 +164,11 @@ async def open_gateway(
         observability.watch_late_answers(count_timeouts)
         observability.watch_shortfall(gateway.find_shortfall)
         observability.watch_breakers(lambda: _list_resting(resources))
+        if observability.menu is not None:
+            observability.menu.watch(
+                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+                list_resting=lambda: _list_resting(resources),
+            )
         saving = asyncio.create_task(_save_regularly(gateway, has_prior=has_prior))
         discovery = asyncio.create_task(_discover_models(gateway))
         # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it

@@ -43,6 +43,7 @@ from adacompute.serve.stream_gate import StreamGate
 __all__ = [
     "CLIENT_GONE_STATUS",
     "NO_VERIFICATIONS",
+    "REASONING_TOKENS",
     "ForwardOutcome",
     "ModeUse",
     "Refusal",
@@ -251,6 +252,11 @@ class RequestOutcome:
         """Why there was no vote; None where there was one, or where none was wanted."""
         prefix = "no vote: "
         return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
+
+    @property
+    def mode_counts(self) -> str:
+        """The samples of each mode of a menu, e.g. "small:3,large:1"; "": there is no menu."""
+        return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
 
     @property
     def counts_in_average(self) -> bool:
@@ -527,7 +533,7 @@ def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
     }
     if use.usage.cached_tokens:
         fields["cached_tokens"] = use.usage.cached_tokens
-    if reasoning := use.usage.details.get(_REASONING_TOKENS):
+    if reasoning := use.usage.details.get(REASONING_TOKENS):
         fields["reasoning_tokens"] = reasoning
     if use.answer is not None:
         fields["answer"] = use.answer
@@ -538,7 +544,7 @@ def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
     return fields
 
 
-_REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
+REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
 _NOTE = "x-adacompute-note"
 _MAX_NOTE = 300  # characters
 
