@@ -43,6 +43,7 @@ from adacompute.sampling.workers import (
     Sampler,
     SamplingEngine,
     SamplingWorkers,
+    Stoppable,
     StopReason,
     compute_max_cost,
     compute_spent,
@@ -52,6 +53,7 @@ __all__ = [
     "PAD",
     "Collected",
     "Indexes",
+    "LocalEngine",
     "check_arguments",
     "collect",
     "find_shard_folder",
@@ -65,6 +67,7 @@ __all__ = [
     "run_coroutine",
     "start_workers",
     "summarise_run",
+    "summarise_scores",
 ]
 
 T = TypeVar("T")
@@ -291,11 +294,12 @@ def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPri
         "stopped": sampler.stopped,
         "why": sampler.why,
         "signal": sampler.signal,
-        "verifier": _summarise_scores(sampler),
+        "verifier": summarise_scores(sampler),
     }
 
 
-def _summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
+def summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
+    """What a verifier was asked; None: nothing."""
     if not sampler.verified:
         return None
     return {
@@ -401,7 +405,7 @@ async def start_workers(
 
 @contextlib.asynccontextmanager
 async def handle_signals(
-    signals: Sequence[signal.Signals], sampler: Sampler, *, on_progress: Callable[[], None]
+    signals: Sequence[signal.Signals], sampler: Stoppable, *, on_progress: Callable[[], None]
 ) -> AsyncIterator[None]:
     """The first of `signals` stops a sampler in good order; the second leaves the block at once."""
 

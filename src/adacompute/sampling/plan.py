@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from adacompute.client.modes import add_instruction
 from adacompute.errors import (
     BudgetInvalid,
     BudgetOutOfRange,
@@ -19,6 +20,7 @@ from adacompute.errors import (
 )
 from adacompute.policies.base import parse_finite
 from adacompute.pool import Pool, fingerprint
+from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.problems import Template
 from adacompute.records import Budget, Problem, TokenPrices
 
@@ -40,6 +42,7 @@ __all__ = [
 
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
+_SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # differences that a message names
 _MAX_VALUE = 60  # characters of a value that a message shows
 _CHARACTERS_A_TOKEN = 3.0  # few, so that prompts are overestimated until some were counted
@@ -59,6 +62,8 @@ class Asking:
     logprobs: bool = True  # votes are weighted by them
     top_logprobs: int = 0  # alternatives a token, 0 to 20; from 2 up they give the entropy
     sent_model: str = ""  # the name that is sent where the endpoint answers as `model` to it; "": `model`
+    mode: str = ""  # of a menu; "": none. Its samples are a source of their own
+    system_suffix: str = ""  # what the mode adds to the system message
 
     def __post_init__(self) -> None:
         if not self.model or type(self.model) is not str:
@@ -71,6 +76,11 @@ class Asking:
             raise CollectError(f"sampling {self.sampling!r} can't be sent; give e.g. {{'temperature': 0.7}}")
         if reserved := sorted(set(self.sampling) & set(_RESERVED)):
             raise CollectError(f"parameter {reserved[0]!r} is set by adacompute itself; leave it out")
+        if self.mode and (reserved := sorted(set(self.sampling) & {MODE_PARAMETER, _SUFFIX_PARAMETER})):
+            raise CollectError(
+                f"mode {self.mode!r}: option {reserved[0]!r} is how a pool names what the menu says; "
+                "leave it out"
+            )
         for name, low, high in (("temperature", 0.0, math.inf), ("top_p", 0.0, 1.0)):
             value = self.sampling.get(name)
             if value is not None and not (_is_number(value) and low <= value <= high):
@@ -84,8 +94,16 @@ class Asking:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What the pool stores beside the model's name: the sampling parameters and the whole template."""
-        return {**self.sampling, "template": self.template.to_dict()}
+        """What the pool stores beside the model's name: the sampling parameters and the whole template.
+
+        Of a mode, also its name and what it adds to the system message.
+        """
+        parameters = {**self.sampling, "template": self.template.to_dict()}
+        if self.mode:
+            parameters[MODE_PARAMETER] = self.mode
+        if self.system_suffix:
+            parameters[_SUFFIX_PARAMETER] = self.system_suffix
+        return parameters
 
     @property
     def most_tokens(self) -> int | None:
@@ -93,11 +111,16 @@ class Asking:
         limits = [self.sampling[name] for name in _TOKEN_LIMITS if self.sampling.get(name) is not None]
         return max(limits, default=None)  # endpoints differ in which of the two they obey
 
+    def messages(self, problem: Problem) -> list[dict[str, Any]]:
+        """The prompt of one problem, as the model gets it."""
+        messages: list[dict[str, Any]] = [*self.template.messages(problem)]
+        return add_instruction(messages, self.system_suffix) if self.system_suffix else messages
+
     def body(self, problem: Problem) -> dict[str, Any]:
         """The request for one problem, without `n`."""
         body = {
             "model": self.sent_model or self.model,
-            "messages": self.template.messages(problem),
+            "messages": self.messages(problem),
             **self.sampling,
         }
         if self.logprobs:
@@ -254,9 +277,7 @@ def estimate_cost(
     remaining: RemainingSamples, asking: Asking, *, prices: TokenPrices, mean_tokens: float | None = None
 ) -> CostEstimate:
     """Estimates the cost beforehand; `mean_tokens` is that of the responses stored so far, if any."""
-    sizes = {
-        run.problem.id: estimate_prompt_size(asking.template.messages(run.problem)) for run in remaining.runs
-    }
+    sizes = {run.problem.id: estimate_prompt_size(asking.messages(run.problem)) for run in remaining.runs}
     fewest_tokens = math.ceil(sum(sizes[run.problem.id] for run in remaining.runs))
     most_tokens = math.ceil(sum(sizes[run.problem.id] * run.count for run in remaining.runs))
     samples, limit = remaining.samples, asking.most_tokens
@@ -286,18 +307,26 @@ def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, anoth
     """Raises SourceChanged where the pool's samples have other settings than these, saying what differs.
 
     Samples under different settings have different distributions, so they are never mixed; `another`
-    keeps them side by side, each under its own source.
+    keeps them side by side, each under its own source. A mode of a menu is compared with the samples of the
+    same mode; one that a pool of modes doesn't have yet is added to it.
     """
     known = pool.models
     mark = fingerprint(parameters)
     if another or not known or any(name == model and fingerprint(p) == mark for name, p in known):
         return
+    mode = parameters.get(MODE_PARAMETER)
+    if mode is not None:
+        peers = [(name, values) for name, values in known if values.get(MODE_PARAMETER) == mode]
+        if not peers and all(MODE_PARAMETER in values for _, values in known):
+            return
+        known = peers or known
     ours = {"model": model, **parameters}
     changes = min((_summarise_changes({"model": name, **p}, ours) for name, p in known), key=len)
     more = f" and {len(changes) - _MAX_CHANGES} more" if len(changes) > _MAX_CHANGES else ""
+    subject = "" if mode is None else f"mode {mode!r} "
     raise SourceChanged(
-        f"{pool.path}: was collected with other settings: {'; '.join(changes[:_MAX_CHANGES])}{more}. Ask as "
-        "before, name another pool, or keep both in this one with --another"
+        f"{pool.path}: {subject}was collected with other settings: {'; '.join(changes[:_MAX_CHANGES])}{more}"
+        ". Ask as before, name another pool, or keep both in this one with --another"
     )
 
 

@@ -40,12 +40,14 @@ from adacompute.sampling.plan import Asking, SampleRun, estimate_prompt_size
 __all__ = [
     "CollectProgress",
     "CostBudget",
+    "CostCap",
     "PoolWriter",
     "Sampler",
     "SamplerTotals",
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
+    "Stoppable",
     "add_score",
     "build_sample",
     "compute_batch_spent",
@@ -84,8 +86,27 @@ class CollectProgress:
     stopping: bool = False  # nothing more is sent; what is in flight is finished
 
 
+class CostCap:
+    """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
+
+    def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
+        if limit is not None and not (_is_amount(limit) and limit > 0):
+            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
+        self.limit = limit
+        self.spent = spent  # with what may have been charged
+        self.reserved = 0.0  # for calls that are running
+        self.owed = 0.0  # cost of attempts that may be charged, of calls still running
+        self.held = 0  # reservations that are not released yet
+        self.released = asyncio.Event()
+
+    @property
+    def room(self) -> float:
+        """What may still be reserved; infinite where there is no limit."""
+        return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
+
+
 class CostBudget:
-    """What calls have cost, and may yet cost, within `limit`.
+    """What calls to one model have cost, and may yet cost, within `limit`.
 
     A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
     have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
@@ -101,27 +122,40 @@ class CostBudget:
         limit: float | None = None,
         spent: float = 0.0,
         most_tokens: int | None = None,
+        cap: CostCap | None = None,  # shared with other models, in the place of `limit` and `spent`
     ) -> None:
-        if limit is not None and not (_is_amount(limit) and limit > 0):
-            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
-        if limit is not None and not prices:
+        self._cap = CostCap(limit=limit, spent=spent) if cap is None else cap
+        if cap is None and limit is not None and not prices:
             raise CollectError(
                 "max cost needs prices; give --input-price and --output-price (a million tokens)"
             )
-        if limit is not None and most_tokens is None:
+        if self._cap.limit is not None and prices and most_tokens is None:
             raise CollectError("max cost needs a limit of tokens a response; give max_tokens (--max-tokens)")
         self.prices = prices
-        self.limit = limit
-        self.spent = spent  # with what may have been charged
-        self._reserved = 0.0
         self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
-        self._held = 0  # reservations that are not released yet
+        self._held = 0  # reservations of this model that are not released yet
         self._measured = False  # whether a response was counted
         self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
-        self._owed = 0.0  # cost of attempts that may be charged, of calls still running
         self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
-        self._released = asyncio.Event()
+
+    @property
+    def limit(self) -> float | None:
+        """The most that all calls may cost; None: there is no limit."""
+        return self._cap.limit
+
+    @limit.setter
+    def limit(self, limit: float | None) -> None:
+        self._cap.limit = limit
+
+    @property
+    def spent(self) -> float:
+        """What all calls have cost, with what may have been charged."""
+        return self._cap.spent
+
+    @spent.setter
+    def spent(self, spent: float) -> None:
+        self._cap.spent = spent
 
     @property
     def excess_tokens(self) -> int | None:
@@ -139,31 +173,33 @@ class CostBudget:
             return wanted, 0.0
         while True:
             sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
-            room = self.limit - self.spent - self._reserved - self._owed
+            room = self._cap.room
             count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
             if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
                 self._held += 1
-                self._reserved += count * sample_cost
+                self._cap.held += 1
+                self._cap.reserved += count * sample_cost
                 return count, count * sample_cost
-            if self._held <= 0:
+            if self._cap.held <= 0:
                 return 0, 0.0
-            self._released.clear()
-            await self._released.wait()
+            self._cap.released.clear()
+            await self._cap.released.wait()
 
     def release(self, reserved: float) -> None:
         """Releases a reservation; its calls were recorded as they ended."""
         self._held = max(0, self._held - 1)
-        self._reserved = max(0.0, self._reserved - reserved)
-        if self._reserved < 1e-12:
-            self._reserved = 0.0
-        self._released.set()
+        self._cap.held = max(0, self._cap.held - 1)
+        self._cap.reserved = max(0.0, self._cap.reserved - reserved)
+        if self._cap.reserved < 1e-12:
+            self._cap.reserved = 0.0
+        self._cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
         """Records an attempt as it ends; False where its possible cost leaves no room for more."""
         if self.limit is None or call.paid != "maybe":
             return True
-        self._owed += self._worst_cost(call)
-        return self.spent + self._reserved + self._owed <= self.limit
+        self._cap.owed += self._worst_cost(call)
+        return self._cap.room >= 0
 
     def _worst_cost(self, call: Call) -> float:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
@@ -173,7 +209,7 @@ class CostBudget:
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
-                self._owed = max(0.0, self._owed - self._worst_cost(call))
+                self._cap.owed = max(0.0, self._cap.owed - self._worst_cost(call))
             if call.paid != "no":
                 self.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
         return completed
@@ -228,6 +264,15 @@ def compute_batch_spent(
 
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+
+
+class Stoppable(Protocol):
+    """What a signal stops: a sampler, or those of all modes of a menu."""
+
+    why: str | None
+
+    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
+        """Starts nothing more, and finishes what is running."""
 
 
 class Sampler(Protocol):
