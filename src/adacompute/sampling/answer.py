@@ -37,6 +37,7 @@ from adacompute.sampling.collect import (
     summarise_scores,
 )
 from adacompute.sampling.menu_batch import (
+    TRIAL_REQUESTS,
     BatchMode,
     BatchSampler,
     MenuBatchVotes,
@@ -712,22 +713,28 @@ class _MenuBatch(_Batch):
         return self._planner.room
 
     async def _draw_first(self, sampler: BatchSampler) -> None:
-        """Counts what is stored, and draws the first wave at the price that the budget is likely to buy."""
+        """Counts what is stored, and finds the price that the budget is likely to buy.
+
+        A few requests are asked first, so that this goes by what samples really cost.
+        """
         stored = np.flatnonzero(self._votes.drawn > 0)
         if len(stored):
             await asyncio.to_thread(self._votes.recount, stored)
         self._measure_costs()
         self._planner.set_price(self._find_start_price())
-        wave = self._planner.plan_next(sum(mode.engine.width for mode in self._modes))
-        if sampler.stopped is None and wave is not None:
+        if len(stored) >= TRIAL_REQUESTS or sampler.stopped is not None:
+            return
+        if wave := self._planner.plan_trial(TRIAL_REQUESTS):
             await self._draw(sampler, wave)
             await asyncio.to_thread(self._votes.recount, wave.rows)
             self._record_failures(sampler, wave.rows)
-            self._planner.set_price(self._find_start_price())  # now costs are known
+            self._planner.set_price(self._find_start_price())
 
     def _find_start_price(self) -> float:
         """By what the policy learned, on the scale of what samples cost here."""
         known = (self._policy.costs > 0) & (self._costs > 0)
+        if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
+            known = measured
         ratios = np.log(self._costs[known] / self._policy.costs[known])
         scale = float(np.exp(ratios.mean())) if known.any() else 1.0
         return estimate_start_price(self._policy, self._budget.amount / scale)

@@ -37,6 +37,7 @@ from adacompute.sampling.workers import (
 )
 
 __all__ = [
+    "TRIAL_REQUESTS",
     "BatchMode",
     "BatchSampler",
     "MenuBatchVotes",
@@ -51,6 +52,7 @@ __all__ = [
     "open_samplers",
 ]
 
+TRIAL_REQUESTS = 16  # that the first wave has, which shows what samples cost
 _START_SHARE = 0.75  # of the budget: what the price at the start costs by the policy's own numbers
 
 
@@ -442,7 +444,9 @@ class ModeChoices:
 
         A dearer one only where the request has no answer yet: that it would pay isn't known.
         """
-        cheaper = [mode for mode in range(wanted - 1, -1, -1) if usable[mode]]
+        # votes of a cheaper mode aren't to outvote those of a dearer one because that one can't be asked
+        voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
+        cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
         dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
         candidates = cheaper[:1] or ([] if votes.counts.any() else dearer[:1])
         for mode in candidates:
@@ -521,15 +525,23 @@ class MenuPlanner(WavePlanner):
         return int((wanted != STOP).sum())
 
     def plan_next(self, width: int) -> Wave | None:
-        """The next wave; None: the money is spent, or no request continues at any price."""
+        """The next wave; None: the money is spent, or no request continues at any price.
+
+        All open requests that the policy continues at the price of the round are in it, if money allows.
+        """
+        return self._plan(width, None)
+
+    def plan_trial(self, requests: int) -> Wave | None:
+        """A wave of so many requests at most, which shows what samples cost."""
+        return self._plan(requests, requests)
+
+    def _plan(self, width: int, most: int | None) -> Wave | None:
         if self._find_money() <= 0 or self._choices.unpaid.all():
             return None
-        rows, _ = self._find_continuing(width)
+        rows, modes = self._find_continuing(width)
         if not len(rows) or self.dial is None:
             return None
-        modes = self._choices.choose(rows, self._menu_votes.state(rows), self.dial)
-        rows, modes = rows[modes != STOP], modes[modes != STOP]
-        granted = self._grant_money(rows, modes)
+        granted = self._grant_money(rows, modes)[:most]
         wave = Wave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
         self.prices.append(self.dial)
         self.number += 1
@@ -581,9 +593,24 @@ class MenuPlanner(WavePlanner):
         wanted = self._choices.choose(rows, self._menu_votes.state(rows), dial)
         return np.asarray((wanted != STOP).astype(np.int64))
 
-    def _find_ceiling(self) -> float:
-        """The price never rises: at a higher one other rules would decide, and samples be drawn in vain."""
-        return highest_dial(self._policy) if self.dial is None else self.dial
+    def _find_continuing(self, width: int) -> tuple[Rows, Ints]:
+        """The requests of the next wave and their modes, at the price of the last one, or at a lower one.
+
+        The price never rises: at a higher one other rules would decide, and samples be drawn in vain.
+        """
+        current = highest_dial(self._policy) if self.dial is None else self.dial
+        open_rows, least = np.flatnonzero(self._dial_search.active), self._count_least(width)
+        while True:
+            lower = self._dial_search.find_highest(current, least)
+            # A rule may stop a request that one of a higher price continues, so the price is asked itself.
+            for price in (current,) if lower is None else (lower, current):
+                modes = self._choices.choose(open_rows, self._menu_votes.state(open_rows), price)
+                if (modes != STOP).any():
+                    self.dial = price
+                    return open_rows[modes != STOP], modes[modes != STOP]
+            if lower is None:
+                return open_rows[:0], np.zeros(0, dtype=np.int64)
+            self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
 
     def _count_room(self) -> int:
         """Samples that what is left pays for, at the mean cost of those drawn so far."""

@@ -234,21 +234,21 @@ class WavePlanner:
         """How many more samples the policy wants for some requests at a dial."""
         return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
 
-    def _find_ceiling(self) -> float:
-        """The highest dial that the next wave may have."""
-        return highest_dial(self._policy)
+    def _count_least(self, width: int) -> int:
+        """How many requests the next wave should have at least.
+
+        As many as can continue to their end with what is left: then all of them stop at this dial. Near the
+        end those are fewer than can be asked at the same time, so a part of what is left is used.
+        """
+        return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
 
     def _find_continuing(self, width: int) -> tuple[Rows, Ints]:
         """The requests of the next wave, and how many samples the policy wants for each."""
         if self.dial is None:
             rows = np.flatnonzero(self._dial_search.active)
             return rows, self._ask_policy(rows, None)
-        # As many requests as can continue to their end with what is left: then all of them stop at this dial.
-        # Near the end those are fewer than can be asked at the same time, so a part of what is left is used.
-        minimum = max(
-            1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR)
-        )
-        while (dial := self._dial_search.find_highest(self._find_ceiling(), minimum)) is not None:
+        minimum = self._count_least(width)
+        while (dial := self._dial_search.find_highest(highest_dial(self._policy), minimum)) is not None:
             rows = np.flatnonzero(self._dial_search.find_continuing(dial))
             requested = self._ask_policy(rows, dial)
             if (requested > 0).any():
