@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -14,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from adacompute.client.local import LocalModel
+from adacompute.config import read_menu_file
 
 PROGRAM = str(Path(sys.executable).parent / "adacompute")
 
@@ -75,6 +77,41 @@ def test_it_prints_where_it_is_and_how_to_ask_and_sigterm_is_its_normal_end(loca
     assert where.strip() == f"{local_model.name} at {words[1].removesuffix('/chat/completions')}"
     assert process.returncode == 0
     assert err.splitlines() == ["Ctrl-C stops it", "stopped"]
+
+
+def test_a_menu_of_two_of_its_modes_is_written_with_the_port_that_it_listens_on(
+    local_model: LocalModel, tmp_path: Path, adacompute: Callable[..., "subprocess.CompletedProcess[str]"]
+):
+    file = tmp_path / "menu.toml"
+    with running("--slots", "2", "--menu", str(file)) as process:
+        printed = [first_line(process) for _ in range(8)]
+        url = printed[0].split()[-1]
+        menu = read_menu_file(file)
+        assert menu.names == ("short", "long")
+        assert {mode.endpoint.url for mode in menu.modes} == {url}
+        assert {mode.endpoint.model for mode in menu.modes} == {local_model.name}
+        assert menu.modes[0].options["max_tokens"] < menu.modes[1].options["max_tokens"]
+        assert shlex.split(printed[6]) == ["adacompute", "menu", "check", str(file)]
+        checked = json.loads(adacompute("menu", "check", str(file), "--json").stdout)
+        assert checked["ok"]
+        assert checked["modes"]["long"]["cost"] > checked["modes"]["short"]["cost"]
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def test_another_menu_file_is_not_overwritten(
+    local_model: LocalModel, tmp_path: Path, adacompute: Callable[..., "subprocess.CompletedProcess[str]"]
+):
+    (tmp_path / "menu.toml").write_text("[mine]\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free = str(probe.getsockname()[1])
+    for port in ("0", free):
+        done = adacompute("local", "--port", port, "--slots", "1", "--menu", "menu.toml", code=1)
+        assert done.stdout == ""
+        assert "menu 'menu.toml' is there already, with other content; remove it" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert (tmp_path / "menu.toml").read_text() == "[mine]\n"
 
 
 def test_a_server_that_dies_under_it_is_a_failure_in_one_line(local_model: LocalModel):

@@ -1,8 +1,9 @@
 """`adacompute collect`: resumable sampling of a model into a pool, its progress and its result."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,7 @@ from adacompute.cli.sampling_options import (
     LogprobsFlag,
     MaxCostOption,
     MaxTokensOption,
+    MenuFileOption,
     PresetOption,
     ProblemsArgument,
     ProblemSeedOption,
@@ -60,6 +62,7 @@ from adacompute.cli.sampling_options import (
     VllmOption,
     build_sampling,
     check_engine_options,
+    choose_mode_endpoints,
     choose_sampler,
     choose_tasks,
     choose_template,
@@ -75,6 +78,7 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_message,
+    print_table,
 )
 from adacompute.config import CollectConfig
 from adacompute.errors import PoolNotFound, shorten
@@ -84,11 +88,15 @@ from adacompute.records import Account, TokenPrices, format_money
 from adacompute.sampling import (
     Asking,
     Collected,
+    CollectedMenu,
     CollectProgress,
     CostEstimate,
+    ModePlan,
     RemainingSamples,
+    build_mode_plan,
     check_problems,
     check_source,
+    collect_menu,
     estimate_cost,
     find_remaining,
 )
@@ -130,6 +138,45 @@ def show_collect_progress(
             update(progress.stored, progress.planned, text)
 
         yield report
+
+
+@contextmanager
+def show_menu_progress(
+    label: str, plans: Sequence[ModePlan]
+) -> Iterator[Callable[[str, CollectProgress], None]]:
+    """Yield a function of a mode and its progress, which shows that of all modes."""
+    start, announced = time.monotonic(), False
+    latest: dict[str, CollectProgress] = {}
+    currency = plans[0].prices.currency if any(plan.prices for plan in plans) else ""
+    with open_progress(label, noun="samples", last_line=True, transient=False) as update:
+
+        def report(mode: str, progress: CollectProgress) -> None:
+            nonlocal announced
+            latest[mode] = progress
+            if len(latest) < len(plans):  # the others begin in a moment
+                return
+            states = list(latest.values())
+            in_flight = sum(state.in_flight for state in states)
+            if all(state.stopping for state in states) and in_flight and not announced:
+                announced = True
+                calls = format_count(in_flight, "call")
+                print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
+            text = _format_menu_progress(latest, time.monotonic() - start, currency)
+            update(sum(state.stored for state in states), sum(state.planned for state in states), text)
+
+        yield report
+
+
+def _format_menu_progress(latest: Mapping[str, CollectProgress], seconds: float, currency: str) -> str:
+    states = latest.values()
+    parts = [f"{name} {state.stored:,} of {state.planned:,}" for name, state in latest.items()]
+    parts.append(f"{sum(state.added for state in states) / max(seconds, 1e-9):,.1f} a second")
+    if currency:  # what was spent is counted over all modes
+        parts.append(f"cost {format_money(max(state.cost for state in states))} {currency}")
+    for name, state in latest.items():
+        if state.errors:
+            parts.append(f"{name}: {format_errors(state.errors)}")
+    return ", ".join(parts)
 
 
 def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPrices | None) -> str:
@@ -222,7 +269,11 @@ def show_estimate(
         "gold", f"{len(golds):,} {of_all}, e.g. {shorten(repr(golds[0]), 40)}" if golds else f"none {of_all}"
     )
     print_line("The first prompt:")
-    for turn in prompt:
+    _print_prompt(prompt)
+
+
+def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
+    for turn in messages:
         for number, text in enumerate(turn["content"].split("\n")):
             print_line(f"  {turn['role'] if not number else '':<11} {text}")
 
@@ -243,6 +294,121 @@ def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices
         print_fact("errors", format_errors(result.errors))
     if result.complete:
         print_line(f"Go on with: adacompute pool {format_path(pool_path)}")
+
+
+def show_menu_estimate(
+    estimates: Mapping[str, CostEstimate],
+    problem_set: ProblemSet,
+    plans: Sequence[ModePlan],
+    task: Task,
+    *,
+    json: bool,
+) -> None:
+    """Show what a run would take, mode by mode and in total, and the first prompt of the first mode."""
+    currency, has_prices = plans[0].prices.currency, any(plan.prices for plan in plans)
+    total = _sum_estimates(estimates, plans)
+    first_prompts = {plan.name: plan.asking.messages(problem_set.problems[0]) for plan in plans}
+    if json:
+        modes = {
+            plan.name: {
+                "model": plan.asking.model,
+                **estimates[plan.name].to_dict(),
+                "first_prompt": first_prompts[plan.name],
+            }
+            for plan in plans
+        }
+        details = {"template": plans[0].asking.template.name, "extract": task.extract, "currency": currency}
+        print_json({**total.to_dict(), **details, "modes": modes})
+        return
+    samples = format_count(total.samples, "sample")
+    print_line(f"to draw: {samples} of {format_count(len(plans), 'mode')}; nothing was sent")
+    headings = ["mode", "model", "to draw", "stored", "calls", "prompt tokens", "response tokens"]
+    headings += [f"cost, {currency}", f"at most, {currency}"] if has_prices else []
+    models = {plan.name: plan.asking.model for plan in plans}
+    rows = [
+        [name, models.get(name, ""), *_format_estimate(estimate, has_prices=has_prices)]
+        for name, estimate in [*estimates.items(), ("total", total)]
+    ]
+    print_table(headings, rows)
+    print_line()
+    if not has_prices:
+        print_fact("cost", "not known; give input_price and output_price in the menu's tables")
+    print_fact("template", f"{plans[0].asking.template.name}; answers are read by {task.extract!r}")
+    print_line(f"The first prompt, to {plans[0].name}:")
+    _print_prompt(first_prompts[plans[0].name])
+
+
+def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[ModePlan]) -> CostEstimate:
+    """All modes together; what isn't known of one isn't known of all, but a mode without prices is free."""
+    free = [plan.name for plan in plans if not plan.prices]
+
+    def add(name: str) -> Any:  # noqa: ANN401 - a number or None
+        is_money = name in ("cost", "cost_most") and len(free) < len(plans)
+        values = [
+            0.0 if is_money and (mode in free or not estimate.samples) else getattr(estimate, name)
+            for mode, estimate in estimates.items()
+        ]
+        return None if any(value is None for value in values) else sum(values)
+
+    return CostEstimate(**{each.name: add(each.name) for each in fields(CostEstimate)})
+
+
+def _format_estimate(estimate: CostEstimate, *, has_prices: bool) -> list[str]:
+    def show_range(least: int, most: int) -> str:
+        return f"{least:,} to {most:,}" if least < most else f"{most:,}"
+
+    def show_money(cost: float | None) -> str:
+        return "–" if cost is None else format_money(cost)
+
+    most = estimate.completion_tokens_most
+    cells = [
+        f"{estimate.samples:,}",
+        f"{estimate.stored:,}",
+        show_range(estimate.calls_least, estimate.calls_most),
+        show_range(estimate.prompt_tokens_least, estimate.prompt_tokens_most),
+        "no limit" if most is None else f"at most {most:,}",
+    ]
+    return cells + ([show_money(estimate.cost), show_money(estimate.cost_most)] if has_prices else [])
+
+
+def show_menu_result(result: CollectedMenu, pool_path: Path, menu: Path, plans: Sequence[ModePlan]) -> None:
+    """Show what a collection from a menu has stored and spent, mode by mode and in total."""
+    stored = f"{result.stored:,} of {format_count(result.planned, 'planned sample')}"
+    print_line(f"{format_path(pool_path)}: {stored}, {result.added:,} new")
+    currency, has_prices = plans[0].prices.currency, any(plan.prices for plan in plans)
+    headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
+    headings += ["answers", "cut off", *([f"cost, {currency}"] if has_prices else [])]
+    rows = []
+    for plan in plans:
+        mode = result.modes[plan.name]
+        cut_off = None if mode.finished is None else 1 - mode.finished
+        tokens = (mode.account.prompt_tokens, mode.account.completion_tokens)
+        cells = [f"{mode.stored:,} of {mode.planned:,}", f"{mode.added:,}", f"{mode.account.calls:,}"]
+        cells += [*(f"{count:,}" for count in tokens), format_percent(mode.answered), format_percent(cut_off)]
+        rows.append(
+            [plan.name, plan.asking.model, *cells, *([format_money(mode.cost)] if has_prices else [])]
+        )
+    accounts = [mode.account for mode in result.modes.values()]
+    sums = [sum(each.calls for each in accounts), sum(each.prompt_tokens for each in accounts)]
+    sums.append(sum(each.completion_tokens for each in accounts))
+    total = ["total", "", f"{result.stored:,} of {result.planned:,}", f"{result.added:,}"]
+    total += [*(f"{count:,}" for count in sums), "", ""]
+    print_table(headings, [*rows, [*total, *([format_money(result.cost)] if has_prices else [])]])
+    if result.at_most > result.cost:
+        text = (
+            f"at most {format_money(result.at_most)} {currency}: some calls that gave nothing may be charged"
+        )
+        print_fact("cost", text)
+    for plan in plans:
+        mode = result.modes[plan.name]
+        if mode.logprobs is False and plan.asking.logprobs:
+            print_fact("note", f"{plan.name} gives no log-probabilities: its votes will be plain")
+        if mode.errors:
+            print_fact("errors", f"{plan.name}: {format_errors(mode.errors)}")
+        show_verifier(mode.verifier)
+    if result.complete:
+        prices = f" --prices {format_path(menu)}" if has_prices else ""
+        print_line(f"Go on with: adacompute evaluate {format_path(pool_path)}{prices}")
 
 
 def show_answer_rate(answered: float | None, finished: float | None) -> None:
@@ -286,34 +452,69 @@ def show_account(account: Account, prices: TokenPrices, *, cost: float, at_most:
         print_fact("cost", f"{format_money(cost)} {prices.currency}{more}")
 
 
-def print_failures(failures: Mapping[str, str], noun: str) -> None:
+def print_failures(failures: Mapping[str, str], noun: str, *, place: str = "") -> None:
     """Print on stderr some of the problems that lack samples, and why."""
     if failures:
         verb = "lacks" if len(failures) == 1 else "lack"
-        print_message(f"{format_count(len(failures), noun)} {verb} samples:")
+        print_message(f"{place}{format_count(len(failures), noun)} {verb} samples:")
         for id_, reason in list(failures.items())[:_LISTED_FAILURES]:
             print_message(f"  {id_}: {reason}")
         if len(failures) > _LISTED_FAILURES:
             print_message(f"  and {len(failures) - _LISTED_FAILURES:,} more")
 
 
-def print_remaining(result: Collected) -> None:
+def print_remaining(result: Collected, *, mode: str = "") -> None:
     """Print on stderr why a collection isn't complete, which problems failed, and how to go on."""
+    place = f"mode {mode}: " if mode else ""
     if result.why is None or any(result.why not in reason for reason in result.failures.values()):
-        print_failures(result.failures, "problem")
+        print_failures(result.failures, "problem", place=place)
     if result.complete:
         return
     missing = format_count(result.planned - result.stored, "sample")
     reason = f" ({result.why})" if result.why else ""
     print_message(
-        f"{missing} not drawn: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}"
+        f"{place}{missing} not drawn: {STOP_REASONS[result.stopped]}{reason}; {NEXT_STEPS[result.stopped]}"
     )
 
 
 PoolOption = Annotated[
     Path, typer.Option("--pool", metavar="POOL", help="The pool to add to; made if it isn't there.")
 ]
-SamplesOption = Annotated[int | None, build_option(CollectConfig, "samples", min=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCounts:
+    """How many samples are wanted of each problem: the same of every mode, or by mode."""
+
+    count: int | None = None
+    by_mode: Mapping[str, int] = field(default_factory=dict)
+
+    def get_count(self, mode: str) -> int:
+        """Of one mode of a menu."""
+        if self.count is not None:
+            return self.count
+        if mode not in self.by_mode:
+            reason = f"has no number for mode {mode!r}; give all of them, or one number for all"
+            raise typer.BadParameter(reason, param_hint="--samples")
+        return self.by_mode[mode]
+
+
+def _parse_samples(text: str) -> SampleCounts:
+    """`16`, or with a menu `small=32,large=8`."""
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
+    if min(numbers) < 1 or (len(pairs) > 1 and not all(name.strip() for name, _, _ in pairs)):
+        reason = f"{text!r} can't be used; give a whole number from 1 up, or with --menu small=32,large=8"
+        raise typer.BadParameter(reason)
+    if not pairs[0][0].strip():
+        return SampleCounts(numbers[0])
+    names = [name.strip() for name, _, _ in pairs]
+    return SampleCounts(None, dict(zip(names, numbers, strict=True)))
+
+
+SamplesOption = Annotated[
+    SampleCounts | None, build_option(CollectConfig, "samples", parser=_parse_samples, metavar="N")
+]
 
 
 def collect(
@@ -321,6 +522,7 @@ def collect(
     source: ProblemsArgument,
     pool_path: PoolOption,
     url: EndpointUrlOption = None,
+    menu: MenuFileOption = None,
     model: EndpointModelOption = None,
     samples: SamplesOption = None,
     preset: PresetOption = None,
@@ -367,10 +569,66 @@ def collect(
 
     However it was stopped, the same command continues: stored samples are not asked for again. Ctrl-C
     finishes the calls in flight; a second Ctrl-C drops them. Keys come from the environment or a file,
-    never from the command line.
+    never from the command line. With --menu, every mode of a menu is asked, into one pool.
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    if menu is not None:
+        _refuse_beside_menu_file(
+            endpoint=url,
+            model=model,
+            key_env=key_env,
+            key_file=key_file,
+            concurrency=concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            timeout=timeout,
+            retry_timeouts=retry_timeouts or None,
+            input_price=input_price,
+            output_price=output_price,
+            currency=currency,
+            engine=None if engine is EngineName.local else engine,
+        )
+    elif samples is not None and samples.count is None:
+        raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
+    problem_set = read_problem_set(
+        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
+    )
+    prompt_template = choose_template(template, problem_set)
+    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
+    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
+    counts = SampleCounts(config.collect.samples) if samples is None else samples
+    if menu is not None:
+        plans = [
+            build_mode_plan(
+                mode,
+                template=prompt_template,
+                sampling=sampling,
+                samples=counts.get_count(mode.name),
+                limit_is_default=max_tokens is None,
+                logprobs=logprobs,
+                top_logprobs=top_logprobs,
+                verifier=resolve_verifier(config.verifier, settings, url=verifier, model=verifier_model),
+            )
+            for mode, settings in choose_mode_endpoints(menu)
+        ]
+        _check_mode_names(counts, plans)
+        _run_menu_collection(
+            problem_set,
+            pool_path,
+            menu,
+            plans,
+            tasks,
+            options=MenuRunOptions(
+                max_cost=max_cost,
+                retry_failed=retry_failed,
+                another=another,
+                regrade=regrade,
+                dry_run=dry_run,
+                json=json,
+            ),
+        )
+        return
     upstream = override_endpoint(
         config.endpoint,
         url=url,
@@ -387,11 +645,6 @@ def collect(
         currency=currency,
     )
     scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
-    problem_set = read_problem_set(
-        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
-    )
-    prompt_template = choose_template(template, problem_set)
-    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
     endpoint, names = choose_sampler(
         upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
     )
@@ -403,9 +656,8 @@ def collect(
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
-    wanted_samples = config.collect.samples if samples is None else samples
+    wanted_samples = counts.get_count("")
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
-    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
     if dry_run:
         count_left = partial(
             find_remaining,
@@ -446,11 +698,100 @@ def collect(
         raise typer.Exit(code)
 
 
-def _compute_exit_code(result: Collected) -> int:
+def _refuse_beside_menu_file(**options: object) -> None:
+    """Refuse options that the tables of --menu stand for."""
+    for name, value in options.items():
+        if value is not None:
+            reason = "--menu says this for each mode; leave this option out, or --menu"
+            raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
+
+
+def _check_mode_names(counts: SampleCounts, plans: Sequence[ModePlan]) -> None:
+    names = [plan.name for plan in plans]
+    for name in counts.by_mode:
+        if name not in names:
+            reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(names)}"
+            raise typer.BadParameter(reason, param_hint="--samples")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuRunOptions:
+    """The options of `collect` that hold for all modes of a menu."""
+
+    max_cost: float | None
+    retry_failed: int
+    another: bool
+    regrade: bool
+    dry_run: bool
+    json: bool
+
+
+def _run_menu_collection(
+    problem_set: ProblemSet,
+    pool_path: Path,
+    menu: Path,
+    plans: Sequence[ModePlan],
+    tasks: tuple[Task | None, Task],
+    *,
+    options: MenuRunOptions,
+) -> None:
+    """Collect from every mode of a menu into one pool, or say what that would take."""
+    task, default_task = tasks
+    if options.dry_run:
+        estimates = _estimate_modes(pool_path, problem_set, plans, another=options.another)
+        show_menu_estimate(estimates, problem_set, plans, default_task, json=options.json)
+        return
+    with (
+        open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
+        show_menu_progress(format_path(pool_path), plans) as report_progress,
+    ):
+        result = collect_menu(
+            problem_set.problems,
+            pool,
+            plans=plans,
+            max_cost=options.max_cost,
+            retry_rounds=options.retry_failed,
+            another=options.another,
+            regrade=options.regrade,
+            progress=report_progress,
+            signals=STOP_SIGNALS,
+        )
+    if options.json:
+        fields = result.to_dict()
+        for plan in plans:
+            fields["modes"][plan.name] = {"model": plan.asking.model, **fields["modes"][plan.name]}
+        print_json({"pool": format_path(pool_path), "currency": plans[0].prices.currency, **fields})
+    else:
+        show_menu_result(result, pool_path, menu, plans)
+    for name, collected in result.modes.items():
+        print_remaining(collected, mode=name)
+    if code := _compute_exit_code(result):
+        raise typer.Exit(code)
+
+
+def _compute_exit_code(result: Collected | CollectedMenu) -> int:
     """0 where all planned samples are stored; 128 plus the number of a signal; else 1."""
     if result.complete:
         return 0
     return 1 if result.signal is None else 128 + result.signal
+
+
+def _estimate_modes(
+    pool_path: Path, problem_set: ProblemSet, plans: Sequence[ModePlan], *, another: bool
+) -> dict[str, CostEstimate]:
+    estimates = {}
+    for plan in plans:
+        count_left = partial(
+            find_remaining,
+            problem_set.problems,
+            samples=plan.samples,
+            model=plan.asking.model,
+            parameters=plan.asking.parameters,
+        )
+        estimates[plan.name] = estimate_remaining(
+            pool_path, problem_set, plan.asking, plan.prices, count_left, another=another
+        )
+    return estimates
 
 
 def estimate_remaining(

@@ -54,7 +54,15 @@ _ENTRIES = (
         "collect",
         _RECORD,
         "Ask a model each problem many times, into a pool; can be resumed.",
-        ("--pool", "--endpoint", "--model", "--samples", "--limit", "--max-cost", "--dry-run"),
+        ("--pool", "--endpoint", "--model", "--menu", "--samples", "--limit", "--max-cost", "--dry-run"),
+    ),
+    CommandEntry(
+        "menu",
+        "menu_check",
+        "menu",
+        _RECORD,
+        "Ask each mode of a menu one question, and show what it cost.",
+        ("--timeout",),
     ),
     CommandEntry(
         "import",
@@ -158,7 +166,7 @@ _ENTRIES = (
         "local",
         _SERVE,
         "Serve a small real model on this machine, until Ctrl-C.",
-        ("--gguf", "--port"),
+        ("--gguf", "--port", "--menu"),
     ),
     CommandEntry(
         "demo",

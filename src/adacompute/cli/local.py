@@ -1,5 +1,6 @@
 """`adacompute local`: a small real model on this machine, served until it is stopped."""
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +9,35 @@ from typing import Annotated
 
 import typer
 
+from adacompute.atomic import publish_file
 from adacompute.cli.options import JsonFlag
-from adacompute.cli.terminal import format_curl, print_json, print_line, print_message
+from adacompute.cli.terminal import format_curl, format_path, print_json, print_line, print_message
 from adacompute.client.local import LocalModel, local_model
+from adacompute.errors import ConfigError
 
 __all__ = ["local"]
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MENU = """\
+# Two modes of the model that `adacompute local` serves. It costs nothing: the
+# prices, of a million tokens, are made up, as if the long mode were a larger model.
+
+[short]
+upstream = "{url}"
+model = "{model}"
+concurrency = 4
+input_price = 0.1
+output_price = 0.4
+options = {{ max_tokens = 16, system_suffix = "Answer with one word or number only." }}
+
+[long]
+upstream = "{url}"
+model = "{model}"
+concurrency = 4
+input_price = 1.0
+output_price = 4.0
+options = {{ max_tokens = 192, system_suffix = "Think step by step, then end with 'Answer: ...'." }}
+"""
 
 
 class _StopRequested(BaseException):
@@ -34,6 +57,12 @@ def local(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Processor threads. [default: its cores]", show_default=False)
     ] = None,
+    menu: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Also write a menu of two modes of it, a short and a long one, to try."
+        ),
+    ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Serve a small real model on this machine, until Ctrl-C.
@@ -41,25 +70,54 @@ def local(
     It is OpenAI-compatible, listens on loopback only, and needs adacompute[local]. Give the URL that it
     prints to other commands as --endpoint. Ctrl-C or SIGTERM stops it with exit code 0.
     """
+    if menu is not None and port == 0 and menu.exists():
+        raise _build_overwrite_error(menu)  # the port will be another one
     try:
         with (
             _stop_on_signals(),
             local_model(gguf, port=port, slots=slots, context=context, threads=threads) as model,
         ):
-            _announce(model, json=json)
+            if menu is not None:
+                _write_menu(menu, model)
+            _announce(model, menu, json=json)
             model.watch(None)
     except _StopRequested:
         print_message("stopped")
 
 
-def _announce(model: LocalModel, *, json: bool) -> None:
+def _write_menu(path: Path, model: LocalModel) -> None:
+    """Write a menu of two modes of the model; the same file again is no change, another one is refused."""
+    content = _MENU.format(url=model.url, model=model.name).encode()
+    if path.exists():
+        if not path.is_file() or path.read_bytes() != content:
+            raise _build_overwrite_error(path)
+        return
+    with publish_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _build_overwrite_error(path: Path) -> ConfigError:
+    return ConfigError(
+        f"menu {format_path(path)!r} is there already, with other content; remove it, or name another file"
+    )
+
+
+def _announce(model: LocalModel, menu: Path | None, *, json: bool) -> None:
     if json:
-        print_json({"url": model.url, "model": model.name, "pid": model.pid})
+        written = {} if menu is None else {"menu": format_path(menu)}
+        print_json({"url": model.url, "model": model.name, "pid": model.pid, **written})
         return
     print_line(f"{model.name} at {model.url}")
     print_line()
     print_line(f"  {format_curl(model.url, max_tokens=32)}")
     print_line()
+    if menu is not None:
+        path = shlex.quote(format_path(menu))
+        print_line(f"Menu of two of its modes, short and long, in {format_path(menu)}; elsewhere, try:")
+        print_line()
+        print_line(f"  adacompute menu check {path}")
+        print_line(f"  adacompute collect facts --limit 20 --menu {path} --samples 4 --pool modes.sqlite")
+        print_line()
     print_message("Ctrl-C stops it")
 
 

@@ -60,6 +60,7 @@ from adacompute.pool import (
     export_shards,
     import_file,
 )
+from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.records import Account, TokenPrices
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
@@ -88,10 +89,12 @@ def show_summary(summary: Summary, *, name: str) -> None:
 
 def _show_source(source: SourceSummary) -> None:
     low, high = source.samples_min, source.samples_max
-    facts = [("model", source.model or "(not named)")]
-    if source.parameters:
+    parameters = {key: value for key, value in source.parameters.items() if key != MODE_PARAMETER}
+    facts = [("mode", str(source.parameters[MODE_PARAMETER]))] if MODE_PARAMETER in source.parameters else []
+    facts.append(("model", source.model or "(not named)"))
+    if parameters:
         facts.append(
-            ("parameters", ", ".join(f"{k} {_format_parameter(k, v)}" for k, v in source.parameters.items()))
+            ("parameters", ", ".join(f"{k} {_format_parameter(k, v)}" for k, v in parameters.items()))
         )
     facts.append(("samples", f"{low if low == high else f'{low} to {high}'} a problem"))
     facts.append(("answer found", f"{format_percent(source.answered)} of samples{_format_cut_off(source)}"))

@@ -22,9 +22,10 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
+from adacompute.client.modes import ModeEndpoint, build_mode_endpoint
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.client.verifier import build_verifier
-from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, VerifierConfig
+from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, VerifierConfig, read_menu_file
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
@@ -42,6 +43,7 @@ __all__ = [
     "LogprobsFlag",
     "MaxCostOption",
     "MaxTokensOption",
+    "MenuFileOption",
     "ModelNames",
     "PresetOption",
     "ProblemSeedOption",
@@ -57,6 +59,7 @@ __all__ = [
     "VllmOption",
     "build_sampling",
     "check_engine_options",
+    "choose_mode_endpoints",
     "choose_sampler",
     "choose_tasks",
     "choose_template",
@@ -99,6 +102,27 @@ RegradeFlag = Annotated[
     bool,
     typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples again."),
 ]
+
+
+MenuFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--menu",
+        metavar="FILE",
+        help="Modes to ask, in the place of --endpoint and --model: a table each (TOML).",
+    ),
+]
+
+
+def choose_mode_endpoints(menu: Path) -> list[tuple[ModeEndpoint, EndpointConfig]]:
+    """Return the modes of a menu file, each with its settings; warn where a key is sent unencrypted."""
+    modes = []
+    for mode in read_menu_file(menu).modes:
+        endpoint = build_mode_endpoint(mode)
+        if (warning := describe_key_exposure(endpoint.endpoint)) is not None:
+            print_message(warning)
+        modes.append((endpoint, mode.endpoint))
+    return modes
 
 
 def build_sampling(

@@ -13,6 +13,14 @@ from adacompute.sampling.answer import (
     write_answers,
 )
 from adacompute.sampling.collect import Collected, collect
+from adacompute.sampling.menu_collection import (
+    CollectedMenu,
+    ModeCheck,
+    ModePlan,
+    build_mode_plan,
+    check_modes,
+    collect_menu,
+)
 from adacompute.sampling.plan import (
     Asking,
     CostEstimate,
@@ -33,16 +41,22 @@ __all__ = [
     "Asking",
     "CollectProgress",
     "Collected",
+    "CollectedMenu",
     "CostEstimate",
+    "ModeCheck",
+    "ModePlan",
     "RemainingSamples",
     "RequestAnswer",
     "add_problems",
     "answer",
+    "build_mode_plan",
+    "check_modes",
     "check_output",
     "check_problems",
     "check_source",
     "choose_unit_prices",
     "collect",
+    "collect_menu",
     "compute_batch_spent",
     "compute_limit",
     "compute_sample_limit",

@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
 from adacompute.client import Endpoint, Verifier
-from adacompute.client.modes import ModeEndpoint, estimate_menu
+from adacompute.client.modes import estimate_menu
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy, check_one_mode
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, Mode, Pool
+from adacompute.pool import Ballots, Menu, Pool
 from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
@@ -45,12 +45,12 @@ from adacompute.sampling.menu_batch import (
     ModeChoices,
     ModeUse,
     add_accounts,
-    build_mode_asking,
     choose_modes,
     estimate_start_price,
     measure_mode,
     open_samplers,
 )
+from adacompute.sampling.menu_collection import ModePlan
 from adacompute.sampling.plan import (
     Asking,
     SampleRun,
@@ -80,6 +80,7 @@ __all__ = [
     "answer",
     "check_output",
     "compute_limit",
+    "estimate_plan_menu",
     "fit_to_batch",
     "parse_batch_budget",
     "parse_menu_budget",
@@ -217,9 +218,9 @@ def answer(
     *,
     policy: Policy,
     budget: float | str | Budget,
-    asking: Asking,
     endpoint: Endpoint | SamplingEngine | None = None,
-    menu: Sequence[ModeEndpoint] = (),
+    asking: Asking | None = None,
+    menu: Sequence[ModePlan] = (),
     engines: Mapping[str, SamplingEngine] | None = None,
     prices: TokenPrices | None = None,
     max_cost: float | None = None,
@@ -245,50 +246,40 @@ def answer(
     for other problems of the pool don't count, nor does what a `verifier` costs, which scores new samples.
 
     With a `menu` instead of an endpoint, a `MenuPolicy` over its modes says which one is asked next, and the
-    budget is money. Each mode is asked as `asking` says, with its own model and options. `engines` draw the
-    samples of some modes elsewhere. A mode that fails for a request is left out for it.
+    budget is money. Each mode is asked as its plan says (`build_mode_plan`), so `asking` and `prices` are left
+    out. `engines` draw the samples of some modes elsewhere. A mode that fails for a request is left out for it.
     """
     modes = choose_modes(check_policy(policy), menu) if menu else ()
-    if endpoint is not None and menu:
+    if menu and (endpoint is not None or asking is not None):
         raise CollectError("an endpoint and a menu were given; give one of them")
     if modes:
-        endpoint = (engines or {}).get(modes[0].name, modes[0].endpoint)
-    elif endpoint is None:
-        raise CollectError("there is no endpoint to ask; give endpoint=, or the modes of a menu, menu=")
-    if len(modes) == 1:
-        asking, prices = build_mode_asking(asking, modes[0]), modes[0].prices
+        asking, prices = modes[0].asking, modes[0].prices
+        endpoint = (engines or {}).get(modes[0].name, modes[0].mode.endpoint)
+    if endpoint is None or asking is None:
+        raise CollectError(
+            "there is nothing to ask; give endpoint= and asking=, or the modes of a menu, menu="
+        )
     problems = check_arguments(problems, pool, endpoint, asking)
+    options = _PoolOptions(max_cost, another, regrade)
     batch: _Batch
     if len(modes) > 1:
         if verifier is not None:
             raise CollectError("a verifier scores samples of one model; leave it out, or give no menu")
-        batch = _prepare_menu_batch(
-            problems,
-            pool,
-            policy,
-            budget,
-            asking,
-            modes,
-            engines or {},
-            max_cost=max_cost,
-            another=another,
-            regrade=regrade,
-        )
+        batch = _prepare_menu_batch(problems, pool, policy, budget, modes, engines or {}, options)
     else:
         _check_single_mode(policy)
-        batch = _prepare_batch(
-            problems,
-            pool,
-            policy,
-            budget,
-            asking,
-            make_engine(endpoint, verifier),
-            TokenPrices() if prices is None else prices,
-            max_cost=max_cost,
-            another=another,
-            regrade=regrade,
-        )
+        engine = make_engine(endpoint, verifier)
+        prices = TokenPrices() if prices is None else prices
+        batch = _prepare_batch(problems, pool, policy, budget, asking, engine, prices, options)
     return run_coroutine(batch.run(progress, signals))
+
+
+class _PoolOptions(NamedTuple):
+    """What a batch may do to its pool."""
+
+    max_cost: float | None
+    another: bool
+    regrade: bool
 
 
 def _check_single_mode(policy: Policy) -> None:
@@ -308,10 +299,7 @@ def _prepare_batch(
     asking: Asking,
     engine: SamplingEngine,
     prices: TokenPrices,
-    *,
-    max_cost: float | None,
-    another: bool,
-    regrade: bool,
+    options: _PoolOptions,
 ) -> "_Batch":
     """Checks everything before anything is sent, and adds the problems to the pool."""
     average = parse_batch_budget(budget, prices)
@@ -328,9 +316,11 @@ def _prepare_batch(
         problems,
         asking,
         prices=counted_prices,
-        max_cost=max_cost if average.unit == "samples" else _find_cost_limit(average, limit, max_cost),
-        another=another,
-        regrade=regrade,
+        max_cost=options.max_cost
+        if average.unit == "samples"
+        else _find_cost_limit(average, limit, options.max_cost),
+        another=options.another,
+        regrade=options.regrade,
     )
     elsewhere = 0.0
     if average.unit != "samples":
@@ -338,7 +328,7 @@ def _prepare_batch(
         elsewhere = cost_budget.spent - compute_batch_spent(
             pool, ids, counted_prices, model=asking.model, parameters=asking.parameters
         )
-        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, max_cost)
+        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, options.max_cost)
     mode = BatchMode(name=asking.mode, engine=engine, asking=asking, prices=prices, cost_budget=cost_budget)
     return _Batch(problems, pool, prepared, average, limit, (mode,), elsewhere, reading, opening)
 
@@ -348,57 +338,54 @@ def _prepare_menu_batch(
     pool: Pool,
     policy: Policy,
     budget: float | str | Budget,
-    asking: Asking,
-    menu: Sequence[ModeEndpoint],
+    menu: Sequence[ModePlan],
     engines: Mapping[str, SamplingEngine],
-    *,
-    max_cost: float | None,
-    another: bool,
-    regrade: bool,
+    options: _PoolOptions,
 ) -> "_MenuBatch":
     """As `_prepare_batch`, over several modes, which are paid from one cap."""
     assert isinstance(policy, MenuPolicy)  # no other draws from several modes
-    average = parse_menu_budget(budget, menu)
-    limit = compute_limit(average, len(problems))
     if not problems:
         raise CollectError("there is no request to answer; give at least one")
-    askings = [build_mode_asking(asking, mode) for mode in menu]
+    average = parse_menu_budget(budget, menu)
+    limit = compute_limit(average, len(problems))
     choices = ModeChoices(policy, [problem.question for problem in problems])
-    _check_menu_budget(problems, average, limit, policy, askings, menu)
+    _check_menu_budget(problems, average, limit, policy, menu)
     merge_leftover_shards(pool)
-    for each in askings:
-        check_source(pool, each.model, each.parameters, another=another)
-    add_problems(pool, problems, asking.template, regrade=regrade)
+    for plan in menu:
+        check_source(pool, plan.asking.model, plan.asking.parameters, another=options.another)
+    add_problems(pool, problems, menu[0].asking.template, regrade=options.regrade)
     ids, spent, elsewhere = {problem.id for problem in problems}, 0.0, 0.0
-    for mode, each in zip(menu, askings, strict=True):
-        paid = compute_max_cost(pool.account(each.model, each.parameters), mode.prices)
-        own = compute_batch_spent(pool, ids, mode.prices, model=each.model, parameters=each.parameters)
+    for plan in menu:
+        model, parameters = plan.asking.model, plan.asking.parameters
+        paid = compute_max_cost(pool.account(model, parameters), plan.prices)
+        own = compute_batch_spent(pool, ids, plan.prices, model=model, parameters=parameters)
         spent, elsewhere = spent + paid, elsewhere + paid - own
-    cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, max_cost), spent=spent)
+    cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, options.max_cost), spent=spent)
     modes = tuple(
         BatchMode(
-            name=mode.name,
-            engine=make_engine(engines.get(mode.name, mode.endpoint)),
-            asking=each,
-            prices=mode.prices,
-            cost_budget=CostBudget(prices=mode.prices, most_tokens=each.most_tokens, cap=cap),
+            name=plan.name,
+            engine=make_engine(engines.get(plan.name, plan.mode.endpoint)),
+            asking=plan.asking,
+            prices=plan.prices,
+            cost_budget=CostBudget(prices=plan.prices, most_tokens=plan.asking.most_tokens, cap=cap),
         )
-        for mode, each in zip(menu, askings, strict=True)
+        for plan in menu
     )
-    guess = np.array([mode.cost for mode in _guess_costs(problems, policy, askings, menu)])
+    guess = _guess_costs(problems, policy, menu)
     return _MenuBatch(problems, pool, policy, average, limit, modes, elsewhere, choices, guess)
 
 
-def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModeEndpoint]) -> Budget:
+def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
     """A batch's budget over several modes: money; BudgetInvalid for anything else."""
-    average = Budget.parse(budget, currency=menu[0].prices.currency)
+    currency = menu[0].prices.currency
+    average = Budget.parse(budget, currency=currency)
     if average.unit != "money":
-        names = ", ".join(mode.name for mode in menu)
+        names = ", ".join(plan.name for plan in menu)
         raise BudgetInvalid(
             f"budget {average} is in {average.unit}, which cost differently in {names}; give money, "
-            f"e.g. '2 {menu[0].prices.currency} per 1000'"
+            f"e.g. '2 {currency} per 1000'"
         )
-    if not any(mode.prices for mode in menu):
+    if not any(plan.prices for plan in menu):
         raise BudgetInvalid(
             f"budget {average} needs prices, and no mode of the menu has any: nothing would ever count; give "
             "input_price and output_price in its tables"
@@ -406,47 +393,44 @@ def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModeEndpoint]
     return average
 
 
-def _guess_costs(
-    problems: Sequence[Problem],
-    policy: MenuPolicy,
-    askings: Sequence[Asking],
-    menu: Sequence[ModeEndpoint],
-) -> list[Mode]:
-    """What a sample of each mode costs before any was drawn: what the policy learned, else by its prices."""
-    if policy.menu.unit == "money":
-        return [policy.menu[mode.name] for mode in menu]
-    some = problems[:_GUESSED_PROMPTS]
-    sizes = [estimate_prompt_size(askings[0].body(problem)["messages"]) for problem in some]
-    limit = askings[0].most_tokens
-    estimate = estimate_menu(menu, prompt_tokens=float(np.mean(sizes)), completion_tokens=limit)
-    return [estimate[mode.name] for mode in menu]
+def _guess_costs(problems: Sequence[Problem], policy: MenuPolicy, menu: Sequence[ModePlan]) -> Floats:
+    """What a sample of each mode costs before any was drawn, (modes,).
+
+    It is what the policy learned, where that is money; else an estimate by the prices.
+    """
+    known = policy.menu
+    if known.unit != "money":
+        known = estimate_plan_menu(menu, problems)
+    return np.array([known[plan.name].cost for plan in menu])
+
+
+def estimate_plan_menu(menu: Sequence[ModePlan], problems: Sequence[Problem]) -> Menu:
+    """The menu of modes that nothing is recorded of: what a sample of each costs, by its prices."""
+    asking = menu[0].asking
+    sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
+    return estimate_menu([plan.mode for plan in menu], prompt_tokens=float(np.mean(sizes)))
 
 
 def _check_menu_budget(
-    problems: Sequence[Problem],
-    budget: Budget,
-    limit: float,
-    policy: MenuPolicy,
-    askings: Sequence[Asking],
-    menu: Sequence[ModeEndpoint],
+    problems: Sequence[Problem], budget: Budget, limit: float, policy: MenuPolicy, menu: Sequence[ModePlan]
 ) -> None:
     """BudgetOutOfRange where not even the cheapest mode can be paid."""
     cheapest = policy.modes[0]
-    if policy.menu.unit == "money" and budget.amount < cheapest.cost:
+    if policy.menu.unit == "money" and policy.rules_ and budget.amount < cheapest.cost:
         raise BudgetOutOfRange(
             f"budget {budget} is below what one sample of {cheapest.name!r} costs on average; give "
             f"{policy.menu.format_least(cheapest.cost)} or more"
         )
-    for mode, asking in zip(menu, askings, strict=True):
-        if mode.prices and asking.most_tokens is None:
+    for plan in menu:
+        if plan.prices and plan.asking.most_tokens is None:
             raise CollectError(
-                f"mode {mode.name!r} has no limit of tokens a response, so what a call can cost isn't known; "
-                "give max_tokens among its options, or --max-tokens"
+                f"mode {plan.name!r} has no limit of tokens a response, so what a call can cost isn't known; "
+                "give max_tokens among its options (--max-tokens)"
             )
     reasons = []
-    for mode, asking in zip(menu, askings, strict=True):
+    for plan in menu:
         try:
-            _check_one_sample(problems, budget, limit, asking, mode.prices)
+            _check_one_sample(problems, budget, limit, plan.asking, plan.prices)
         except BudgetOutOfRange as exc:
             reasons.append(exc)
     if len(reasons) == len(menu):

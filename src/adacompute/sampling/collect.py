@@ -54,7 +54,9 @@ __all__ = [
     "Collected",
     "Indexes",
     "LocalEngine",
+    "SampleCollection",
     "check_arguments",
+    "check_prices",
     "collect",
     "find_shard_folder",
     "handle_signals",
@@ -169,12 +171,12 @@ def collect(
         pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
     )
     engine = make_engine(endpoint, verifier)
-    collection = _Collection(problems, pool, engine, asking, samples, cost_budget, progress)
+    collection = SampleCollection(problems, pool, engine, asking, samples, cost_budget, progress)
     return run_coroutine(collection.run(retry_rounds, signals))
 
 
-class _Collection:
-    """One collection, from its plan to its result."""
+class SampleCollection:
+    """One collection from one model, from its plan to its result."""
 
     def __init__(
         self,
@@ -193,27 +195,43 @@ class _Collection:
         self._samples = samples
         self._cost_budget = cost_budget
         self._progress = progress
+        self._seconds = 0.0
+        self._before = self._find_remaining()
 
     async def run(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
-        start = time.monotonic()
-        before = self._find_remaining()
-        async with self._engine.open_sampler(
+        """Draws what the pool lacks, and asks again so many times for what failed."""
+        async with self.open_sampler(signals) as sampler:
+            await self.draw(sampler, rounds)
+        return self.build_result(sampler)
+
+    def open_sampler(
+        self, signals: Sequence[signal.Signals] = ()
+    ) -> contextlib.AbstractAsyncContextManager[Sampler]:
+        """Opens the sampler to draw with; on leaving, everything that came is stored."""
+        return self._engine.open_sampler(
             self._pool,
             asking=self._asking,
             cost_budget=self._cost_budget,
-            on_progress=lambda workers: self._report(before, workers),
+            on_progress=self.report,
             signals=signals,
-        ) as workers:
-            self._report(before, workers)  # shows what is there already at once
-            await self._draw_rounds(workers, before, rounds)
-        return self._build_result(workers, time.monotonic() - start)
+        )
 
-    async def _draw_rounds(self, workers: Sampler, remaining: RemainingSamples, rounds: int) -> None:
+    async def draw(self, sampler: Sampler, rounds: int) -> None:
+        """Draws all that is missing; in each further round, what failed."""
+        start = time.monotonic()
+        try:
+            self.report(sampler)  # shows what is there already at once
+            await self._draw_rounds(sampler, rounds)
+        finally:
+            self._seconds = time.monotonic() - start
+
+    async def _draw_rounds(self, sampler: Sampler, rounds: int) -> None:
+        remaining = self._before
         for number in range(rounds + 1):
-            await workers.draw(iter(remaining.runs))
-            if workers.stopped is not None or not workers.failures or number == rounds:
+            await sampler.draw(iter(remaining.runs))
+            if sampler.stopped is not None or not sampler.failures or number == rounds:
                 return
-            workers.forget_failures()
+            sampler.forget_failures()
             remaining = self._find_remaining()
 
     def _find_remaining(self) -> RemainingSamples:
@@ -225,24 +243,27 @@ class _Collection:
             parameters=self._asking.parameters,
         )
 
-    def _report(self, before: RemainingSamples, workers: Sampler) -> None:
+    def report(self, sampler: Sampler) -> None:
+        """Reports the progress, if anybody listens."""
         if self._progress is not None:
-            self._progress(workers.progress(planned=before.planned, before=before.stored))
+            before = self._before
+            self._progress(sampler.progress(planned=before.planned, before=before.stored))
 
-    def _build_result(self, workers: Sampler, seconds: float) -> Collected:
+    def build_result(self, sampler: Sampler) -> Collected:
+        """What the pool has now, after the sampler was closed."""
         remaining = self._find_remaining()
         totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         return Collected(
             planned=remaining.planned,
             stored=remaining.stored,
-            added=workers.added,
-            failures=dict(workers.failures),
-            seconds=seconds,
-            per_call=workers.per_call,
-            logprobs=workers.logprobs,
+            added=sampler.added,
+            failures=dict(sampler.failures),
+            seconds=self._seconds,
+            per_call=sampler.per_call,
+            logprobs=sampler.logprobs,
             answered=totals.answered,
             finished=totals.finished,
-            **summarise_run(workers, self._pool, self._asking, self._cost_budget.prices),
+            **summarise_run(sampler, self._pool, self._asking, self._cost_budget.prices),
         )
 
 
@@ -274,13 +295,18 @@ def prepare_pool(
 ) -> CostBudget:
     """Merges leftover shards, checks the pool's source, adds the problems; returns what may be spent."""
     prices = prices or TokenPrices()
-    if prices.prompts != "each" or prices.prompt_tokens is not None:
-        raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
+    check_prices(prices)
     merge_leftover_shards(pool)
     check_source(pool, asking.model, asking.parameters, another=another)
     add_problems(pool, problems, asking.template, regrade=regrade)
     spent = compute_spent(pool, prices)
     return CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+
+
+def check_prices(prices: TokenPrices) -> None:
+    """Raises CollectError where prices are of recorded samples, not of calls."""
+    if prices.prompts != "each" or prices.prompt_tokens is not None:
+        raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
 
 
 def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPrices) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.client.modes import ModeEndpoint
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.menu.lattice import STOP
@@ -25,6 +24,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Pool
 from adacompute.records import Account, Problem, Sample, TokenPrices
 from adacompute.sampling.collect import LocalEngine, handle_signals
+from adacompute.sampling.menu_collection import ModePlan
 from adacompute.sampling.plan import Asking, SampleRun
 from adacompute.sampling.waves import Bools, DialSearch, Rows, Wave, WavePlanner, highest_dial
 from adacompute.sampling.workers import (
@@ -45,7 +45,6 @@ __all__ = [
     "ModeChoices",
     "ModeUse",
     "add_accounts",
-    "build_mode_asking",
     "choose_modes",
     "estimate_start_price",
     "measure_mode",
@@ -124,9 +123,9 @@ def add_accounts(accounts: Iterable[Account]) -> Account:
     return Account(**{name: sum(row[name] for row in rows) for name in rows[0]})
 
 
-def choose_modes(policy: Policy, menu: Sequence[ModeEndpoint]) -> tuple[ModeEndpoint, ...]:
+def choose_modes(policy: Policy, menu: Sequence[ModePlan]) -> tuple[ModePlan, ...]:
     """The modes of a menu that a policy may draw from, in its order; PolicyError where they don't fit."""
-    names = tuple(mode.name for mode in menu)
+    names = tuple(plan.name for plan in menu)
     if not isinstance(policy, MenuPolicy):
         if len(menu) > 1:
             raise PolicyError(
@@ -139,22 +138,8 @@ def choose_modes(policy: Policy, menu: Sequence[ModeEndpoint]) -> tuple[ModeEndp
             f"the policy draws from {', '.join(policy.names)}, and the menu has {', '.join(names)}; "
             f"add {', '.join(lacking)} to the menu, or fit a policy over its modes"
         )
-    by_name = {mode.name: mode for mode in menu}
+    by_name = {plan.name: plan for plan in menu}
     return tuple(by_name[name] for name in policy.names)
-
-
-def build_mode_asking(asking: Asking, mode: ModeEndpoint) -> Asking:
-    """How a mode is asked: as `asking` says, with the mode's own model, options and system message."""
-    body = mode.build_body({**asking.sampling, "messages": []})
-    sampling = {name: value for name, value in body.items() if name not in ("messages", "model")}
-    return replace(
-        asking,
-        model=mode.model,
-        sent_model="",
-        sampling=sampling,
-        mode=mode.name,
-        system_suffix=mode.system_suffix,
-    )
 
 
 class BatchSampler:

@@ -78,8 +78,7 @@ class Asking:
             raise CollectError(f"parameter {reserved[0]!r} is set by adacompute itself; leave it out")
         if self.mode and (reserved := sorted(set(self.sampling) & {MODE_PARAMETER, _SUFFIX_PARAMETER})):
             raise CollectError(
-                f"mode {self.mode!r}: option {reserved[0]!r} is how a pool names what the menu says; "
-                "leave it out"
+                f"mode {self.mode!r}: option {reserved[0]!r} has a meaning of its own in pools; leave it out"
             )
         for name, low, high in (("temperature", 0.0, math.inf), ("top_p", 0.0, 1.0)):
             value = self.sampling.get(name)
@@ -323,10 +322,11 @@ def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, anoth
     ours = {"model": model, **parameters}
     changes = min((_summarise_changes({"model": name, **p}, ours) for name, p in known), key=len)
     more = f" and {len(changes) - _MAX_CHANGES} more" if len(changes) > _MAX_CHANGES else ""
+    shown = "; ".join(changes[:_MAX_CHANGES])
     subject = "" if mode is None else f"mode {mode!r} "
     raise SourceChanged(
-        f"{pool.path}: {subject}was collected with other settings: {'; '.join(changes[:_MAX_CHANGES])}{more}"
-        ". Ask as before, name another pool, or keep both in this one with --another"
+        f"{pool.path}: {subject}was collected with other settings: {shown}{more}. "
+        "Ask as before, name another pool, or keep both in this one with --another"
     )
 
 
