@@ -37,7 +37,6 @@ from adacompute.sampling.collect import (
     summarise_scores,
 )
 from adacompute.sampling.menu_batch import (
-    TRIAL_REQUESTS,
     BatchMode,
     BatchSampler,
     MenuBatchVotes,
@@ -46,7 +45,6 @@ from adacompute.sampling.menu_batch import (
     ModeUse,
     add_accounts,
     choose_modes,
-    estimate_start_price,
     measure_mode,
     open_samplers,
 )
@@ -133,7 +131,7 @@ class Answers:
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
     modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of the policy
-    prices: tuple[float, ...] = field(default=(), repr=False)  # of the rounds of this run, over a menu
+    prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
     def broken_off(self) -> bool:
@@ -246,8 +244,9 @@ def answer(
     for other problems of the pool don't count, nor does what a `verifier` costs, which scores new samples.
 
     With a `menu` instead of an endpoint, a `MenuPolicy` over its modes says which one is asked next, and the
-    budget is money. Each mode is asked as its plan says (`build_mode_plan`), so `asking` and `prices` are left
-    out. `engines` draw the samples of some modes elsewhere. A mode that fails for a request is left out for it.
+    budget is money. Each mode is asked as its plan says (`build_mode_plan`), so `asking` and `prices` are
+    left out. `engines` draw the samples of some modes elsewhere. A mode that fails for a request is left out
+    for it. Requests are begun at the price that what is left buys, and the price falls once all have ended.
     """
     modes = choose_modes(check_policy(policy), menu) if menu else ()
     if menu and (endpoint is not None or asking is not None):
@@ -681,7 +680,11 @@ class _MenuBatch(_Batch):
         self._votes.weigh = policy.weigh
         self._left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
         self._planner = MenuPlanner(
-            choices, self._votes, find_money=self._find_money, find_costs=lambda: self._costs
+            choices,
+            self._votes,
+            budget=budget.amount,
+            find_money=self._find_money,
+            find_costs=lambda: self._costs,
         )
 
     def _load_votes(self) -> MenuBatchVotes:  # type: ignore[override]
@@ -696,32 +699,13 @@ class _MenuBatch(_Batch):
     def _find_room(self) -> int:
         return self._planner.room
 
-    async def _draw_first(self, sampler: BatchSampler) -> None:
-        """Counts what is stored, and finds the price that the budget is likely to buy.
-
-        A few requests are asked first, so that this goes by what samples really cost.
-        """
+    async def _draw_first(self, sampler: BatchSampler) -> None:  # noqa: ARG002 - nothing is drawn
+        """Counts what is stored; the planner decides what is drawn first."""
         stored = np.flatnonzero(self._votes.drawn > 0)
         if len(stored):
             await asyncio.to_thread(self._votes.recount, stored)
         self._measure_costs()
-        self._planner.set_price(self._find_start_price())
-        if len(stored) >= TRIAL_REQUESTS or sampler.stopped is not None:
-            return
-        if wave := self._planner.plan_trial(TRIAL_REQUESTS):
-            await self._draw(sampler, wave)
-            await asyncio.to_thread(self._votes.recount, wave.rows)
-            self._record_failures(sampler, wave.rows)
-            self._planner.set_price(self._find_start_price())
-
-    def _find_start_price(self) -> float:
-        """By what the policy learned, on the scale of what samples cost here."""
-        known = (self._policy.costs > 0) & (self._costs > 0)
-        if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
-            known = measured
-        ratios = np.log(self._costs[known] / self._policy.costs[known])
-        scale = float(np.exp(ratios.mean())) if known.any() else 1.0
-        return estimate_start_price(self._policy, self._budget.amount / scale)
+        self._planner.resume()
 
     def _measure_modes(self) -> list[ModeUse]:
         drawn = self._votes.drawn_by_mode.sum(axis=0).tolist()

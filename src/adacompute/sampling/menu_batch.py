@@ -37,7 +37,6 @@ from adacompute.sampling.workers import (
 )
 
 __all__ = [
-    "TRIAL_REQUESTS",
     "BatchMode",
     "BatchSampler",
     "MenuBatchVotes",
@@ -46,13 +45,13 @@ __all__ = [
     "ModeUse",
     "add_accounts",
     "choose_modes",
-    "estimate_start_price",
     "measure_mode",
     "open_samplers",
 ]
 
-TRIAL_REQUESTS = 16  # that the first wave has, which shows what samples cost
-_START_SHARE = 0.75  # of the budget: what the price at the start costs by the policy's own numbers
+_TRIAL_REQUESTS = 16  # that the first wave has, which shows what samples cost
+_WAVES = 12  # in which requests are begun, at least
+_PACED_SHARE = 0.98  # of what is left: what the price is meant to cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,27 +448,33 @@ class ModeChoices:
         return STOP
 
 
-def estimate_start_price(policy: MenuPolicy, budget: float) -> float:
-    """The price at which a policy costs three quarters of a budget, by what it learned of its rules' costs.
+class PolicyCosts:
+    """What requests cost at a price by what a menu policy learned, and the other way round."""
 
-    The rest is spent as the price falls from there. `budget` is in the unit of the policy's menu.
-    """
-    costs, prices = policy.cost_, policy.prices_
-    if not len(prices):
-        return highest_dial(policy)
-    target = _START_SHARE * budget
-    above = int(np.searchsorted(costs, target, side="right"))
-    if above == 0 or above == len(costs):
-        return float(prices[min(above, len(prices) - 1)])
-    share = (target - costs[above - 1]) / (costs[above] - costs[above - 1])
-    return float(prices[above - 1] ** (1 - share) * prices[above] ** share)
+    def __init__(self, policy: MenuPolicy) -> None:
+        self._costs, self._logs = policy.cost_, -np.log(policy.prices_)  # both ascending
+        self.highest = float(policy.prices_[0]) if len(policy.prices_) else highest_dial(policy)
+
+    def cost_at(self, prices: Floats) -> Floats:
+        """The mean cost of a request at each price, in the unit of the policy's menu."""
+        if not len(self._costs):
+            return np.ones(len(prices))
+        return np.asarray(np.interp(-np.log(np.maximum(prices, 1e-300)), self._logs, self._costs))
+
+    def price_for(self, cost: float) -> float:
+        """The lowest price at which a request costs no more than that; the highest, where none is."""
+        if not len(self._costs) or cost <= self._costs[0]:
+            return self.highest
+        return float(np.exp(-np.interp(cost, self._costs, self._logs)))
 
 
 class MenuPlanner(WavePlanner):
-    """As `WavePlanner`, over several modes: at the price of the round every open request is asked.
+    """Plans the waves of a batch over several modes.
 
-    Where none continues, the price falls until some do. A wave has one sample of each of its requests. Modes
-    that what is left can't pay for are drawn no more.
+    Requests are begun some at a time. Each is decided to its end at the price that what is left buys for
+    those to come, by what samples cost here so far: so hardly any request is decided at two prices, by two
+    rules, the second of which wouldn't have drawn what the first did. Then the price falls until what is left
+    is spent. A wave has one sample of each of its requests.
     """
 
     def __init__(
@@ -477,61 +482,142 @@ class MenuPlanner(WavePlanner):
         choices: ModeChoices,
         votes: MenuBatchVotes,
         *,
+        budget: float,
         find_money: Callable[[], float],
         find_costs: Callable[[], Floats],
     ) -> None:
-        """`find_money` says what is left; `find_costs` what a sample of each mode costs, (modes,)."""
+        """`budget` is that of a request; `find_costs` says what a sample of each mode costs, (modes,)."""
         self._choices = choices
         self._menu_votes = votes
+        self._budget = budget
         self._find_money = find_money
         self._find_costs = find_costs
         super().__init__(choices.policy, votes, np.zeros((len(votes), 0)), find_room=self._count_room)  # type: ignore[arg-type]
-        self.prices: list[float] = []  # of the rounds so far
+        self.dial = None  # the price falls from here, once all requests have come to their end
+        self._policy_costs = PolicyCosts(choices.policy)
+        self.prices = np.full(len(votes), np.nan)  # of each request; NaN: not begun
         self._granted: Wave | None = None
         self._before: Ints = votes.drawn_by_mode.copy()
 
-    def set_price(self, price: float) -> None:
-        """Sets the price to start from; votes may have been recounted."""
-        self.dial = price
-        self._dial_search = self._make_search(self._dial_search.active)
-
     @property
     def price(self) -> float | None:
-        """Of the last round."""
-        return self.prices[-1] if self.prices else self.dial
+        """The price that the batch came down to."""
+        begun = self.prices[~np.isnan(self.prices)]
+        return self.dial if self.dial is not None else float(begun[-1]) if len(begun) else None
 
     @property
     def unfinished(self) -> int:
         """How many requests the policy would continue at that price, if there were money."""
-        rows = np.flatnonzero(~self._choices.failed.all(axis=1))
-        if self.price is None or not len(rows):
-            return 0
-        wanted = self._choices.choose(rows, self._menu_votes.state(rows), self.price, paid=False)
-        return int((wanted != STOP).sum())
+        rows = np.flatnonzero(~self._choices.failed.all(axis=1) & ~np.isnan(self.prices))
+        return int((self._choose(rows, paid=False) != STOP).sum()) if len(rows) else 0
+
+    def resume(self) -> None:
+        """Takes up the requests that have samples of an earlier run; votes were recounted."""
+        stored = np.flatnonzero(self._menu_votes.drawn > 0)
+        self.prices[stored] = self._policy_costs.price_for(self._budget / self._find_scale())
 
     def plan_next(self, width: int) -> Wave | None:
-        """The next wave; None: the money is spent, or no request continues at any price.
-
-        All open requests that the policy continues at the price of the round are in it, if money allows.
-        """
-        return self._plan(width, None)
-
-    def plan_trial(self, requests: int) -> Wave | None:
-        """A wave of so many requests at most, which shows what samples cost."""
-        return self._plan(requests, requests)
-
-    def _plan(self, width: int, most: int | None) -> Wave | None:
+        """The next wave; None: the money is spent, or no request continues at any price."""
         if self._find_money() <= 0 or self._choices.unpaid.all():
             return None
-        rows, modes = self._find_continuing(width)
-        if not len(rows) or self.dial is None:
+        open_rows = self._list_open()
+        modes = self._choose(open_rows)
+        continuing = int((modes != STOP).sum())
+        if np.isnan(self.prices).any():
+            self._begin_requests(max(2 * width, len(self.prices) // _WAVES) - continuing)
+            open_rows = self._list_open()
+            modes = self._choose(open_rows)
+        if not (modes != STOP).any():
+            open_rows, modes = self._lower_price(open_rows, width)
+        rows, modes = open_rows[modes != STOP], modes[modes != STOP]
+        if not len(rows):
             return None
-        granted = self._grant_money(rows, modes)[:most]
+        granted = self._grant_money(rows, modes)
         wave = Wave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
-        self.prices.append(self.dial)
         self.number += 1
         self._granted, self._before = wave, self._menu_votes.drawn_by_mode.copy()
         return wave
+
+    def mark_unpaid(self, mode: int) -> None:
+        """Records that what is left can't pay for a sample of this mode."""
+        if not self._choices.unpaid[mode]:
+            self._choices.unpaid[mode] = True
+            active, self._dial_search = self._dial_search.active, self._make_search()
+            self._dial_search.active = active
+
+    def record_modes(self) -> list[tuple[int, int]]:
+        """Records that votes were recounted; returns the (request, mode) pairs that got no sample."""
+        wave = self._granted
+        if wave is None:
+            return []
+        self._dial_search.forget(wave.rows)
+        grew = self._menu_votes.drawn_by_mode[wave.rows, wave.modes] > self._before[wave.rows, wave.modes]
+        return list(zip(wave.rows[~grew].tolist(), wave.modes[~grew].tolist(), strict=True))
+
+    def leave_out(self, row: int, mode: int) -> None:
+        """Records that a mode failed for a request: it isn't asked for it again in this run."""
+        self._choices.failed[row, mode] = True
+        self._dial_search.active[row] = not self._choices.failed[row].all()
+
+    def _list_open(self) -> Rows:
+        return np.flatnonzero(self._dial_search.active & ~np.isnan(self.prices))
+
+    def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
+        """The mode of each request at its own price, (rows,); -1 stops."""
+        chosen = np.full(len(rows), STOP, dtype=np.int64)
+        prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
+        for price in np.unique(prices).tolist():
+            same = prices == price
+            state = self._menu_votes.state(rows[same])
+            chosen[same] = self._choices.choose(rows[same], state, price, paid=paid)
+        return chosen
+
+    def _begin_requests(self, count: int) -> None:
+        """Begins so many requests, at the price that what is left buys for all that are to come.
+
+        The first ones are few, because they show what samples cost.
+        """
+        waiting = np.flatnonzero(np.isnan(self.prices))
+        begun = np.flatnonzero(~np.isnan(self.prices))
+        if not self._menu_votes.spent:
+            count = min(count, _TRIAL_REQUESTS)
+        if count <= 0:
+            return
+        expected = self._find_scale() * self._policy_costs.cost_at(self.prices[begun])
+        paid = self._menu_votes.drawn_by_mode[begun] @ self._find_costs()
+        is_open = self._choose(begun) != STOP
+        to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
+        trial = _TRIAL_REQUESTS * self._budget  # requests so far count for more, the more they are
+        hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
+        each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
+        price = self._policy_costs.price_for(each / (hardness * self._find_scale()))
+        self.prices[waiting[:count]] = price
+
+    def _find_scale(self) -> float:
+        """What a sample costs here, as a multiple of what the policy learned: the mean over modes."""
+        costs, learned = self._find_costs(), self._choices.policy.costs
+        known = (learned > 0) & (costs > 0)
+        if (measured := known & (self._menu_votes.drawn_by_mode.sum(axis=0) > 0)).any():
+            known = measured
+        return float(np.exp(np.log(costs[known] / learned[known]).mean())) if known.any() else 1.0
+
+    def _lower_price(self, rows: Rows, width: int) -> tuple[Rows, Ints]:
+        """Lowers the price until some of these requests continue; returns them and their modes.
+
+        It isn't lowered any more where a mode can't be paid: only what the others give would be left to buy.
+        """
+        while len(rows) and not self._choices.unpaid.any():
+            ceiling = float(self.prices[rows].max()) if self.dial is None else self.dial
+            lower = self._dial_search.find_highest(ceiling, self._count_least(width))
+            if lower is None:
+                break
+            self.dial = lower
+            modes = self._choose(rows)
+            if (modes != STOP).any():
+                return rows, modes
+            # a rule may stop a request that another one, of a higher price, continues
+            self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
+        return rows[:0], np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
         """The places of the requests that what is left is likely to pay for; at least one.
@@ -548,54 +634,13 @@ class MenuPlanner(WavePlanner):
                 left -= cost
         return np.array(granted or order[:1], dtype=np.intp)
 
-    def mark_unpaid(self, mode: int) -> None:
-        """Records that what is left can't pay for a sample of this mode."""
-        if not self._choices.unpaid[mode]:
-            self._choices.unpaid[mode] = True
-            self._dial_search = self._make_search(self._dial_search.active)
-
-    def record_modes(self) -> list[tuple[int, int]]:
-        """Records that votes were recounted; returns the (request, mode) pairs that got no sample.
-
-        Those modes are left out for these requests. Requests that no mode is left for get no more.
-        """
-        wave = self._granted
-        if wave is None:
-            return []
-        self._dial_search.forget(wave.rows)
-        grew = self._menu_votes.drawn_by_mode[wave.rows, wave.modes] > self._before[wave.rows, wave.modes]
-        rows, modes = wave.rows[~grew], wave.modes[~grew]
-        return list(zip(rows.tolist(), modes.tolist(), strict=True))
-
-    def leave_out(self, row: int, mode: int) -> None:
-        """Records that a mode failed for a request: it isn't asked for it again in this run."""
-        self._choices.failed[row, mode] = True
-        self._dial_search.active[row] = not self._choices.failed[row].all()
-
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """1 for each request that continues at a price, (rows,)."""
+        """1 for each request that continues at a price, or at its own where that is lower, (rows,)."""
         assert dial is not None
-        wanted = self._choices.choose(rows, self._menu_votes.state(rows), dial)
+        last, self.dial = self.dial, dial
+        wanted = self._choose(rows)
+        self.dial = last
         return np.asarray((wanted != STOP).astype(np.int64))
-
-    def _find_continuing(self, width: int) -> tuple[Rows, Ints]:
-        """The requests of the next wave and their modes, at the price of the last one, or at a lower one.
-
-        The price never rises: at a higher one other rules would decide, and samples be drawn in vain.
-        """
-        current = highest_dial(self._policy) if self.dial is None else self.dial
-        open_rows, least = np.flatnonzero(self._dial_search.active), self._count_least(width)
-        while True:
-            lower = self._dial_search.find_highest(current, least)
-            # A rule may stop a request that one of a higher price continues, so the price is asked itself.
-            for price in (current,) if lower is None else (lower, current):
-                modes = self._choices.choose(open_rows, self._menu_votes.state(open_rows), price)
-                if (modes != STOP).any():
-                    self.dial = price
-                    return open_rows[modes != STOP], modes[modes != STOP]
-            if lower is None:
-                return open_rows[:0], np.zeros(0, dtype=np.int64)
-            self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
 
     def _count_room(self) -> int:
         """Samples that what is left pays for, at the mean cost of those drawn so far."""
@@ -605,7 +650,5 @@ class MenuPlanner(WavePlanner):
         money = max(0.0, self._find_money())
         return int(money / mean) if mean > 0 else len(self._menu_votes)
 
-    def _make_search(self, active: Bools) -> DialSearch:
-        search = DialSearch(len(self._menu_votes), self._ask_policy)
-        search.active = active
-        return search
+    def _make_search(self) -> DialSearch:
+        return DialSearch(len(self._menu_votes), self._ask_policy)
