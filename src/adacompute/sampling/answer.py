@@ -77,6 +77,7 @@ __all__ = [
     "RequestAnswer",
     "answer",
     "check_output",
+    "check_single_mode",
     "compute_limit",
     "estimate_plan_menu",
     "fit_to_batch",
@@ -266,7 +267,7 @@ def answer(
             raise CollectError("a verifier scores samples of one model; leave it out, or give no menu")
         batch = _prepare_menu_batch(problems, pool, policy, budget, modes, engines or {}, options)
     else:
-        _check_single_mode(policy)
+        check_single_mode(policy)
         engine = make_engine(endpoint, verifier)
         prices = TokenPrices() if prices is None else prices
         batch = _prepare_batch(problems, pool, policy, budget, asking, engine, prices, options)
@@ -281,12 +282,13 @@ class _PoolOptions(NamedTuple):
     regrade: bool
 
 
-def _check_single_mode(policy: Policy) -> None:
+def check_single_mode(policy: Policy, place: str = "") -> None:
     """PolicyError where a policy over several modes is to ask one endpoint."""
     if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
         raise PolicyError(
-            f"a menu policy over {', '.join(policy.names)} asks several modes, and there is one endpoint; "
-            "give the menu that says how each is asked (--menu menu.toml), or a policy of one mode"
+            f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
+            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a policy "
+            "of one mode"
         )
 
 

@@ -74,11 +74,13 @@ __all__ = [
 
 T = TypeVar("T")
 Indexes = dict[str, set[int]]  # of samples, by problem
-PAD = "pad"  # the file beside the shards that holds the pad of the key; it is removed with them
+PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
 _WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
-_OUR_NAMES = re.compile(rf"{PAD}(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?")  # anything else is the user's
+_OUR_NAMES = re.compile(
+    rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
+)  # anything else is the user's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -502,8 +502,9 @@ class MenuPlanner(WavePlanner):
     @property
     def price(self) -> float | None:
         """The price that the batch came down to."""
-        begun = self.prices[~np.isnan(self.prices)]
-        return self.dial if self.dial is not None else float(begun[-1]) if len(begun) else None
+        if self.dial is not None or np.isnan(self.prices).all():
+            return self.dial
+        return float(np.nanmin(self.prices))
 
     @property
     def unfinished(self) -> int:
