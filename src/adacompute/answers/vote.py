@@ -700,13 +700,12 @@ def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]
     return totals
 
 
-def pick_representative(
-    samples: Sequence[Sample], tally: Tally, *, among: Sequence[int] | None = None
-) -> int | None:
+def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:
     """The position of the most confident sample that gave the leading answer; None if none leads.
 
     `tally` must be of these samples, in this order. Samples that were cut off come last; without
-    log-probabilities the first sample is taken. `among` are positions to pick from; None: all.
+    log-probabilities the first sample is taken. With the `modes` of a menu, cheapest first, it is one of
+    the dearest of them that gave the leading answer.
 
     >>> from adacompute.records import Sample
     >>> samples = [Sample(answer="4", tokens=2, logprob=-2.0), Sample(answer="4", tokens=2, logprob=-0.1)]
@@ -715,8 +714,15 @@ def pick_representative(
     """
     if tally.leader is None:
         return None
-    places = tally.supporters if among is None else among
-    return max(places, key=lambda place: (*_rank_sample(samples[place]), -place))
+    rank_of_mode = {mode: rank for rank, mode in enumerate(modes)}
+    return max(
+        tally.supporters,
+        key=lambda place: (
+            rank_of_mode.get(samples[place].mode or "", -1),
+            *_rank_sample(samples[place]),
+            -place,
+        ),
+    )
 
 
 def _rank_sample(sample: Sample) -> tuple[bool, float]:

@@ -14,6 +14,7 @@ from adacompute.cli.collect import (
     estimate_remaining,
     format_errors,
     print_failures,
+    refuse_beside_menu_file,
     show_account,
     show_answer_rate,
     show_collect_progress,
@@ -56,6 +57,7 @@ from adacompute.cli.sampling_options import (
     LogprobsFlag,
     MaxCostOption,
     MaxTokensOption,
+    MenuFileOption,
     PresetOption,
     ProblemsArgument,
     ProblemSeedOption,
@@ -70,6 +72,8 @@ from adacompute.cli.sampling_options import (
     VllmOption,
     build_sampling,
     check_engine_options,
+    choose_menu_engines,
+    choose_mode_endpoints,
     choose_sampler,
     choose_tasks,
     choose_template,
@@ -90,24 +94,30 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import BudgetInvalid, PolicyInvalid, PoolNotFound
 from adacompute.policies import POLICIES, load_policy
-from adacompute.policies.base import Policy, check_one_mode
+from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Budget, Problem, TokenPrices
+from adacompute.records import Budget, Problem, TokenPrices, format_money
 from adacompute.sampling import (
     Answers,
     Asking,
+    build_mode_plan,
     check_output,
     check_problems,
+    check_single_mode,
     check_source,
     choose_unit_prices,
     compute_batch_spent,
     compute_limit,
+    estimate_plan_menu,
     find_remaining_within,
+    parse_menu_budget,
     write_answers,
 )
 from adacompute.sampling import answer as run_answer
+from adacompute.sampling.menu_batch import choose_modes
 
 __all__ = ["answer"]
 
@@ -115,16 +125,17 @@ _UNDERSPENT = 0.95  # share of the budget: spending less is noted
 
 
 def show_answers(
-    result: Answers, file: str, *, policy: str, pool: str, spec: Asking, prices: TokenPrices
+    result: Answers, file: str, *, policy: str, pool: str, askings: Mapping[str, Asking], prices: TokenPrices
 ) -> None:
     """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
+    models = [asking.model for asking in askings.values()]
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
         used = Budget(result.used / result.requests, result.unit, result.currency) if result.used else 0
         spent = f"{used} on average, of a budget of {budget}; {result.average:.2f} samples each"
     print_line(f"{file}: {result.answered:,} of {format_count(result.requests, 'request')} answered, {spent}")
-    print_fact("model", spec.model)
+    print_fact("model" if len(models) == 1 else "models", ", ".join(models))
     dial = "" if result.price is None else f", down to a {POLICIES[result.policy].dial} of {result.price:.3g}"
     description = "stopping, the prior in the package" if policy == "stopping" else policy
     policy_text = description if policy == result.policy else f"{result.policy}, of {policy}"
@@ -150,7 +161,7 @@ def show_answers(
     show_answer_rate(result.found, result.finished)
     show_verifier(result.verifier)
     if result.is_over_limit:
-        print_fact("note", _describe_excess(result, spec))
+        print_fact("note", _describe_excess(result, list(askings.values())))
     if result.left_out:
         print_fact(
             "note",
@@ -164,10 +175,42 @@ def show_answers(
             "note",
             f"{format_count(result.unsettled, 'request')} would have gone on; the budget was spent before",
         )
+    if len(result.modes) > 1:
+        _show_modes(result)
     print_table(("samples", "requests"), [(str(b), f"{n:,}") for b, n in result.counts.items()])
 
 
-def _describe_excess(result: Answers, spec: Asking) -> str:
+def _show_modes(result: Answers) -> None:
+    """Show what each mode gave and cost, and what asking everybody once would have cost."""
+    asked = {use.name: sum(use.name in item.modes for item in result.each) for use in result.modes}
+    means = {use.name: use.mean_cost for use in result.modes if use.mean_cost is not None}
+    rows = [
+        (
+            use.name,
+            f"{use.samples:,}",
+            f"{asked[use.name]:,}",
+            format_money(use.cost),
+            "–" if use.mean_cost is None else format_money(1000 * use.mean_cost),
+        )
+        for use in result.modes
+    ]
+    currency = result.currency
+    print_table(
+        ("mode", "samples", "requests", f"cost, {currency}", f"1,000 samples, {currency}"),
+        [*rows, ("total", f"{result.spent:,}", f"{result.requests:,}", format_money(result.cost), "")],
+    )
+    print_line()
+    ranked = sorted(means, key=lambda name: means[name])
+    for name in dict.fromkeys((ranked[:1] + ranked[-1:]) if len(ranked) > 1 else ranked):
+        total = means[name] * result.requests
+        text = f"would have cost {format_money(total)} {currency}, at its mean here"
+        print_fact(f"all {name} once", text)
+    for use in result.modes:
+        if use.name not in means:
+            print_fact(f"all {use.name} once", "not known: none was drawn")
+
+
+def _describe_excess(result: Answers, askings: Sequence[Asking]) -> str:
     """Why more was used than the limit, in words."""
     unit = result.currency or result.unit
     limit = f"{result.limit:,.6g} {unit}"
@@ -175,10 +218,10 @@ def _describe_excess(result: Answers, spec: Asking) -> str:
         return f"earlier runs used more than {limit} already; nothing was added"
     used = f"{result.used:,.6g} {unit} were used, more than the {limit} of the budget"
     if result.excess_tokens is not None:
-        return (
-            f"{used}: {spec.model} ignored max_tokens {spec.most_tokens}, and gave {result.excess_tokens:,} "
-            "tokens for a response"
-        )
+        subject = f"{askings[0].model} ignored max_tokens {askings[0].most_tokens}"
+        if len(askings) > 1:
+            subject = "a mode ignored max_tokens"
+        return f"{used}: {subject}, and gave {result.excess_tokens:,} tokens for a response"
     return f"{used}: the first prompts took more tokens than estimated"
 
 
@@ -235,6 +278,7 @@ def answer(
     budget_text: BudgetOption = "2 samples",
     unit: BudgetUnitOption = "samples",
     url: EndpointUrlOption = None,
+    menu: MenuFileOption = None,
     model: EndpointModelOption = None,
     pool_option: SamplePoolOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
@@ -279,12 +323,30 @@ def answer(
 
     Each request gets as many samples as the policy says they pay, B on average. Stop it in any way, and the
     same command goes on: samples that are stored are not asked for again, and the budget stays what it is.
-    The file is written whole, at the end.
+    The file is written whole, at the end. With --menu, the policy also says which mode is asked next.
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    if menu is not None:
+        refuse_beside_menu_file(
+            endpoint=url,
+            model=model,
+            key_env=key_env,
+            key_file=key_file,
+            concurrency=concurrency,
+            requests_per_minute=requests_per_minute,
+            tokens_per_minute=tokens_per_minute,
+            timeout=timeout,
+            retry_timeouts=retry_timeouts or None,
+            input_price=input_price,
+            output_price=output_price,
+            currency=currency,
+            vllm=vllm,
+        )
+    modes = [] if menu is None else choose_mode_endpoints(menu)
+    upstream = modes[0][1] if modes else config.endpoint
     upstream = override_endpoint(
-        config.endpoint,
+        upstream,
         url=url,
         model=model,
         key_env=key_env,
@@ -300,34 +362,66 @@ def answer(
     )
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
-    _check_budget(budget, prices, vllm=vllm)
-    warn_counting(budget, prices)
+    if len(modes) < 2:
+        _check_budget(budget, prices, vllm=vllm)
+        warn_counting(budget, prices)
     check_output(output, overwrite=overwrite)
     scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
     )
-    compute_limit(budget, len(problem_set))
-    policy = _load_policy(policy_name, budget)
     prompt_template = choose_template(template, problem_set)
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
+    plans = [
+        build_mode_plan(
+            mode,
+            template=prompt_template,
+            sampling=sampling,
+            limit_is_default=max_tokens is None,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
+        )
+        for mode, _ in modes
+    ]
+    if len(plans) > 1:
+        parse_menu_budget(budget, plans)
+    compute_limit(budget, len(problem_set))
+    source_of_policy = context.get_parameter_source("policy_name")
+    if len(plans) > 1 and source_of_policy is not None and source_of_policy.name == "DEFAULT":
+        policy: Policy = MenuPolicy(estimate_plan_menu(plans, problem_set.problems))
+        policy_name = policy.kind
+    else:
+        policy = _load_policy(policy_name, budget)
     pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
-    endpoint, names = choose_sampler(
-        upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
-    )
-    spec = Asking(
-        model=names.stored,
-        sent_model=names.sent,
-        template=prompt_template,
-        sampling=sampling,
-        logprobs=logprobs,
-        top_logprobs=top_logprobs,
-    )
+    options: dict[str, Any] = {"policy": policy, "budget": budget, "max_cost": max_cost}
+    options |= {"another": another, "regrade": regrade, "verifier": scorer}
+    if plans:
+        plans = list(choose_modes(policy, plans))
+        askings = {plan.name: plan.asking for plan in plans}
+        priced = next((plan.prices for plan in plans if plan.prices), prices)
+        options |= {"menu": plans, "engines": choose_menu_engines(plans, engine, workers, dry_run=dry_run)}
+    else:
+        check_single_mode(policy, policy_name)
+        endpoint, names = choose_sampler(
+            upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
+        )
+        spec = Asking(
+            model=names.stored,
+            sent_model=names.sent,
+            template=prompt_template,
+            sampling=sampling,
+            logprobs=logprobs,
+            top_logprobs=top_logprobs,
+        )
+        askings, priced = {"": spec}, prices
+        options |= {"endpoint": endpoint, "asking": spec, "prices": prices}
     if dry_run and budget.unit != "samples":
-        _show_most(pool_path, problem_set, spec, prices, budget, another=another, json=json)
+        sources = [(plan.asking, plan.prices) for plan in plans] or [(askings[""], prices)]
+        _show_most(pool_path, problem_set, sources, budget, another=another, json=json)
         return
     if dry_run:
+        (spec,) = askings.values()
         count_left = partial(
             find_remaining_within,
             problem_set.problems,
@@ -338,14 +432,15 @@ def answer(
         estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=another)
         show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
-    options = {"policy": policy, "budget": budget, "endpoint": endpoint, "max_cost": max_cost}
-    options |= {"another": another, "regrade": regrade, "verifier": scorer}
-    result = _answer_and_write(output, pool_path, problem_set.problems, tasks, spec, prices, options)
+    result = _answer_and_write(output, pool_path, problem_set.problems, tasks, askings, priced, options)
     file = None if result.broken_off else format_path(output)
+    pool = format_path(pool_path)
     if json:
-        print_json({"file": file, "pool": format_path(pool_path), "model": spec.model, **result.to_dict()})
+        models = {name: asking.model for name, asking in askings.items()}
+        named = {"models": models} if plans else {"model": models[""]}
+        print_json({"file": file, "pool": pool, **named, **result.to_dict()})
     elif file is not None:
-        show_answers(result, file, policy=policy_name, pool=format_path(pool_path), spec=spec, prices=prices)
+        show_answers(result, file, policy=policy_name, pool=pool, askings=askings, prices=priced)
     print_next_step(result)
     if result.stopped or result.failures:
         raise typer.Exit(1 if result.signal is None else 128 + result.signal)
@@ -356,7 +451,7 @@ def _answer_and_write(
     pool_path: Path,
     problems: Sequence[Problem],
     tasks: tuple[Task | None, Task],
-    spec: Asking,
+    askings: Mapping[str, Asking],
     prices: TokenPrices,
     options: Mapping[str, Any],
 ) -> Answers:
@@ -367,22 +462,19 @@ def _answer_and_write(
             result = run_answer(
                 problems,
                 pool,
-                asking=spec,
-                prices=prices,
                 progress=report_progress,
                 signals=STOP_SIGNALS,
                 **options,
             )
         if not result.broken_off:
-            write_answers(output, problems, result.each, pool, asking=spec)
+            write_answers(output, problems, result.each, pool, asking=askings.get("", askings))
     return result
 
 
 def _show_most(
     pool_path: Path,
     problem_set: ProblemSet,
-    spec: Asking,
-    prices: TokenPrices,
+    sources: Sequence[tuple[Asking, TokenPrices]],
     budget: Budget,
     *,
     another: bool,
@@ -393,15 +485,17 @@ def _show_most(
     try:
         pool = open_pool(pool_path)
     except PoolNotFound:
-        check_problems(None, problems, spec.template)
+        check_problems(None, problems, sources[0][0].template)
     else:
+        ids = {problem.id for problem in problems}
         with pool:
-            check_problems(pool, problems, spec.template)
-            check_source(pool, spec.model, spec.parameters, another=another)
-            counted_prices, ids = choose_unit_prices(budget, prices), {problem.id for problem in problems}
-            spent = compute_batch_spent(
-                pool, ids, counted_prices, model=spec.model, parameters=spec.parameters
-            )
+            check_problems(pool, problems, sources[0][0].template)
+            for spec, prices in sources:
+                check_source(pool, spec.model, spec.parameters, another=another)
+                counted_prices = prices if len(sources) > 1 else choose_unit_prices(budget, prices)
+                spent += compute_batch_spent(
+                    pool, ids, counted_prices, model=spec.model, parameters=spec.parameters
+                )
     limit, unit = compute_limit(budget, len(problems)), budget.currency or budget.unit
     if json:
         amounts = {"budget": budget.amount, "unit": budget.unit, "currency": budget.currency}
@@ -426,7 +520,7 @@ def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None) -> N
 def _load_policy(name: str, budget: Budget) -> Policy:
     """Load the policy in a folder; if there is no such folder, make a policy that needs no fitting."""
     if Path(name).exists():
-        return check_one_mode(load_policy(name), name)
+        return load_policy(name)
     if name == FixedPolicy.kind and budget.unit != "samples":
         raise BudgetInvalid(f"policy {name} draws a fixed number of samples; give --budget in samples")
     if name == FixedPolicy.kind:

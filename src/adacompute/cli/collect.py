@@ -574,7 +574,7 @@ def collect(
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
     if menu is not None:
-        _refuse_beside_menu_file(
+        refuse_beside_menu_file(
             endpoint=url,
             model=model,
             key_env=key_env,
@@ -698,7 +698,7 @@ def collect(
         raise typer.Exit(code)
 
 
-def _refuse_beside_menu_file(**options: object) -> None:
+def refuse_beside_menu_file(**options: object) -> None:
     """Refuse options that the tables of --menu stand for."""
     for name, value in options.items():
         if value is not None:

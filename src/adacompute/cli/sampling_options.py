@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -29,6 +29,7 @@ from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, Veri
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
+from adacompute.sampling import ModePlan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 from adacompute.scale.vllm import VllmEngine, check_vllm
@@ -59,6 +60,7 @@ __all__ = [
     "VllmOption",
     "build_sampling",
     "check_engine_options",
+    "choose_menu_engines",
     "choose_mode_endpoints",
     "choose_sampler",
     "choose_tasks",
@@ -123,6 +125,20 @@ def choose_mode_endpoints(menu: Path) -> list[tuple[ModeEndpoint, EndpointConfig
             print_message(warning)
         modes.append((endpoint, mode.endpoint))
     return modes
+
+
+def choose_menu_engines(
+    plans: Sequence[ModePlan], engine: EngineName, workers: int | None, *, dry_run: bool
+) -> dict[str, SamplingEngine]:
+    """Return the engine that draws the samples of each mode; none where this process does."""
+    if not dry_run:
+        announce_engine(engine)
+    if engine is EngineName.local:
+        return {}
+    return {
+        plan.name: RayEngine(endpoint=plan.mode.endpoint, workers=workers, place=place, modes=len(plans))
+        for place, plan in enumerate(plans)
+    }
 
 
 def build_sampling(

@@ -9,12 +9,14 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.client.settings import Endpoint, build_endpoint
 from adacompute.config import MenuConfig, ModeConfig
 from adacompute.errors import ConfigError
+from adacompute.pool.menu import Menu, Mode
 from adacompute.records import TokenPrices
 
-__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints"]
+__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estimate_menu"]
 
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
+_COMPLETION_TOKENS = 300  # of a response, where nothing says how long it may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +109,25 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
 def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
     """The modes of a menu, in its order."""
     return tuple(map(build_mode_endpoint, menu.modes))
+
+
+def estimate_menu(
+    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float | None = None
+) -> Menu:
+    """The menu of modes that nothing was recorded of: what a sample of each costs, by its prices and a guess.
+
+    A response is taken to have as many tokens as the mode allows, else `completion_tokens`, else 300.
+    """
+    return Menu(
+        modes=tuple(
+            Mode(
+                name=mode.name,
+                cost=mode.prices.cost(
+                    prompt_tokens, mode.max_tokens or completion_tokens or _COMPLETION_TOKENS
+                ),
+            )
+            for mode in modes
+        ),
+        unit="money",
+        currency=modes[0].prices.currency,
+    )

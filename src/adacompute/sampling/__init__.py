@@ -8,8 +8,11 @@ from adacompute.sampling.answer import (
     RequestAnswer,
     answer,
     check_output,
+    check_single_mode,
     compute_limit,
+    estimate_plan_menu,
     parse_batch_budget,
+    parse_menu_budget,
     write_answers,
 )
 from adacompute.sampling.collect import Collected, collect
@@ -53,6 +56,7 @@ __all__ = [
     "check_modes",
     "check_output",
     "check_problems",
+    "check_single_mode",
     "check_source",
     "choose_unit_prices",
     "collect",
@@ -61,8 +65,10 @@ __all__ = [
     "compute_limit",
     "compute_sample_limit",
     "estimate_cost",
+    "estimate_plan_menu",
     "find_remaining",
     "find_remaining_within",
     "parse_batch_budget",
+    "parse_menu_budget",
     "write_answers",
 ]

@@ -1,58 +1,72 @@
 """`answer`: answers a batch of requests within one average budget, by votes over samples.
 
-The price of a sample falls until the budget is spent. `write_answers` writes the result as JSONL, CSV or
-Parquet; that file is complete or not there at all.
+The price of a sample falls until the budget is spent.
 """
 
 import asyncio
 import copy
-import csv
-import json
 import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
-from adacompute.atomic import publish_file
 from adacompute.client import Endpoint, Verifier
-from adacompute.errors import BudgetOutOfRange, CollectError, NotRecorded, PolicyError
+from adacompute.client.modes import estimate_menu
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Floats, Ints, Policy, check_one_mode
+from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Ballots, Menu, Pool
 from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
+from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import (
     check_arguments,
     make_engine,
+    merge_leftover_shards,
     prepare_pool,
     run_coroutine,
-    summarise_run,
+    summarise_scores,
 )
+from adacompute.sampling.menu_batch import (
+    BatchMode,
+    BatchSampler,
+    MenuBatchVotes,
+    MenuPlanner,
+    ModeChoices,
+    ModeUse,
+    add_accounts,
+    choose_modes,
+    measure_mode,
+    open_samplers,
+)
+from adacompute.sampling.menu_collection import ModePlan
 from adacompute.sampling.plan import (
     Asking,
     SampleRun,
+    add_problems,
+    check_source,
     choose_unit_prices,
     compute_sample_limit,
     estimate_prompt_size,
 )
-from adacompute.sampling.waves import BatchVotes, Rows, WavePlanner, highest_dial
+from adacompute.sampling.waves import BatchVotes, Rows, Wave, WavePlanner, highest_dial
 from adacompute.sampling.workers import (
     CollectProgress,
     CostBudget,
-    Sampler,
+    CostCap,
     SamplingEngine,
     StopReason,
     compute_batch_spent,
+    compute_max_cost,
 )
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
@@ -63,38 +77,24 @@ __all__ = [
     "RequestAnswer",
     "answer",
     "check_output",
+    "check_single_mode",
     "compute_limit",
+    "estimate_plan_menu",
     "fit_to_batch",
     "parse_batch_budget",
+    "parse_menu_budget",
     "remove_wave_limit",
     "select_first_samples",
     "write_answers",
 ]
 
-ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
-_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
-_ROW_GROUP = 1000  # rows of Parquet held in memory at a time
-OutputRow = dict[str, Any]
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
 _MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
 _SEED = 0  # of the interval
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
+_GUESSED_PROMPTS = 100  # whose mean length a guess of costs takes
+_NO_OPENING = np.zeros(0, dtype=np.int64)
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAnswer:
-    """The answer to one request. Its texts stay in the pool: `best` says which of its samples to show."""
-
-    id: str
-    answer: str | None  # the vote's leader; None: no sample gave an answer
-    votes: Mapping[str, int]  # plain, by answer, in order of first appearance
-    agreement: float  # the leader's share of the votes as they are weighed; 0.0 where there are none
-    samples: int
-    tokens: int | None  # of its responses; None: not known
-    best: int | None = None  # the winning answer's most confident sample, by place; None: there is none
-    correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known
-    error: str | None = None  # why it has fewer samples than it was to have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +131,8 @@ class Answers:
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
+    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of the policy
+    prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
     def broken_off(self) -> bool:
@@ -206,7 +208,7 @@ class Answers:
             "stopped": self.stopped,
             "why": self.why,
             "verifier": self.verifier,
-        }
+        } | ({"modes": {use.name: use.to_dict() for use in self.modes}} if self.modes else {})
 
 
 def answer(
@@ -215,8 +217,10 @@ def answer(
     *,
     policy: Policy,
     budget: float | str | Budget,
-    endpoint: Endpoint | SamplingEngine,
-    asking: Asking,
+    endpoint: Endpoint | SamplingEngine | None = None,
+    asking: Asking | None = None,
+    menu: Sequence[ModePlan] = (),
+    engines: Mapping[str, SamplingEngine] | None = None,
     prices: TokenPrices | None = None,
     max_cost: float | None = None,
     another: bool = False,
@@ -239,9 +243,66 @@ def answer(
     reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. An endpoint
     that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
     for other problems of the pool don't count, nor does what a `verifier` costs, which scores new samples.
+
+    With a `menu` instead of an endpoint, a `MenuPolicy` over its modes says which one is asked next, and the
+    budget is money. Each mode is asked as its plan says (`build_mode_plan`), so `asking` and `prices` are
+    left out. `engines` draw the samples of some modes elsewhere. A mode that fails for a request is left out
+    for it. Requests are begun at the price that what is left buys, and the price falls once all have ended.
     """
+    modes = choose_modes(check_policy(policy), menu) if menu else ()
+    if menu and (endpoint is not None or asking is not None):
+        raise CollectError("an endpoint and a menu were given; give one of them")
+    if modes:
+        asking, prices = modes[0].asking, modes[0].prices
+        endpoint = (engines or {}).get(modes[0].name, modes[0].mode.endpoint)
+    if endpoint is None or asking is None:
+        raise CollectError(
+            "there is nothing to ask; give endpoint= and asking=, or the modes of a menu, menu="
+        )
     problems = check_arguments(problems, pool, endpoint, asking)
-    prices = TokenPrices() if prices is None else prices
+    options = _PoolOptions(max_cost, another, regrade)
+    batch: _Batch
+    if len(modes) > 1:
+        if verifier is not None:
+            raise CollectError("a verifier scores samples of one model; leave it out, or give no menu")
+        batch = _prepare_menu_batch(problems, pool, policy, budget, modes, engines or {}, options)
+    else:
+        check_single_mode(policy)
+        engine = make_engine(endpoint, verifier)
+        prices = TokenPrices() if prices is None else prices
+        batch = _prepare_batch(problems, pool, policy, budget, asking, engine, prices, options)
+    return run_coroutine(batch.run(progress, signals))
+
+
+class _PoolOptions(NamedTuple):
+    """What a batch may do to its pool."""
+
+    max_cost: float | None
+    another: bool
+    regrade: bool
+
+
+def check_single_mode(policy: Policy, place: str = "") -> None:
+    """PolicyError where a policy over several modes is to ask one endpoint."""
+    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
+        raise PolicyError(
+            f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
+            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a policy "
+            "of one mode"
+        )
+
+
+def _prepare_batch(
+    problems: Sequence[Problem],
+    pool: Pool,
+    policy: Policy,
+    budget: float | str | Budget,
+    asking: Asking,
+    engine: SamplingEngine,
+    prices: TokenPrices,
+    options: _PoolOptions,
+) -> "_Batch":
+    """Checks everything before anything is sent, and adds the problems to the pool."""
     average = parse_batch_budget(budget, prices)
     limit = compute_limit(average, len(problems))
     prepared = remove_wave_limit(check_one_mode(check_policy(policy)))
@@ -256,9 +317,11 @@ def answer(
         problems,
         asking,
         prices=counted_prices,
-        max_cost=max_cost if average.unit == "samples" else _find_cost_limit(average, limit, max_cost),
-        another=another,
-        regrade=regrade,
+        max_cost=options.max_cost
+        if average.unit == "samples"
+        else _find_cost_limit(average, limit, options.max_cost),
+        another=options.another,
+        regrade=options.regrade,
     )
     elsewhere = 0.0
     if average.unit != "samples":
@@ -266,9 +329,113 @@ def answer(
         elsewhere = cost_budget.spent - compute_batch_spent(
             pool, ids, counted_prices, model=asking.model, parameters=asking.parameters
         )
-        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, max_cost)
-    batch = _Batch(problems, pool, prepared, reading, average, limit, asking, cost_budget, prices, elsewhere)
-    return run_coroutine(batch.run(opening, make_engine(endpoint, verifier), progress, signals))
+        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, options.max_cost)
+    mode = BatchMode(name=asking.mode, engine=engine, asking=asking, prices=prices, cost_budget=cost_budget)
+    return _Batch(problems, pool, prepared, average, limit, (mode,), elsewhere, reading, opening)
+
+
+def _prepare_menu_batch(
+    problems: Sequence[Problem],
+    pool: Pool,
+    policy: Policy,
+    budget: float | str | Budget,
+    menu: Sequence[ModePlan],
+    engines: Mapping[str, SamplingEngine],
+    options: _PoolOptions,
+) -> "_MenuBatch":
+    """As `_prepare_batch`, over several modes, which are paid from one cap."""
+    assert isinstance(policy, MenuPolicy)  # no other draws from several modes
+    if not problems:
+        raise CollectError("there is no request to answer; give at least one")
+    average = parse_menu_budget(budget, menu)
+    limit = compute_limit(average, len(problems))
+    choices = ModeChoices(policy, [problem.question for problem in problems])
+    _check_menu_budget(problems, average, limit, policy, menu)
+    merge_leftover_shards(pool)
+    for plan in menu:
+        check_source(pool, plan.asking.model, plan.asking.parameters, another=options.another)
+    add_problems(pool, problems, menu[0].asking.template, regrade=options.regrade)
+    ids, spent, elsewhere = {problem.id for problem in problems}, 0.0, 0.0
+    for plan in menu:
+        model, parameters = plan.asking.model, plan.asking.parameters
+        paid = compute_max_cost(pool.account(model, parameters), plan.prices)
+        own = compute_batch_spent(pool, ids, plan.prices, model=model, parameters=parameters)
+        spent, elsewhere = spent + paid, elsewhere + paid - own
+    cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, options.max_cost), spent=spent)
+    modes = tuple(
+        BatchMode(
+            name=plan.name,
+            engine=make_engine(engines.get(plan.name, plan.mode.endpoint)),
+            asking=plan.asking,
+            prices=plan.prices,
+            cost_budget=CostBudget(prices=plan.prices, most_tokens=plan.asking.most_tokens, cap=cap),
+        )
+        for plan in menu
+    )
+    guess = _guess_costs(problems, policy, menu)
+    return _MenuBatch(problems, pool, policy, average, limit, modes, elsewhere, choices, guess)
+
+
+def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
+    """A batch's budget over several modes: money; BudgetInvalid for anything else."""
+    currency = menu[0].prices.currency
+    average = Budget.parse(budget, currency=currency)
+    if average.unit != "money":
+        names = ", ".join(plan.name for plan in menu)
+        raise BudgetInvalid(
+            f"budget {average} is in {average.unit}, which cost differently in {names}; give money, "
+            f"e.g. '2 {currency} per 1000'"
+        )
+    if not any(plan.prices for plan in menu):
+        raise BudgetInvalid(
+            f"budget {average} needs prices, and no mode of the menu has any: nothing would ever count; give "
+            "input_price and output_price in its tables"
+        )
+    return average
+
+
+def _guess_costs(problems: Sequence[Problem], policy: MenuPolicy, menu: Sequence[ModePlan]) -> Floats:
+    """What a sample of each mode costs before any was drawn, (modes,).
+
+    It is what the policy learned, where that is money; else an estimate by the prices.
+    """
+    known = policy.menu
+    if known.unit != "money":
+        known = estimate_plan_menu(menu, problems)
+    return np.array([known[plan.name].cost for plan in menu])
+
+
+def estimate_plan_menu(menu: Sequence[ModePlan], problems: Sequence[Problem]) -> Menu:
+    """The menu of modes that nothing is recorded of: what a sample of each costs, by its prices."""
+    asking = menu[0].asking
+    sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
+    return estimate_menu([plan.mode for plan in menu], prompt_tokens=float(np.mean(sizes)))
+
+
+def _check_menu_budget(
+    problems: Sequence[Problem], budget: Budget, limit: float, policy: MenuPolicy, menu: Sequence[ModePlan]
+) -> None:
+    """BudgetOutOfRange where not even the cheapest mode can be paid."""
+    cheapest = policy.modes[0]
+    if policy.menu.unit == "money" and policy.rules_ and budget.amount < cheapest.cost:
+        raise BudgetOutOfRange(
+            f"budget {budget} is below what one sample of {cheapest.name!r} costs on average; give "
+            f"{policy.menu.format_least(cheapest.cost)} or more"
+        )
+    for plan in menu:
+        if plan.prices and plan.asking.most_tokens is None:
+            raise CollectError(
+                f"mode {plan.name!r} has no limit of tokens a response, so what a call can cost isn't known; "
+                "give max_tokens among its options (--max-tokens)"
+            )
+    reasons = []
+    for plan in menu:
+        try:
+            _check_one_sample(problems, budget, limit, plan.asking, plan.prices)
+        except BudgetOutOfRange as exc:
+            reasons.append(exc)
+    if len(reasons) == len(menu):
+        raise reasons[0]
 
 
 def parse_batch_budget(budget: float | str | Budget, prices: TokenPrices) -> Budget:
@@ -304,8 +471,9 @@ def _check_one_sample(
     worst = prices.cost(prompt, asking.most_tokens or 0)
     if worst > limit:
         unit = budget.currency or budget.unit
+        mode = f" of mode {asking.mode!r}" if asking.mode else ""
         raise BudgetOutOfRange(
-            f"budget {budget} is {limit:.6g} {unit} in all, and one sample can cost {worst:.6g} with "
+            f"budget {budget} is {limit:.6g} {unit} in all, and one sample{mode} can cost {worst:.6g} with "
             f"max_tokens {asking.most_tokens}; raise it, lower max_tokens, or answer more requests together"
         )
 
@@ -318,61 +486,48 @@ class _Batch:
         problems: Sequence[Problem],
         pool: Pool,
         policy: Policy,
-        reading: Floats,
         budget: Budget,
         limit: float,
-        asking: Asking,
-        cost_budget: CostBudget,
-        prices: TokenPrices,
+        modes: tuple[BatchMode, ...],
         elsewhere: float,
+        reading: Floats,
+        opening: Ints,
     ) -> None:
         self._problems = problems
-        self._elsewhere = elsewhere  # of what the pool's calls cost, what is not for these problems
         self._pool = pool
         self._policy = policy
         self._budget = budget
         self._limit = limit
-        self._prices = prices
-        self._asking = asking
-        self._cost_budget = cost_budget
-        self._votes = self._load_votes()
-        self._planner = WavePlanner(policy, self._votes, reading, find_room=self._find_room)
+        self._modes = modes
+        self._elsewhere = elsewhere  # of what the pool's calls cost, what is not for these problems
+        self._opening = opening
+        self._cost_budget = modes[0].cost_budget  # its limit and what was spent are those of all modes
         self._failures: dict[str, str] = {}
         self._initial_weigh = policy.weigh
+        self._votes = self._load_votes()
+        self._planner = WavePlanner(policy, self._votes, reading, find_room=self._find_room)
 
     async def run(
         self,
-        opening: Ints,
-        engine: SamplingEngine,
         progress: Callable[[CollectProgress], None] | None,
         signals: Sequence[signal.Signals],
     ) -> Answers:
         start, before = time.monotonic(), self._votes.spent
 
-        def report(workers: Sampler) -> None:
+        def report(sampler: BatchSampler) -> None:
             if progress is not None:
-                progress(
-                    workers.progress(
-                        planned=max(self._votes.spent + self._find_room(), before), before=before
-                    )
-                )
+                planned = max(self._votes.spent + self._find_room(), before)
+                progress(sampler.progress(planned=planned, before=before))
 
-        async with engine.open_sampler(
-            self._pool,
-            asking=self._asking,
-            cost_budget=self._cost_budget,
-            on_progress=report,
-            signals=signals,
-        ) as workers:
-            report(workers)
-            await self._draw(workers, *self._planner.plan_first(opening))
-            await asyncio.to_thread(self._fit_policy)
-            self._record_failures(workers, np.arange(len(self._problems)))
-            while workers.stopped is None and (chosen := self._planner.plan_next(engine.width)):
-                await self._draw(workers, *chosen)
-                await asyncio.to_thread(self._votes.recount, chosen[0])
-                self._record_failures(workers, chosen[0])
-        return self._build_result(workers, before, time.monotonic() - start)
+        width = sum(mode.engine.width for mode in self._modes)
+        async with open_samplers(self._modes, self._pool, on_progress=report, signals=signals) as sampler:
+            report(sampler)
+            await self._draw_first(sampler)
+            while sampler.stopped is None and (wave := self._planner.plan_next(width)):
+                await self._draw(sampler, wave)
+                await asyncio.to_thread(self._votes.recount, wave.rows)
+                self._record_failures(sampler, wave.rows)
+        return self._build_result(sampler, before, time.monotonic() - start)
 
     def _find_room(self) -> int:
         """Samples that are left to draw: of tokens or money as many as the rest pays for at the mean so far.
@@ -394,49 +549,55 @@ class _Batch:
         return max(0.0, self._cost_budget.spent - self._elsewhere)
 
     def _load_votes(self) -> BatchVotes:
-        return BatchVotes(
-            self._problems, self._pool, model=self._asking.model, parameters=self._asking.parameters
-        )
+        asking = self._modes[0].asking
+        return BatchVotes(self._problems, self._pool, model=asking.model, parameters=asking.parameters)
 
-    async def _draw(self, workers: Sampler, rows: Rows, counts: Ints) -> None:
-        firsts = self._votes.next_index[rows]
-        self._votes.next_index[rows] += counts
-        runs = zip(rows.tolist(), firsts.tolist(), counts.tolist(), strict=True)
-        await workers.draw(SampleRun(self._problems[row], first, count) for row, first, count in runs)
+    async def _draw_first(self, sampler: BatchSampler) -> None:
+        """Draws the first wave, and fits the policy to it."""
+        await self._draw(sampler, self._planner.plan_first(self._opening))
+        await asyncio.to_thread(self._fit_policy)
+        self._record_failures(sampler, np.arange(len(self._problems)))
+
+    async def _draw(self, sampler: BatchSampler, wave: Wave) -> None:
+        firsts = self._votes.take_indexes(wave)
+        runs: list[list[SampleRun]] = [[] for _ in self._modes]
+        for row, count, mode, first in zip(*(part.tolist() for part in (*wave, firsts)), strict=True):
+            runs[mode].append(SampleRun(self._problems[row], first, count))
+        await sampler.draw(runs)
 
     def _fit_policy(self) -> None:
         """Fits the policy to the model's first samples, and recounts all votes."""
-        ballots = self._pool.ballots_of(self._pool.source_key(self._asking.model, self._asking.parameters))
+        asking = self._modes[0].asking
+        ballots = self._pool.ballots_of(self._pool.source_key(asking.model, asking.parameters))
         first = select_first_samples(ballots, {problem.id for problem in self._problems})
         self._policy = fit_to_batch(self._policy, first)
         self._votes.weigh = self._policy.weigh
         self._votes.recount(np.arange(len(self._votes)))
         self._planner.set_policy(self._policy)
 
-    def _record_failures(self, workers: Sampler, rows: Rows) -> None:
+    def _record_failures(self, sampler: BatchSampler, rows: Rows) -> None:
         """Requests whose calls failed keep what they have, and get no more in this run."""
         for row in self._planner.record_wave(rows):
             id_ = self._problems[row].id
-            if id_ in workers.failures or workers.stopped is None:
-                self._failures[id_] = workers.failures.get(id_, _UNSTORED)
+            if id_ in sampler.failures or sampler.stopped is None:
+                self._failures[id_] = sampler.failures.get(id_, _UNSTORED)
 
-    def _is_spent(self, workers: Sampler) -> bool:
+    def _is_spent(self, sampler: BatchSampler) -> bool:
         """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
-        if self._budget.unit == "samples" or workers.stopped != "max-cost":
+        if self._budget.unit == "samples" or sampler.stopped != "max-cost":
             return False
         return (
             self._cost_budget.limit is not None and self._cost_budget.limit >= self._limit + self._elsewhere
         )
 
-    def _build_result(self, workers: Sampler, before: int, seconds: float) -> Answers:
-        broken_off = workers.stopped in RESUMABLE_STOPS
-        answers = () if broken_off else tuple(self._build_answer(row) for row in range(len(self._problems)))
+    def _build_result(self, sampler: BatchSampler, before: int, seconds: float) -> Answers:
+        broken_off = sampler.stopped in RESUMABLE_STOPS
+        uses = self._measure_modes()
+        answers = () if broken_off else tuple(self._build_answers(uses))
         right = np.array([item.correct for item in answers if item.correct is not None])
-        totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
         spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
-        summary = summarise_run(workers, self._pool, self._asking, self._prices)
-        if self._is_spent(workers):
-            summary |= {"stopped": None, "why": None}
+        stopped, why = (None, None) if self._is_spent(sampler) else (sampler.stopped, sampler.why)
+        excess = [mode.cost_budget.excess_tokens for mode in self._modes]
         return Answers(
             each=answers,
             requests=len(self._problems),
@@ -446,7 +607,7 @@ class _Batch:
             currency=self._budget.currency,
             limit=self._limit,
             used=float(spent) if self._budget.unit == "samples" else self._batch_cost,
-            excess_tokens=self._cost_budget.excess_tokens,
+            excess_tokens=max((tokens for tokens in excess if tokens is not None), default=None),
             spent=spent,
             added=spent - before,
             rounds=self._planner.number,
@@ -455,25 +616,147 @@ class _Batch:
             weigh=self._policy.weigh,
             plain=self._initial_weigh is not None and self._policy.weigh is None,
             accuracy=bootstrap_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
-            failures=dict(self._failures) or dict(workers.failures),
+            failures=dict(self._failures) or dict(sampler.failures),
+            errors=dict(sampler.errors),
+            account=add_accounts([use.account for use in uses]),
+            cost=sum(use.cost for use in uses),
+            at_most=sum(use.at_most for use in uses),
+            stopped=stopped,
+            why=why,
+            signal=sampler.signal,
+            verifier=summarise_scores(sampler.samplers[0]),
             seconds=seconds,
-            found=totals.answered,
-            finished=totals.finished,
-            **summary,
+            found=_average_share([(use.answered, use.samples) for use in uses]),
+            finished=_average_share([(use.finished, use.samples) for use in uses]),
+            modes=tuple(uses) if self._modes[0].name else (),
+            prices=tuple(getattr(self._planner, "prices", ())),
         )
 
-    def _build_answer(self, row: int) -> RequestAnswer:
-        problem, samples = self._problems[row], self._votes.samples(row)
-        error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
-        return build_answer(problem, samples, self._votes.tally(samples), task=self._pool.task, error=error)
+    def _measure_modes(self) -> list[ModeUse]:
+        """What each mode gave to this batch, and what its calls have cost, in all runs into this pool."""
+        return [measure_mode(self._pool, self._modes[0], samples=self._votes.spent, shares=True)]
+
+    def _build_answers(self, uses: Sequence[ModeUse]) -> Iterator[RequestAnswer]:
+        names = [mode.name for mode in self._modes if mode.name]
+        prices = {mode.name: mode.prices for mode in self._modes}
+        for row, problem in enumerate(self._problems):
+            samples = self._votes.samples(row)
+            error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
+            tally = self._votes.tally(samples)
+            plain = build_answer(problem, samples, tally, task=self._pool.task, error=error, modes=names)
+            costs = {
+                use.name: use.cost_samples(
+                    [sample for sample in samples if (sample.mode or names[0]) == use.name], prices[use.name]
+                )
+                for use in uses
+                if use.name in plain.modes
+            }
+            yield replace(plain, costs=costs)
+
+
+class _MenuBatch(_Batch):
+    """A batch over several modes: a `MenuPolicy` says which one is asked next, at one falling price."""
+
+    _votes: MenuBatchVotes  # type: ignore[assignment]
+    _planner: MenuPlanner
+    _policy: MenuPolicy
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        pool: Pool,
+        policy: MenuPolicy,
+        budget: Budget,
+        limit: float,
+        modes: tuple[BatchMode, ...],
+        elsewhere: float,
+        choices: ModeChoices,
+        guess: Floats,
+    ) -> None:
+        """`guess` is what a sample of each mode costs, (modes,), until some were drawn."""
+        super().__init__(
+            problems, pool, policy, budget, limit, modes, elsewhere, np.zeros((len(problems), 0)), _NO_OPENING
+        )
+        self._guess = guess
+        self._costs = guess
+        self._votes.weigh = policy.weigh
+        self._left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
+        self._planner = MenuPlanner(
+            choices,
+            self._votes,
+            budget=budget.amount,
+            find_money=self._find_money,
+            find_costs=lambda: self._costs,
+        )
+
+    def _load_votes(self) -> MenuBatchVotes:  # type: ignore[override]
+        askings = {mode.name: mode.asking for mode in self._modes}
+        return MenuBatchVotes(self._problems, self._pool, askings)
+
+    def _find_money(self) -> float:
+        """What is left of the budget."""
+        limit = self._cost_budget.limit
+        return (self._limit + self._elsewhere if limit is None else limit) - self._cost_budget.spent
+
+    def _find_room(self) -> int:
+        return self._planner.room
+
+    async def _draw_first(self, sampler: BatchSampler) -> None:  # noqa: ARG002 - nothing is drawn
+        """Counts what is stored; the planner decides what is drawn first."""
+        stored = np.flatnonzero(self._votes.drawn > 0)
+        if len(stored):
+            await asyncio.to_thread(self._votes.recount, stored)
+        self._measure_costs()
+        self._planner.resume()
+
+    def _measure_modes(self) -> list[ModeUse]:
+        drawn = self._votes.drawn_by_mode.sum(axis=0).tolist()
+        return [
+            measure_mode(self._pool, mode, samples=count, shares=True)
+            for mode, count in zip(self._modes, drawn, strict=True)
+        ]
+
+    def _measure_costs(self) -> None:
+        """What a sample of each mode costs on average; the guess, for modes without any yet."""
+        means = [measure_mode(self._pool, mode).mean_cost for mode in self._modes]
+        self._costs = np.array(
+            [guess if mean is None else mean for guess, mean in zip(self._guess, means, strict=True)]
+        )
+
+    def _record_failures(self, sampler: BatchSampler, rows: Rows) -> None:  # noqa: ARG002 - those of the wave
+        """A mode that gave no sample is left out for its request; one that can't be paid, for all."""
+        self._measure_costs()
+        for mode, part in enumerate(sampler.samplers):
+            if part.stopped == "max-cost":
+                self._planner.mark_unpaid(mode)
+        for row, mode in self._planner.record_modes():
+            part, id_ = sampler.samplers[mode], self._problems[row].id
+            if id_ not in part.failures and part.stopped in ("max-cost", "signal"):
+                continue
+            why = part.failures.get(id_) or part.why or _UNSTORED
+            self._planner.leave_out(row, mode)
+            self._left_out.setdefault(row, {})[self._modes[mode].name] = why
+            self._failures[id_] = "; ".join(
+                f"mode {name!r} was left out: {reason}" for name, reason in self._left_out[row].items()
+            )
 
 
 def build_answer(
-    problem: Problem, samples: Sequence[Sample], tally: Tally, *, task: Task, error: str | None
+    problem: Problem,
+    samples: Sequence[Sample],
+    tally: Tally,
+    *,
+    task: Task,
+    error: str | None,
+    modes: Sequence[str] = (),
 ) -> RequestAnswer:
-    """The answer that the tally of these samples gives."""
+    """The answer that the tally of these samples gives. `modes` are those of a menu, cheapest first."""
     known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     leader = tally.leader
+    best = pick_representative(samples, tally, modes=modes)
+    mode = "" if best is None or not modes else samples[best].mode or modes[0]
+    if best is not None and mode:
+        best = sum((sample.mode or modes[0]) == mode for sample in samples[:best])
     return RequestAnswer(
         id=problem.id,
         answer=leader,
@@ -481,10 +764,25 @@ def build_answer(
         agreement=tally.agreement,
         samples=len(samples),
         tokens=sum(known_tokens) if known_tokens else None,
-        best=pick_representative(samples, tally),
+        best=best,
         correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
         error=error,
+        mode=mode,
+        modes=_count_modes(samples, modes),
     )
+
+
+def _count_modes(samples: Sequence[Sample], modes: Sequence[str]) -> dict[str, int]:
+    """Samples by mode, in the order of the modes."""
+    counts = Counter(sample.mode or modes[0] for sample in samples) if modes else Counter[str]()
+    return {mode: counts[mode] for mode in modes if counts[mode]}
+
+
+def _average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of shares of so many samples each, of those that are known."""
+    known = [(share, count) for share, count in shares if share is not None and count]
+    total = sum(count for _, count in known)
+    return sum(share * count for share, count in known) / total if total else None
 
 
 def remove_wave_limit(policy: Policy) -> Policy:
@@ -525,131 +823,3 @@ def _rescale_weights(weigh: VoteWeights | None, first: Ballots) -> VoteWeights |
     if weights.sharpness == 0 or not math.isfinite(weights.scale):  # all samples are equally certain
         return by_score
     return weigh if known_samples < _MIN_SAMPLES else replace(weigh, scale=weights.scale)
-
-
-def check_output(path: Path, *, overwrite: bool) -> None:
-    """CollectError where answers couldn't be written to a path; checked before they are paid for."""
-    if path.suffix not in _WRITERS:
-        raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
-    if not path.parent.is_dir():
-        raise CollectError(f"{path}: its folder is not there; create {path.parent} first")
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise CollectError(f"{path}: is there already; name another file, or give --overwrite")
-
-
-def write_answers(
-    path: Path, problems: Sequence[Problem], answers: Sequence[RequestAnswer], pool: Pool, *, asking: Asking
-) -> None:
-    """Writes one row a request, with all its own fields; texts are read from the pool one by one."""
-    names = _name_columns(problems)
-    rows = (
-        _build_problem_cells(problem, names) | _build_answer_cells(answer, _read_text(pool, answer, asking))
-        for problem, answer in zip(problems, answers, strict=True)
-    )
-    with publish_file(path) as temporary:
-        _WRITERS[path.suffix](temporary, [*names.values(), *ANSWER_COLUMNS], rows, problems)
-
-
-def _name_columns(problems: Iterable[Problem]) -> dict[str, str]:
-    """The columns of the requests themselves, and their names beside those of the answers."""
-    columns: dict[str, None] = dict.fromkeys(("id", "question"))
-    for problem in problems:
-        for name in ("gold", "subject", "level"):
-            if getattr(problem, name) is not None:
-                columns[name] = None
-        columns |= dict.fromkeys(problem.extra)
-    return {name: f"input_{name}" if name in ANSWER_COLUMNS else name for name in columns}
-
-
-def _build_problem_cells(problem: Problem, names: Mapping[str, str]) -> OutputRow:
-    fields = {name: getattr(problem, name) for name in _PROBLEM_FIELDS}
-    values = {**problem.extra, **fields}
-    return {column: values.get(name) for name, column in names.items()}
-
-
-def _build_answer_cells(answer: RequestAnswer, text: str | None) -> OutputRow:
-    return {
-        "answer": answer.answer,
-        "response": text,
-        "votes": dict(answer.votes),
-        "agreement": answer.agreement,
-        "samples": answer.samples,
-        "tokens": answer.tokens,
-        "error": answer.error,
-    }
-
-
-def _read_text(pool: Pool, answer: RequestAnswer, asking: Asking) -> str | None:
-    if answer.best is None:
-        return None
-    return pool.recorded(answer.id, asking.model, parameters=asking.parameters).samples[answer.best].text
-
-
-def _write_jsonl(
-    path: Path, _columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
-) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _write_csv(
-    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
-) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(columns)
-        for row in rows:
-            table.writerow([_flatten_cell(row[column]) for column in columns])
-
-
-def _write_parquet(
-    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], problems: Sequence[Problem]
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
-    types = {"agreement": float, "samples": int, "tokens": int} | _infer_types(problems)
-    schema = pa.schema([(column, kinds[types.get(column, str)]) for column in columns])
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        while group := list(islice(rows, _ROW_GROUP)):
-            values = {
-                field.name: [_fit_cell(row[field.name], types.get(field.name, str)) for row in group]
-                for field in schema
-            }
-            writer.write_table(pa.table(values, schema=schema))
-
-
-def _infer_types(problems: Sequence[Problem]) -> dict[str, type]:
-    """The type of each column of the requests; text where values differ in type or are nested."""
-    names = _name_columns(problems)
-    types: dict[str, type] = {}
-    for problem in problems:
-        for column, value in _build_problem_cells(problem, names).items():
-            if value is not None:
-                kind = type(value) if _is_plain(value) else str
-                types[column] = kind if types.get(column, kind) is kind else str
-    return types
-
-
-def _is_plain(value: object) -> bool:
-    return type(value) in (bool, float) or (type(value) is int and -(2**63) <= value < 2**63)
-
-
-def _fit_cell(value: object, kind: type) -> object:
-    return value if value is None or type(value) is kind else _flatten_cell(value)
-
-
-def _flatten_cell(value: object) -> object:
-    """A value that fits into one cell: text and numbers as they are, the rest as JSON."""
-    if value is None:
-        return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Sequence[Problem]], None]] = {
-    ".jsonl": _write_jsonl,
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-}

@@ -53,6 +53,7 @@ __all__ = [
     "PAD",
     "Collected",
     "Indexes",
+    "LocalEngine",
     "SampleCollection",
     "check_arguments",
     "check_prices",
@@ -68,15 +69,18 @@ __all__ = [
     "run_coroutine",
     "start_workers",
     "summarise_run",
+    "summarise_scores",
 ]
 
 T = TypeVar("T")
 Indexes = dict[str, set[int]]  # of samples, by problem
-PAD = "pad"  # the file beside the shards that holds the pad of the key; it is removed with them
+PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
 _WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone
 _SUFFIXES = ("", "-wal", "-shm")
 _SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
-_OUR_NAMES = re.compile(rf"{PAD}(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?")  # anything else is the user's
+_OUR_NAMES = re.compile(
+    rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
+)  # anything else is the user's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,11 +322,12 @@ def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPri
         "stopped": sampler.stopped,
         "why": sampler.why,
         "signal": sampler.signal,
-        "verifier": _summarise_scores(sampler),
+        "verifier": summarise_scores(sampler),
     }
 
 
-def _summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
+def summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
+    """What a verifier was asked; None: nothing."""
     if not sampler.verified:
         return None
     return {

@@ -60,7 +60,7 @@ class ModePlan:
 
     mode: ModeEndpoint
     asking: Asking
-    samples: int
+    samples: int = 1  # `answer` draws as many as its policy says
     verifier: Verifier | None = None
 
     def __post_init__(self) -> None:
@@ -87,7 +87,7 @@ def build_mode_plan(
     *,
     template: Template,
     sampling: Mapping[str, Any],
-    samples: int,
+    samples: int = 1,
     limit_is_default: bool = False,
     logprobs: bool = True,
     top_logprobs: int = 0,

@@ -8,7 +8,7 @@ pool whenever a request has new samples, so a run that was killed continues with
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,22 @@ from adacompute.policies.paths import VoteState
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 
-__all__ = ["BatchVotes", "WavePlanner", "highest_dial", "split_room"]
+__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "split_room"]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
-Wave = tuple[Rows, Ints]  # requests, and how many samples each gets
 _LOWEST_DIAL = 1e-18  # smaller dials count as 0
 _RESOLUTION = 1e-6  # relative: dials nearer to each other than that count as equal
 _MAX_STEPS = 60
 _WAVE_DIVISOR = 4  # one wave may spend this part of what is left before its answers are known
+
+
+class Wave(NamedTuple):
+    """What is drawn at the same time: of each of some requests, so many samples, of one mode each."""
+
+    rows: Rows
+    counts: Ints  # (rows,)
+    modes: Ints  # (rows,) by their place among the modes of the batch; 0 where there is only one
 
 
 class BatchVotes:
@@ -85,6 +92,12 @@ class BatchVotes:
         recorded = self._pool.recorded(self._problems[row].id, self._model, parameters=self._parameters)
         return [replace(sample, correct=None) for sample in recorded.samples]
 
+    def take_indexes(self, wave: Wave) -> Ints:
+        """The index of the first new sample of each request of a wave, (rows,)."""
+        firsts = self.next_index[wave.rows]
+        self.next_index[wave.rows] += wave.counts
+        return firsts
+
     def tally(self, samples: Sequence[Sample]) -> Tally:
         """The tally of these samples."""
         return Tally.of(samples, weigh=self.weigh, task=self._pool.task)
@@ -93,13 +106,12 @@ class BatchVotes:
 class DialSearch:
     """For each request, what is known of the highest dial at which the policy continues it."""
 
-    def __init__(self, policy: Policy, votes: BatchVotes, reading: Floats) -> None:
-        self._policy = policy
-        self._votes = votes
-        self._reading = reading
-        self.active = np.ones(len(votes), dtype=np.bool_)  # False: it gets no more samples
-        self.low = np.full(len(votes), -1.0)  # it continues at this dial and below; -1: not known
-        self._high = np.full(len(votes), np.inf)  # it stops at this dial and above
+    def __init__(self, requests: int, ask_policy: Callable[[Rows, float], Ints]) -> None:
+        """`ask_policy` says how many more samples the policy wants for some requests at a dial."""
+        self._ask_policy = ask_policy
+        self.active = np.ones(requests, dtype=np.bool_)  # False: it gets no more samples
+        self.low = np.full(requests, -1.0)  # it continues at this dial and below; -1: not known
+        self._high = np.full(requests, np.inf)  # it stops at this dial and above
 
     def forget(self, rows: Rows) -> None:
         """Forgets what is known of these requests, because they have other tallies now."""
@@ -109,14 +121,10 @@ class DialSearch:
         """Which requests the policy continues at a dial, (requests,)."""
         rows = np.flatnonzero(self.active & (self.low < dial) & (dial < self._high))
         if len(rows):
-            continues = self.ask_policy(rows, dial) > 0
+            continues = self._ask_policy(rows, dial) > 0
             self.low[rows[continues]] = dial
             self._high[rows[~continues]] = dial
         return np.asarray(self.active & (dial <= self.low))
-
-    def ask_policy(self, rows: Rows, dial: float | None) -> Ints:
-        """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
 
     def mark_stopped(self, rows: Rows, dial: float) -> None:
         """Records that the policy stops these requests at a dial, whatever it decided at a higher one."""
@@ -156,7 +164,7 @@ class WavePlanner:
         self._votes = votes
         self._find_room = find_room
         self._reading = reading
-        self._dial_search = DialSearch(policy, votes, reading)
+        self._dial_search = DialSearch(len(votes), self._ask_policy)
         self._expected = votes.drawn.copy()  # samples that each request would have if nothing had failed
         self.dial = None if policy.dial is None else highest_dial(policy)
         self.number = 0  # of rounds so far
@@ -178,7 +186,7 @@ class WavePlanner:
         """How many requests the policy would continue as things are."""
         rows = np.flatnonzero(self._dial_search.active)
         if self.dial is None:
-            return int((self._dial_search.ask_policy(rows, None) > 0).sum())
+            return int((self._ask_policy(rows, None) > 0).sum())
         return int(self._dial_search.find_continuing(self.dial).sum())
 
     def plan_first(self, opening: Ints) -> Wave:
@@ -190,7 +198,7 @@ class WavePlanner:
     def set_policy(self, policy: Policy) -> None:
         """Sets the policy that was fitted to the model; every vote was recounted."""
         self._policy = policy
-        self._dial_search = DialSearch(policy, self._votes, self._reading)
+        self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
     def plan_next(self, width: int) -> Wave | None:
         """The next wave, highest dial first; None: the budget is spent, or no request continues.
@@ -200,8 +208,8 @@ class WavePlanner:
         if not self.room:
             return None
         rows, requested = self._find_continuing(width)
-        rows, counts = self._grant(rows, requested, self._dial_search.low[rows])
-        return (rows, counts) if len(rows) else None
+        wave = self._grant(rows, requested, self._dial_search.low[rows])
+        return wave if len(wave.rows) else None
 
     def record_wave(self, rows: Rows) -> list[int]:
         """Records that votes were recounted; returns the requests that got less than granted.
@@ -220,20 +228,29 @@ class WavePlanner:
         order = order[counts[order] > 0]
         self._expected[rows] = self._votes.drawn[rows] + counts
         self.number += len(order) > 0
-        return rows[order], counts[order]
+        return Wave(rows[order], counts[order], np.zeros(len(order), dtype=np.int64))
 
-    def _find_continuing(self, width: int) -> Wave:
+    def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
+        """How many more samples the policy wants for some requests at a dial."""
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
+
+    def _count_least(self, width: int) -> int:
+        """How many requests the next wave should have at least.
+
+        As many as can continue to their end with what is left: then all of them stop at this dial. Near the
+        end those are fewer than can be asked at the same time, so a part of what is left is used.
+        """
+        return max(1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR))
+
+    def _find_continuing(self, width: int) -> tuple[Rows, Ints]:
+        """The requests of the next wave, and how many samples the policy wants for each."""
         if self.dial is None:
             rows = np.flatnonzero(self._dial_search.active)
-            return rows, self._dial_search.ask_policy(rows, None)
-        # As many requests as can continue to their end with what is left: then all of them stop at this dial.
-        # Near the end those are fewer than can be asked at the same time, so a part of what is left is used.
-        minimum = max(
-            1, self.room // max(1, self._policy.longest - 1), min(width, self.room // _WAVE_DIVISOR)
-        )
+            return rows, self._ask_policy(rows, None)
+        minimum = self._count_least(width)
         while (dial := self._dial_search.find_highest(highest_dial(self._policy), minimum)) is not None:
             rows = np.flatnonzero(self._dial_search.find_continuing(dial))
-            requested = self._dial_search.ask_policy(rows, dial)
+            requested = self._ask_policy(rows, dial)
             if (requested > 0).any():
                 self.dial = min(self.dial, dial)
                 return rows, requested

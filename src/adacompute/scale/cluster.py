@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
@@ -23,14 +24,26 @@ _MAX_MESSAGE = 300  # characters of somebody else's message
 _OBJECT_STORE_BYTES = 512 * 1024 * 1024
 
 
+@dataclass(slots=True)
+class _Connection:
+    """This process's connection to Ray, which several blocks may use at the same time."""
+
+    blocks: int = 0  # that use it now
+    is_ours: bool = False  # made by one of them
+    printer: Any = None  # Ray's own, to be put back
+
+
+_CONNECTION = _Connection()
+
+
 @contextmanager
 def cluster(workers: int | None = None) -> Iterator[int]:
     """Connects to Ray, and yields how many tasks of one processor each should run at the same time.
 
     That is `workers`, or as many as the cluster has processors. Where RAY_ADDRESS names a cluster, that
     is used; else one is started on this machine, and ended with the block. A connection that the caller
-    has made already is used as it is. EngineUnavailable where Ray isn't installed, or there is no such
-    cluster.
+    has made already is used as it is; one that was made here ends with the last block that uses it.
+    EngineUnavailable where Ray isn't installed, or there is no such cluster.
     """
     if workers is not None and (type(workers) is not int or workers < 1):
         raise ScaleError(f"workers {workers!r} can't be used; give a whole number from 1 up")
@@ -39,20 +52,22 @@ def cluster(workers: int | None = None) -> Iterator[int]:
         raise EngineUnavailable("engine ray: Ray is not installed; pip install 'adacompute[ray]'")
     import ray
 
-    connected = ray.is_initialized()
-    printer = None
     try:
-        if not connected:
-            printer = _replace_printing()
+        _CONNECTION.blocks += 1
+        if not ray.is_initialized():
+            _CONNECTION.is_ours = True
+            _CONNECTION.printer = _replace_printing()
             _connect(address, workers)
         _silence_logging()
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         processors = max(1, int(resources.get("CPU", 1)))
         yield processors if workers is None else workers
     finally:
-        if not connected:
+        _CONNECTION.blocks -= 1
+        if _CONNECTION.is_ours and not _CONNECTION.blocks:
+            _CONNECTION.is_ours = False
             ray.shutdown()
-            _replace_printing(printer)
+            _replace_printing(_CONNECTION.printer)
 
 
 def _connect(address: str | None, workers: int | None) -> None:

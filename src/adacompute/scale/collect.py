@@ -38,7 +38,7 @@ from adacompute.sampling.workers import (
     SamplerTotals,
     SamplingWorkers,
     StopReason,
-    compute_spent,
+    compute_max_cost,
 )
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
@@ -298,8 +298,12 @@ class CollectorCrew(SamplingCounts):
         cost_budget: CostBudget,
         on_progress: Callable[[Sampler], None],
         workers: int | None,
+        place: int = 0,
+        modes: int = 1,
     ) -> None:
+        """`place` is that of its mode among the `modes` of a menu, whose crews share the processors."""
         super().__init__(cost_budget)
+        self._modes = modes
         self._pool = pool
         self._endpoint = endpoint
         self._asking = asking
@@ -307,6 +311,7 @@ class CollectorCrew(SamplingCounts):
         self._requested_workers = workers
         self._exit_stack = ExitStack()  # the connection to Ray
         self._folder = find_shard_folder(pool)
+        self._pad = self._folder / (f"{PAD}{place}" if modes > 1 else PAD)
         self._key: SealedKey | None = None
         self._max_collectors = 0  # collectors; 0: not begun
         self._money_shares = 0  # number of shares that the remaining money is divided into
@@ -371,7 +376,7 @@ class CollectorCrew(SamplingCounts):
             with suppress(PoolError):  # it stays where it is, and the next run merges it
                 await self._merge_shard(worker.shard)
         if self._max_collectors:
-            (self._folder / PAD).unlink(missing_ok=True)
+            self._pad.unlink(missing_ok=True)
             remove_shard_folder(self._pool)
         self._exit_stack.close()
 
@@ -382,7 +387,7 @@ class CollectorCrew(SamplingCounts):
         """
         self._kill_collectors()
         with suppress(OSError):
-            (self._folder / PAD).unlink()
+            self._pad.unlink()
         self._exit_stack.close()
 
     @property
@@ -394,7 +399,7 @@ class CollectorCrew(SamplingCounts):
         processors = self._exit_stack.enter_context(cluster(self._requested_workers))
         try:
             self._folder.mkdir(exist_ok=True)
-            self._key = seal_key(self._endpoint.key, self._folder / PAD)
+            self._key = seal_key(self._endpoint.key, self._pad)
         except OSError as exc:
             raise PoolError(
                 f"{self._folder}: collectors can't write their shards there ({exc.strerror or exc}); make "
@@ -416,7 +421,9 @@ class CollectorCrew(SamplingCounts):
             task=self._pool.task,
         )
         # not restarted by Ray: a lost collector is replaced here, once what it stored is safe
-        actor_class: Any = ray.remote(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")(Collector)
+        actor_class: Any = ray.remote(num_cpus=1 / self._modes, max_restarts=0, scheduling_strategy="SPREAD")(
+            Collector
+        )
         actor = actor_class.remote(setup)
         return _Worker(number, actor, _wrap_ref(actor.ready.remote()))
 
@@ -502,6 +509,7 @@ class CollectorCrew(SamplingCounts):
         if not is_lost(error):
             raise_worker_error(error)
         ray.kill(worker.actor)  # it may be unreachable only
+        before = self._compute_spent()
         merged = await self._merge_shard(shard)
         self._losses = 0 if merged else self._losses + 1
         if self._losses >= _MAX_LOSSES:
@@ -509,10 +517,15 @@ class CollectorCrew(SamplingCounts):
                 f"engine ray: {_MAX_LOSSES} workers died one after the other before anything was stored "
                 f"({describe_error(error)}); see Ray's logs, e.g. for memory; the same command goes on"
             )
-        self._cost_budget.spent = compute_spent(self._pool, self._cost_budget.prices)
+        self._cost_budget.spent += self._compute_spent() - before
         if shard is not None and (rest := find_missing_runs(shard.runs, merged)):
             queue.appendleft(rest)
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
+
+    def _compute_spent(self) -> float:
+        """What the calls of this source into the pool have cost at most."""
+        account = self._pool.account(self._asking.model, self._asking.parameters)
+        return compute_max_cost(account, self._cost_budget.prices)
 
     async def _merge_shard(self, shard: CollectShard | None) -> Indexes:
         if shard is None:
@@ -560,6 +573,8 @@ class RayEngine:
 
     endpoint: Endpoint
     workers: int | None = None  # collectors, at most; None: as many as the cluster has processors
+    place: int = 0  # among the modes of a menu
+    modes: int = 1  # of the menu: their collectors share the processors
 
     @property
     def width(self) -> int:
@@ -584,6 +599,8 @@ class RayEngine:
             cost_budget=cost_budget,
             on_progress=on_progress,
             workers=self.workers,
+            place=self.place,
+            modes=self.modes,
         )
         try:
             async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):

@@ -294,17 +294,9 @@ class SampleLoop:
         if self._answered_by_default:
             return len(self.responses) - 1
         has_winner = self.has_vote and self.tally.winner is not None
-        index = self._pick_winner() if has_winner else None
+        modes = self._resources.modes if self._resources.has_menu else ()
+        index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         return self._first_candidate if index is None else index
-
-    def _pick_winner(self) -> int | None:
-        """The sample that represents the winner; of a menu, one of the dearest mode that gave the answer."""
-        places: Sequence[int] = self.tally.supporters
-        if self._resources.has_menu and places:
-            order = list(self._resources.sources)
-            dearest = max(places, key=lambda place: order.index(self.modes[place]))
-            places = [place for place in places if self.modes[place] == self.modes[dearest]]
-        return pick_representative(self.samples, self.tally, among=places)
 
     @property
     def _first_candidate(self) -> int:

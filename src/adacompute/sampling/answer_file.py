@@ -1,0 +1,186 @@
+"""The answer to one request, and the file of all of them: JSONL, CSV or Parquet, complete or not there."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from adacompute.atomic import publish_file
+from adacompute.errors import CollectError
+from adacompute.pool import Pool
+from adacompute.records import Problem
+from adacompute.sampling.plan import Asking
+
+__all__ = ["ANSWER_COLUMNS", "MODE_COLUMNS", "RequestAnswer", "check_output", "write_answers"]
+
+ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
+MODE_COLUMNS = ("modes", "costs")  # of a menu
+_PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
+_ROW_GROUP = 1000  # rows of Parquet held in memory at a time
+OutputRow = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestAnswer:
+    """The answer to one request. Its texts stay in the pool: `best` says which of its samples to show."""
+
+    id: str
+    answer: str | None  # the vote's leader; None: no sample gave an answer
+    votes: Mapping[str, int]  # plain, by answer, in order of first appearance
+    agreement: float  # the leader's share of the votes as they are weighed; 0.0 where there are none
+    samples: int
+    tokens: int | None  # of its responses; None: not known
+    # the winning answer's most confident sample, by place among those of its mode; None: there is none
+    best: int | None = None
+    correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known
+    error: str | None = None  # why it has fewer samples than it was to have
+    mode: str = ""  # of a menu, that `best` is of; "": there is no menu
+    modes: Mapping[str, int] = field(default_factory=dict)  # samples by mode of a menu
+    costs: Mapping[str, float] = field(default_factory=dict)  # money by mode, with its share of prompts
+
+
+def check_output(path: Path, *, overwrite: bool) -> None:
+    """CollectError where answers couldn't be written to a path; checked before they are paid for."""
+    if path.suffix not in _WRITERS:
+        raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
+    if not path.parent.is_dir():
+        raise CollectError(f"{path}: its folder is not there; create {path.parent} first")
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise CollectError(f"{path}: is there already; name another file, or give --overwrite")
+
+
+def write_answers(
+    path: Path,
+    problems: Sequence[Problem],
+    answers: Sequence[RequestAnswer],
+    pool: Pool,
+    *,
+    asking: Asking | Mapping[str, Asking],
+) -> None:
+    """Writes one row a request, with all its own fields; texts are read from the pool one by one.
+
+    Over a menu, `asking` says how each mode was asked, and rows have the samples and the cost by mode.
+    """
+    askings = {"": asking} if isinstance(asking, Asking) else asking
+    columns = ANSWER_COLUMNS if isinstance(asking, Asking) else (*ANSWER_COLUMNS, *MODE_COLUMNS)
+    names = _name_columns(problems, columns)
+    rows = (
+        _build_problem_cells(problem, names)
+        | _build_answer_cells(answer, _read_text(pool, answer, askings), columns)
+        for problem, answer in zip(problems, answers, strict=True)
+    )
+    with publish_file(path) as temporary:
+        _WRITERS[path.suffix](temporary, [*names.values(), *columns], rows, problems)
+
+
+def _name_columns(problems: Iterable[Problem], answer_columns: Sequence[str]) -> dict[str, str]:
+    """The columns of the requests themselves, and their names beside those of the answers."""
+    columns: dict[str, None] = dict.fromkeys(("id", "question"))
+    for problem in problems:
+        for name in ("gold", "subject", "level"):
+            if getattr(problem, name) is not None:
+                columns[name] = None
+        columns |= dict.fromkeys(problem.extra)
+    return {name: f"input_{name}" if name in answer_columns else name for name in columns}
+
+
+def _build_problem_cells(problem: Problem, names: Mapping[str, str]) -> OutputRow:
+    fields = {name: getattr(problem, name) for name in _PROBLEM_FIELDS}
+    values = {**problem.extra, **fields}
+    return {column: values.get(name) for name, column in names.items()}
+
+
+def _build_answer_cells(answer: RequestAnswer, text: str | None, columns: Sequence[str]) -> OutputRow:
+    cells: OutputRow = {
+        "answer": answer.answer,
+        "response": text,
+        "votes": dict(answer.votes),
+        "agreement": answer.agreement,
+        "samples": answer.samples,
+        "tokens": answer.tokens,
+        "error": answer.error,
+        "modes": dict(answer.modes),
+        "costs": dict(answer.costs),
+    }
+    return {column: cells[column] for column in columns}
+
+
+def _read_text(pool: Pool, answer: RequestAnswer, askings: Mapping[str, Asking]) -> str | None:
+    if answer.best is None:
+        return None
+    asking = askings[answer.mode]
+    return pool.recorded(answer.id, asking.model, parameters=asking.parameters).samples[answer.best].text
+
+
+def _write_jsonl(
+    path: Path, _columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_csv(
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], _problems: Sequence[Problem]
+) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(columns)
+        for row in rows:
+            table.writerow([_flatten_cell(row[column]) for column in columns])
+
+
+def _write_parquet(
+    path: Path, columns: Sequence[str], rows: Iterator[OutputRow], problems: Sequence[Problem]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+    types = {"agreement": float, "samples": int, "tokens": int} | _infer_types(problems, columns)
+    schema = pa.schema([(column, kinds[types.get(column, str)]) for column in columns])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while group := list(islice(rows, _ROW_GROUP)):
+            values = {
+                field.name: [_fit_cell(row[field.name], types.get(field.name, str)) for row in group]
+                for field in schema
+            }
+            writer.write_table(pa.table(values, schema=schema))
+
+
+def _infer_types(problems: Sequence[Problem], columns: Sequence[str]) -> dict[str, type]:
+    """The type of each column of the requests; text where values differ in type or are nested."""
+    has_modes = columns[-1] == MODE_COLUMNS[-1]
+    names = _name_columns(problems, (*ANSWER_COLUMNS, *MODE_COLUMNS) if has_modes else ANSWER_COLUMNS)
+    types: dict[str, type] = {}
+    for problem in problems:
+        for column, value in _build_problem_cells(problem, names).items():
+            if value is not None:
+                kind = type(value) if _is_plain(value) else str
+                types[column] = kind if types.get(column, kind) is kind else str
+    return types
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in (bool, float) or (type(value) is int and -(2**63) <= value < 2**63)
+
+
+def _fit_cell(value: object, kind: type) -> object:
+    return value if value is None or type(value) is kind else _flatten_cell(value)
+
+
+def _flatten_cell(value: object) -> object:
+    """A value that fits into one cell: text and numbers as they are, the rest as JSON."""
+    if value is None:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_WRITERS: dict[str, Callable[[Path, Sequence[str], Iterator[OutputRow], Sequence[Problem]], None]] = {
+    ".jsonl": _write_jsonl,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}
