@@ -287,8 +287,8 @@ def check_single_mode(policy: Policy, place: str = "") -> None:
     if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
         raise PolicyError(
             f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
-            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a policy "
-            "of one mode"
+            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a "
+            "policy of one mode"
         )
 
 

@@ -43,10 +43,9 @@ from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SamplingResources
+from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
-from adacompute.serve.wave import SampleSource
 
 __all__ = ["open_gateway"]
 

@@ -27,22 +27,60 @@ from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, Send
 from adacompute.policies.base import Draw, Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.answer_reader import AnswerReader, select_candidates
-from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
+from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, TokenBounds, WaveReservation
 from adacompute.serve.policy_registry import ServedPolicy
 from adacompute.serve.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.sample_scorer import SampleScorer
 from adacompute.serve.vote_eligibility import VoteEligibility
-from adacompute.serve.wave import SampleSource, Wave
 
-__all__ = ["EXPLORED_SAMPLES", "SampleLoop", "SamplingResources"]
+__all__ = ["EXPLORED_SAMPLES", "SampleLoop", "SampleSource", "SamplingResources"]
 
-_Fetched = tuple[SampleSource, Wave, list[Response]]  # a wave that has ended, and what came of it
+_Fetched = tuple["SampleSource", WaveReservation, list[Response]]  # a wave that has ended, and what came
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
 EXPLORED_SAMPLES = 8  # samples of each mode of a menu, at most, that a request drawn to the end gets
 _NO_TIME = 0.05  # seconds before the deadline in which no other mode is tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    prompt_tokens: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSource:
+    """Where samples come from: the gateway's one endpoint, or a mode of its menu."""
+
+    client: Client
+    rates: Rates = field(default_factory=Rates)
+    mode: ModeEndpoint | None = None  # None: requests go to the endpoint as they came
+
+    @property
+    def name(self) -> str:
+        """Of its mode; "" where there is no menu."""
+        return "" if self.mode is None else self.mode.name
+
+    def build_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request's body as it goes there."""
+        return body if self.mode is None else self.mode.build_body(body)
+
+    def has_token_limit(self, request: ChatRequest) -> bool:
+        """Whether the client or the mode limits the tokens of a response."""
+        return request.has_token_limit or (self.mode is not None and self.mode.max_tokens is not None)
+
+    def bound_tokens(self, request: ChatRequest) -> TokenBounds:
+        """The most tokens that a call for one sample of a request can cost there."""
+        mode = self.mode
+        if mode is None:
+            return request
+        limit = mode.max_tokens
+        return _Bounds(
+            request.prompt_tokens + mode.added_tokens,
+            request.max_tokens if limit is None else min(limit, request.max_tokens),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -576,7 +614,9 @@ class SampleLoop:
         self._slowest = max(self._slowest, self._loop.time() - began)
         return source, wave, responses
 
-    async def _count_wave(self, source: SampleSource, wave: Wave, responses: list[Response]) -> None:
+    async def _count_wave(
+        self, source: SampleSource, wave: WaveReservation, responses: list[Response]
+    ) -> None:
         self.waves += 1
         if wave.refusal is not None:
             self._stop_at_cap(wave.refusal, received=len(responses))
@@ -600,7 +640,7 @@ class SampleLoop:
         self.notes.append(f"stopped by a cap: {refusal}")
         self._stopped = True
 
-    async def _draw_one(self, source: SampleSource, wave: Wave) -> list[Response]:
+    async def _draw_one(self, source: SampleSource, wave: WaveReservation) -> list[Response]:
         """As `_draw_several`, for a wave of one: most are, and this takes a fifth less processor time."""
         try:
             reply = await source.client.call(
@@ -621,7 +661,7 @@ class SampleLoop:
         use.server_info = use.server_info or read_server_info(reply.body)
         return list(reply.responses)
 
-    async def _draw_several(self, source: SampleSource, wave: Wave) -> list[Response]:
+    async def _draw_several(self, source: SampleSource, wave: WaveReservation) -> list[Response]:
         responses: dict[int, Response] = {}
         use = self._get_use(source)
         draw = source.client.draw(
@@ -655,7 +695,7 @@ class SampleLoop:
         """Seconds until the deadline."""
         return max(0.001, self._deadline - self._loop.time())
 
-    async def _reserve_wave(self, source: SampleSource, wanted: int) -> Wave | None:
+    async def _reserve_wave(self, source: SampleSource, wanted: int) -> WaveReservation | None:
         """The wave, smaller if a cap leaves no room for all of it; None: stop with what there is."""
         try:
             while True:
@@ -673,12 +713,12 @@ class SampleLoop:
         self._stopped = True
         return None
 
-    def _begin_wave(self, source: SampleSource, count: int) -> Awaitable[Wave]:
+    def _begin_wave(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
         bounds = source.bound_tokens(self.request)
-        wave = Wave(bounds, count, ledger=self._resources.ledger, rates=source.rates)
+        wave = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
         return wave.begin(self.route.key)
 
-    def _settle(self, source: SampleSource, wave: Wave) -> None:
+    def _settle(self, source: SampleSource, wave: WaveReservation) -> None:
         spent, maybe = wave.settle()
         use = self._get_use(source)
         use.calls += wave.calls

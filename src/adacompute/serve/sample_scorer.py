@@ -12,10 +12,9 @@ from adacompute.client import Verifier, VerifierReply
 from adacompute.client.verifier import VERDICT_TOKENS
 from adacompute.errors import CapReached, LedgerUnavailable
 from adacompute.records import Call, Sample, Signals
-from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
+from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
 from adacompute.serve.reply import NO_VERIFICATIONS, VerifierUse
 from adacompute.serve.request_parser import ChatRequest
-from adacompute.serve.wave import Wave
 
 __all__ = ["SampleScorer", "VerifierRates"]
 
@@ -81,10 +80,12 @@ class SampleScorer:
         places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
         if not places:
             return list(samples), NO_VERIFICATIONS
-        wave: Wave | None = None
+        wave: WaveReservation | None = None
         if self.verifier.model:
             prompt_tokens = max(self._bound_prompt(request, samples[place]) for place in places)
-            wave = Wave(_VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates)
+            wave = WaveReservation(
+                _VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates
+            )
             try:
                 await wave.begin(key)
             except (CapReached, LedgerUnavailable) as exc:
@@ -143,7 +144,7 @@ class SampleScorer:
             self._square += (score * score - self._square) * share
 
     def _verify(
-        self, request: ChatRequest, sample: Sample, wave: Wave | None, deadline: float
+        self, request: ChatRequest, sample: Sample, wave: WaveReservation | None, deadline: float
     ) -> Awaitable[VerifierReply]:
         return self.verifier.score(
             request.body["messages"],
