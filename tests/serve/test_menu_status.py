@@ -270,12 +270,15 @@ def test_a_gateway_over_a_menu_counts_what_its_upstreams_gave(tmp_path: Path, po
             drawn = {mode: sum(r["modes"].get(mode, {}).get("samples", 0) for r in replies) for mode in MODES}
             assert drawn == {mode: values["samples_total", mode] for mode in MODES}
             assert drawn == {"small": small.count.choices, "large": large.count.choices}
+            assert min(drawn.values()) > 0
             assert sum(values["replies_total", mode] for mode in MODES) == 12
             spent = sum(values["spent_total", mode, "money"] for mode in MODES)
             assert spent == pytest.approx(board["spend"][0]["money"])
             assert board["menu"]["requests"] == 12
             large.script = Status(code=503)
-            gate.ask(model="default", headers={"x-adacompute-budget": "0.01 USD"})
+            failed = gate.ask(model="default").json["adacompute"]["modes"]
+            values = read_values(gate.get("/metrics").raw)
+            assert ("large" in failed) == (("failures_total", "large", "server-error") in values)
         with Running("http://127.0.0.1:9/v1", **settings) as gate:  # a restart
             menu = gate.get("/dashboard/data").json["menu"]
             assert menu["ever"]["requests"] == 13
