@@ -5,7 +5,7 @@ draws by mode), cascades of two modes, and each mode's own stopping. Every rule 
 accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
 between two corners, and requests are divided between these by a hash of their prompt. So cost doesn't rise
 with the price, every budget can be met, and with few problems, where the lattice is no better, a cascade or a
-single mode decides.
+single mode decides. A policy that isn't fitted takes its rules from the bundled prior of menus.
 """
 
 import copy
@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
     Dial,
@@ -28,6 +28,7 @@ from adacompute.policies.base import (
     Ints,
     Policy,
     VoteState,
+    check_choice,
     check_dial,
     check_flag,
     check_integer,
@@ -42,6 +43,15 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
+from adacompute.policies.menu.prior import (
+    CHEAP_FACTOR,
+    PRIOR_LONGEST,
+    MenuPrior,
+    PairKind,
+    limit_rule,
+    load_menu_prior,
+    measure_kind,
+)
 from adacompute.policies.menu.rules import (
     LatticeRule,
     Rule,
@@ -88,15 +98,17 @@ _MIN_FAMILIES = 3  # subjects: one for each fold
 _END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
 _SETTING_NAMES = (
     "menu", "longest", "weigh", "features", "families", "seed",
-    "stoppers", "rules", "points", "caps", "votes", "labels"
+    "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
 )  # fmt: skip
+Origin = Literal["prior", "settled", "fitted"]
 
 
 class MenuPolicy(Policy):
     """Stops, or draws from the mode whose next sample is worth most over its price.
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
-    does. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
+    does. Unfitted it decides by the bundled prior, between the cheapest and the dearest mode; `calibrate` and
+    `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
     confidence, where log-probabilities are recorded. `families=True` learns for requests of new families:
     rules are compared on problems of subjects that they weren't learned on.
     """
@@ -139,8 +151,12 @@ class MenuPolicy(Policy):
         self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
         self.model_: LatticeModel | None = None
         self.labels_ = False
+        self.origin_: Origin = "prior"  # of its rules; "settled": of the prior, for this kind of modes
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
+        else:
+            stoppers = [self._make_stopper(longest) for longest in self._list_prior_longest()]
+            self.take_prior(load_menu_prior(), stoppers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,6 +173,46 @@ class MenuPolicy(Policy):
         return StoppingPolicy(
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
+
+    # ------------------------------------------------------------------ the prior
+
+    def _list_prior_longest(self) -> list[int]:
+        """Samples of each mode at most, by the prior; modes between the ends aren't drawn."""
+        between = [1] * (len(self.modes) - 2)
+        return [min(self.mode_longest, most) for most in (PRIOR_LONGEST[0], *between, PRIOR_LONGEST[1])]
+
+    def take_prior(
+        self, prior: MenuPrior, stoppers: Sequence[StoppingPolicy], kind: PairKind | None = None
+    ) -> None:
+        """Decides by a prior's rules for the cheapest and the dearest mode; `kind` is of these two.
+
+        `stoppers` weigh each mode's votes, and say how many of its samples may be drawn.
+        """
+        ends, last = (0, len(self.modes) - 1), len(self.modes) - 1
+        self.stoppers_ = tuple(stoppers)
+        factors = np.array([CHEAP_FACTOR] * last + [1.0])
+        self.weigh = _join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
+        chosen = prior.choose((float(self.costs[0]), float(self.costs[-1])), kind)
+        longest = [stopper.longest for stopper in stoppers]
+        rules = [limit_rule(rule, ends, longest) for rule in chosen.rules]
+        kept = [k for k, rule in enumerate(rules) if rule not in rules[:k]]
+        self.rules_ = tuple(rules[k] for k in kept)
+        self.cost_, self.accuracy_ = chosen.cost[kept], chosen.worth[kept]
+        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.model_, self.origin_ = None, "prior" if kind is None else "settled"
+
+    def _settle_prior(self, ballots: MenuBallots) -> None:
+        """Takes the prior's rules for this kind of modes, without pairs that have the same prompts."""
+        stoppers = []
+        for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
+            settled = stopper.copy_for(votes)
+            settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
+            stoppers.append(settled)
+        weigh = _join_weights(
+            self.names, [stopper.weigh for stopper in stoppers], np.ones(len(self.modes))
+        )
+        kind = measure_kind(ballots, self.active_menu, weigh)
+        self.take_prior(load_menu_prior().leave_out(ballots.prompts), stoppers, kind)
 
     # ------------------------------------------------------------------ learning
 
@@ -187,6 +243,7 @@ class MenuPolicy(Policy):
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
+        self.origin_ = "fitted"
         return self
 
     def _fit_stopper(self, ballots: Ballots, longest: int) -> StoppingPolicy:
@@ -351,7 +408,6 @@ class MenuPolicy(Policy):
         """What the prompts' words hint at for each mode, and a hash of each prompt, (prompts, numbers)."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
-        self._check_fitted()
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
 
@@ -376,7 +432,6 @@ class MenuPolicy(Policy):
 
     def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
-        self._check_fitted()
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
@@ -451,19 +506,27 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].decide(reading, state, dial)
 
-    def settle(self, ballots: Ballots) -> Self:
-        """Adapts its one mode's stopping in place, as `StoppingPolicy.settle` does, and returns itself."""
+    def settle(self, ballots: Ballots | MenuBallots) -> Self:
+        """Adapts in place to these samples, without labels, and returns itself.
+
+        With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
+        takes the rules for this kind of modes, once; a fitted one stays as it is.
+        """
         if len(self.modes) == 1:
+            assert isinstance(ballots, Ballots)
             self._take_stopper(self.stoppers_[0].settle(ballots))
+        elif self.origin_ == "prior" and isinstance(ballots, MenuBallots) and len(ballots):
+            self._settle_prior(ballots.select(self.names))
         return self
 
-    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
-        """A copy whose one mode's stopping is settled on these samples; with several modes, itself."""
-        if len(self.modes) > 1:
-            return self
+    def copy_for(self, ballots: Ballots | MenuBallots) -> "MenuPolicy":
+        """A copy, settled on these samples."""
         policy = copy.copy(self)
-        policy._take_stopper(self.stoppers_[0].copy_for(ballots))
-        return policy
+        if len(self.modes) == 1:
+            assert isinstance(ballots, Ballots)
+            policy._take_stopper(self.stoppers_[0].copy_for(ballots))
+            return policy
+        return policy.settle(ballots)
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
         """Decides by this stopping policy, where there is one mode."""
@@ -491,10 +554,6 @@ class MenuPolicy(Policy):
                 f"a menu of {', '.join(self.names)} decides by mode; call next(prompt, tally, price)"
             )
 
-    def _check_fitted(self) -> None:
-        if not self.rules_:
-            raise NotFitted("a menu policy has to be fitted first; call fit(pool)")
-
     # ------------------------------------------------------------------ storing
 
     def settings(self) -> dict[str, Any]:
@@ -512,6 +571,7 @@ class MenuPolicy(Policy):
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else _dump_mode_weights(self.weigh),
             "labels": self.labels_,
+            "origin": self.origin_,
         }
 
     def arrays(self) -> Arrays:
@@ -534,14 +594,18 @@ class MenuPolicy(Policy):
             votes = settings.get("votes")
             stored = settings.get("weigh")
             weigh = "auto" if stored == "auto" else load_weights(stored)
+            before = {"origin": "fitted" if settings.get("rules") else "prior"}  # where none was stored
             arguments = load_settings(
-                {name: None if name == "weigh" else value for name, value in settings.items()}, _SETTING_NAMES
+                before | {name: None if name == "weigh" else value for name, value in settings.items()},
+                _SETTING_NAMES,
             )
+            origin = arguments.pop("origin")
+            check_choice("origin", origin, get_args(Origin))
             learned = {name: arguments.pop(name) for name in ("stoppers", "rules", "points", "caps", "votes")}
             labels = check_flag("labels", arguments.pop("labels"))
             menu = Menu.load(arguments.pop("menu"))
             policy = cls(menu, **{**arguments, "weigh": weigh})
-            policy.labels_ = labels
+            policy.labels_, policy.origin_ = labels, origin
             policy._restore_learned(learned, votes, arrays)
         return policy
 
@@ -550,14 +614,14 @@ class MenuPolicy(Policy):
         fewest = 1 if len(self.modes) == 1 or learned["rules"] else 0
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
+        if len(self.modes) > 1 and not learned["rules"]:
+            return  # saved unfitted, before there was a prior of menus
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)
         )
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0])
-            return
-        if not learned["rules"]:
             return
         self.weigh = _load_mode_weights(votes, self.names)
         actions = iter(())
