@@ -79,7 +79,7 @@ from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
-__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource"]
+__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
 
 MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
@@ -100,7 +100,8 @@ _SETTING_NAMES = (
     "menu", "longest", "weigh", "features", "families", "seed",
     "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
 )  # fmt: skip
-Origin = Literal["prior", "settled", "fitted"]
+_LEARNED_NAMES = ("stoppers", "rules", "points", "caps", "votes", "origin")
+Origin = Literal["prior", "settled", "fitted"]  # of the rules
 
 
 class MenuPolicy(Policy):
@@ -108,9 +109,10 @@ class MenuPolicy(Policy):
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
     does. Unfitted it decides by the bundled prior, between the cheapest and the dearest mode; `calibrate` and
-    `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
-    confidence, where log-probabilities are recorded. `families=True` learns for requests of new families:
-    rules are compared on problems of subjects that they weren't learned on.
+    `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn.
+    `weigh=None` counts votes; "auto" also weighs them by confidence, where log-probabilities are recorded.
+    `families=True` learns for requests of new families: rules are compared on problems of subjects that they
+    weren't learned on.
     """
 
     kind: ClassVar[str] = "menu"
@@ -191,7 +193,7 @@ class MenuPolicy(Policy):
         ends, last = (0, len(self.modes) - 1), len(self.modes) - 1
         self.stoppers_ = tuple(stoppers)
         factors = np.array([CHEAP_FACTOR] * last + [1.0])
-        self.weigh = _join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
+        self.weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
         chosen = prior.choose((float(self.costs[0]), float(self.costs[-1])), kind)
         longest = [stopper.longest for stopper in stoppers]
         rules = [limit_rule(rule, ends, longest) for rule in chosen.rules]
@@ -208,9 +210,7 @@ class MenuPolicy(Policy):
             settled = stopper.copy_for(votes)
             settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
             stoppers.append(settled)
-        weigh = _join_weights(
-            self.names, [stopper.weigh for stopper in stoppers], np.ones(len(self.modes))
-        )
+        weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], np.ones(len(self.modes)))
         kind = measure_kind(ballots, self.active_menu, weigh)
         self.take_prior(load_menu_prior().leave_out(ballots.prompts), stoppers, kind)
 
@@ -251,7 +251,7 @@ class MenuPolicy(Policy):
 
     def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
         """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
-        weigh = _join_weights(
+        weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
         counts = [min(8, count) for count in recorded]
@@ -272,7 +272,7 @@ class MenuPolicy(Policy):
                     leaders = [np.tensordot(factors, each, axes=1).argmax(axis=1) for each in weights]
                     scores.append(np.mean([worth[rows, leader].mean() for leader in leaders]))
                 factors[mode] = _FACTORS[int(np.argmax(scores))]
-        return _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
+        return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     @property
     def active_menu(self) -> Menu:
@@ -571,7 +571,7 @@ class MenuPolicy(Policy):
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else _dump_mode_weights(self.weigh),
             "labels": self.labels_,
-            "origin": self.origin_,
+            **({"origin": self.origin_} if len(self.modes) > 1 and self.origin_ != "fitted" else {}),
         }
 
     def arrays(self) -> Arrays:
@@ -594,18 +594,17 @@ class MenuPolicy(Policy):
             votes = settings.get("votes")
             stored = settings.get("weigh")
             weigh = "auto" if stored == "auto" else load_weights(stored)
-            before = {"origin": "fitted" if settings.get("rules") else "prior"}  # where none was stored
+            fitted = {"origin": "fitted"}  # of a fitted policy it isn't stored
             arguments = load_settings(
-                before | {name: None if name == "weigh" else value for name, value in settings.items()},
+                fitted | {name: None if name == "weigh" else value for name, value in settings.items()},
                 _SETTING_NAMES,
             )
-            origin = arguments.pop("origin")
-            check_choice("origin", origin, get_args(Origin))
-            learned = {name: arguments.pop(name) for name in ("stoppers", "rules", "points", "caps", "votes")}
+            check_choice("origin", arguments["origin"], get_args(Origin))
+            learned = {name: arguments.pop(name) for name in _LEARNED_NAMES}
             labels = check_flag("labels", arguments.pop("labels"))
             menu = Menu.load(arguments.pop("menu"))
             policy = cls(menu, **{**arguments, "weigh": weigh})
-            policy.labels_, policy.origin_ = labels, origin
+            policy.labels_ = labels
             policy._restore_learned(learned, votes, arrays)
         return policy
 
@@ -642,6 +641,7 @@ class MenuPolicy(Policy):
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.origin_ = learned["origin"]
 
 
 def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
@@ -742,9 +742,7 @@ def _hint_width(stopper: StoppingPolicy) -> int:
     return 0 if model is None or model.hints is None else HINT_COUNT
 
 
-def _join_weights(
-    names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats
-) -> VoteWeights:
+def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
     """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
     plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
     modes = tuple(
@@ -767,7 +765,7 @@ def _load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = [check_number("factor", each["factor"], low=1e-6, high=1e6) for each in stored]
-    return _join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
+    return join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
 
 
 def _strip_prefix(arrays: Arrays, prefix: str) -> Arrays:

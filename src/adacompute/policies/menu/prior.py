@@ -1,10 +1,10 @@
 """The prior of menus: what to do with a cheap and a dear mode of which nothing is recorded.
 
-It holds what a few dozen simple rules drew and were worth on recorded pairs of modes: the worth is agreement
-with the vote of all samples of the dear mode, so no labels are needed. From the draws follows what a rule
-costs at any price ratio. A menu's rules are chosen from these numbers at its own ratio. Where nothing is known
-of the pair, every recorded pair counts alike, and each mode is only asked by its own stopping. Once samples of
-the pair are known, two numbers tell what kind of pair it is, pairs of that kind count, and cascades may be used.
+It holds what a few dozen simple rules drew and were worth on recorded pairs of modes. Worth is agreement
+with the vote of all samples of the dear mode, so no labels are needed. What a rule costs at any price ratio
+follows from its draws, so the rules for a menu are chosen at its own ratio. Where nothing is known of its
+modes, every recorded pair counts alike, and each mode is asked by its own stopping. Once samples of the
+modes are known, two numbers tell their kind: then pairs of that kind count, and cascades may be used.
 """
 
 import functools
@@ -53,9 +53,11 @@ _COUNTED = 0.01  # weight from which on a pair has to have rising costs
 _CASCADE_RATIO = 25.0  # price ratio from which on cascades are used
 _RETRY_RATIO = 5.0  # price ratio from which on a cheap sample without an answer is always drawn again
 _RETRY = CascadeRule((0, 1), (4, 0), (1, 1))
+_DOUBT = (0.0, 1.0)  # share of a rule's losses on pairs that count against it; with a known kind
 _LEAST_STEP = 0.01  # share by which each rule counts as dearer than the one before
 _SLOPE_STEP = 1.02  # by which the slope between two rules is above the next one
 _TINY = 1e-9
+_DIGITS = 10  # that are compared: the last bits of a processor decide nothing
 
 
 class PairKind(NamedTuple):
@@ -138,7 +140,7 @@ class MenuPrior:
         if costs[1] <= 0:  # all is free: the most samples of the dear mode
             best = int(np.argmax(np.mean([pair.draws[:, 1] for pair in self.pairs], axis=0)))
             return PriorRules(rules=(self.rules[best],), cost=np.zeros(1), worth=np.ones(1))
-        unit = np.array([costs[0] / costs[1], 1.0])
+        unit = np.array([round(costs[0] / costs[1], _DIGITS), 1.0])
         weights = self._weigh_pairs(kind)
         cost = np.stack([pair.draws @ unit for pair in self.pairs])  # (pairs, rules)
         chain = self._choose_chain(cost, weights, ratio=math.inf if not unit[0] else 1 / unit[0], kind=kind)
@@ -159,39 +161,47 @@ class MenuPrior:
     def _choose_chain(
         self, cost: Floats, weights: Floats, *, ratio: float, kind: PairKind | None
     ) -> list[int]:
-        """Rules in rising cost: of the cheap mode, cascades, one dear sample, and the dear mode's stopping."""
+        """The rules to use, by number, in rising cost.
+
+        First those of the cheap mode, then cascades, then one dear sample, and last the dear mode's stopping.
+        """
         worth = np.stack([pair.worth for pair in self.pairs])
-        mean_cost, mean_worth = weights @ cost, weights @ worth
+        mean_cost, mean_worth = (weights @ cost).round(_DIGITS), (weights @ worth).round(_DIGITS)
         once, dear = self._find(StoppingRule(0, 0.0, 1)), self._find(StoppingRule(1, 0.0, 1))
-        doubted = self._doubt(cost, worth, weights, believed=kind is None)
+        doubted = self._doubt(cost, worth, weights, share=_DOUBT[kind is not None]).round(_DIGITS)
         doubted[[once, dear]] = mean_worth[[once, dear]]
-        early = [
-            k
-            for k, rule in enumerate(self.rules)
-            if mean_cost[k] < mean_cost[dear] - _TINY
-            and (_asks_cheap_only(rule) or (kind is not None and ratio >= _CASCADE_RATIO))
-            and not _asks_dear_only(rule)
-        ]
-        late = [k for k, rule in enumerate(self.rules) if _asks_dear_only(rule) and not _is_fixed(rule)]
+        with_cascades = kind is not None and ratio >= _CASCADE_RATIO
+        early = [k for k in self._list_early(with_cascades) if mean_cost[k] < mean_cost[dear] - _TINY]
         first = _find_corners([*early, dear], mean_cost, doubted)
         if ratio >= _RETRY_RATIO and first[0] == once and len(first) > 1:
             retry = self._find(_RETRY)
             first = [once, retry, *(k for k in first[1:] if k != retry)]
+        late = [k for k, rule in enumerate(self.rules) if _asks_dear_only(rule) and not _is_fixed(rule)]
         last = [k for k in _find_corners([dear, *late], mean_cost, mean_worth) if k != dear]
-        counted = weights > _COUNTED
+        counted = cost[weights > _COUNTED]
+        below = (counted < counted[:, [dear]] - _TINY).all(axis=0)
+        first = [k for k in first if k in (once, dear) or below[k]]
+        return self._keep_rising([*first, *last], counted)
+
+    def _list_early(self, with_cascades: bool) -> list[int]:
+        """The rules that may be used below the cost of one dear sample, by number."""
+        return [
+            k
+            for k, rule in enumerate(self.rules)
+            if _asks_cheap_only(rule) or (with_cascades and not _asks_dear_only(rule))
+        ]
+
+    def _keep_rising(self, numbers: Sequence[int], cost: Floats) -> list[int]:
+        """The rules that cost more than the one before on every pair, (pairs, rules)."""
         chain: list[int] = []
-        for corner in (*first, *last):
-            if not chain or self.rules[corner] == _RETRY:
-                chain.append(corner)
-                continue
-            rises = (cost[counted, corner] > cost[counted, chain[-1]] + _TINY).all()
-            below = corner not in early or (cost[counted, corner] < cost[counted, dear] - _TINY).all()
-            if rises and below:
-                chain.append(corner)
+        for number in numbers:
+            rises = not chain or (cost[:, number] > cost[:, chain[-1]] + _TINY).all()
+            if rises or self.rules[number] == _RETRY:
+                chain.append(number)
         return chain
 
-    def _doubt(self, cost: Floats, worth: Floats, weights: Floats, *, believed: bool) -> Floats:
-        """What rules are worth at their mean cost, less what they lose to fixed mixes on some pairs, (rules,).
+    def _doubt(self, cost: Floats, worth: Floats, weights: Floats, *, share: float) -> Floats:
+        """What rules are worth at their mean cost, less what they lose to fixed mixes on pairs, (rules,).
 
         A fixed mix is votes of so many samples of one mode for everyone, mixed at random.
         """
@@ -204,7 +214,7 @@ class MenuPrior:
             gains[pair] = worth[pair] - np.interp(cost[pair], *line)
             base += weight * np.interp(mean_cost, *line)
         loss = np.sqrt(weights @ np.minimum(gains, 0.0) ** 2)
-        return np.asarray(base + weights @ gains - (0.0 if believed else 1.0) * loss)
+        return np.asarray(base + weights @ gains - share * loss)
 
     def _find(self, rule: Rule) -> int:
         return self.rules.index(rule)
