@@ -17,8 +17,9 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
 # Of each number the least and the most that is accepted; of a list, of its length. Of the files of a
 # request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
-    # some more than the 170 of issue 15: one call, an app to mount, one verdict; twelve for menus of modes
-    "modules": (1, 188),
+    # some more than the 170 of issue 15: one call, an app to mount, one verdict; sixteen for menus of modes,
+    # with their prior and how they are asked and served
+    "modules": (1, 192),
     "median_file": (150, 400),  # lines
     "largest_file": (1, 900),  # lines
     "participle_share": (0, 0.02),

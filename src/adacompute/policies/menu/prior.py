@@ -179,7 +179,7 @@ class MenuPrior:
         late = [k for k, rule in enumerate(self.rules) if _asks_dear_only(rule) and not _is_fixed(rule)]
         last = [k for k in _find_corners([dear, *late], mean_cost, mean_worth) if k != dear]
         counted = cost[weights > _COUNTED]
-        below = (counted < counted[:, [dear]] - _TINY).all(axis=0)
+        below = np.asarray((counted < counted[:, [dear]] - _TINY).all(axis=0))
         first = [k for k in first if k in (once, dear) or below[k]]
         return self._keep_rising([*first, *last], counted)
 
