@@ -200,6 +200,7 @@ class Gateway:
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
+    on_explored: Callable[[SampleLoop], None] | None = None  # called with requests that were drawn to the end
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     _warned_of_shortfall: bool = False
 
@@ -520,6 +521,8 @@ class Gateway:
         counts = outcome.decided or self.settings.average == "all"
         if active.pacer is not None and outcome.moves_price and counts:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+        if self.on_explored is not None and outcome.explored:
+            self.guard(self.on_explored, active.sampling)
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 

@@ -30,20 +30,18 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool.menu import Menu, Mode
-from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.menu_prior import PriorUpdater, choose_explore, make_prior_policy
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleSource, SamplingResources
+from adacompute.serve.sample_loop import SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 
@@ -56,10 +54,6 @@ _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead 
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
-_GUESSED_TOKENS = (100, 300)  # of a prompt and a response, before anything is known
-_TOKEN_BYTES = 4  # of a prompt, on average
-_COST_RATIO = 1.5  # of a mode's measured cost and the one in use, beyond which the prior is made anew
-_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # of requests; of the budget, at most, where exploring isn't set
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
 
@@ -95,9 +89,10 @@ async def open_gateway(
     verifier = build_verifier(config.verifier, endpoint)
     has_prior = len(modes) > 1 and policy is None and not settings.policy
     if has_prior:
-        policy = _make_prior([mode for _, _, mode in origins if mode], budget.unit, {})
+        policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
-    settings = replace(settings, explore=_choose_explore(settings, budget, registry, has_prior=has_prior))
+    prior_menu = registry.get(registry.default).menu if has_prior else None
+    settings = replace(settings, explore=choose_explore(settings.explore, budget, prior_menu))
     config = replace(config, serve=settings)
     eligibility = VoteEligibility(settings, task)
     observability = Observability(settings, config.endpoint, modes=modes)
@@ -154,8 +149,7 @@ async def open_gateway(
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known
         _load_state(gateway)
-        if has_prior:
-            _update_prior(gateway)
+        prior = PriorUpdater(gateway) if has_prior else None
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
@@ -168,7 +162,7 @@ async def open_gateway(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
-        saving = asyncio.create_task(_save_regularly(gateway, has_prior=has_prior))
+        saving = asyncio.create_task(_save_regularly(gateway, prior))
         discovery = asyncio.create_task(_discover_models(gateway))
         # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it
         threading.Thread(target=_warm_up, args=(task,), name="adacompute-warming", daemon=True).start()
@@ -224,52 +218,6 @@ def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
-
-
-def _make_prior(modes: Sequence[ModeEndpoint], unit: BudgetUnit, measured: Mapping[str, float]) -> MenuPolicy:
-    """The policy of a menu without one: the prior in the package, at what a sample of each mode costs.
-
-    That is as `measured`; a mode that isn't in there is guessed by its prices.
-    """
-    priced = []
-    for mode in modes:
-        tokens = min(mode.max_tokens or _GUESSED_TOKENS[1], _GUESSED_TOKENS[1])
-        prompt = _GUESSED_TOKENS[0] + mode.added_tokens / _TOKEN_BYTES
-        guess = mode.prices.cost(prompt, tokens) if unit == "money" else prompt + tokens
-        priced.append(Mode(name=mode.name, cost=measured.get(mode.name, guess)))
-    currency = modes[0].prices.currency if unit == "money" else ""
-    return MenuPolicy(
-        Menu(modes=tuple(priced), unit="money" if unit == "money" else "tokens", currency=currency)
-    )
-
-
-def _update_prior(gateway: Gateway) -> None:
-    """Decides by the costs that were measured, once they are known and far from those in use."""
-    registry, unit = gateway.policy_registry, gateway.budget.unit
-    served = registry.get(registry.default)
-    names = gateway.resources.modes
-    costs = {name: cost for name in names if (cost := gateway.find_costs(name).find(unit))}
-    if served.menu is None or len(costs) < len(names):
-        return
-    in_use = {mode.name: mode.cost for mode in served.menu.modes}
-    if all(1 / _COST_RATIO < costs[name] / max(in_use[name], 1e-300) < _COST_RATIO for name in names):
-        return
-    modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
-    registry.replace_default(_make_prior(modes, unit, costs))
-    gateway.announce_policies()
-
-
-def _choose_explore(
-    settings: ServeConfig, budget: Budget, registry: PolicyRegistry, *, has_prior: bool
-) -> float:
-    """The share of requests that are drawn to the end: as set, else none, or a little of the budget."""
-    if settings.explore >= 0:
-        return settings.explore
-    menu = registry.get(registry.default).menu
-    if not (has_prior and settings.record and menu is not None):
-        return 0.0
-    whole = EXPLORED_SAMPLES * float(menu.costs.sum())
-    return min(_EXPLORE, _EXPLORE_COST * budget.amount / whole) if whole else _EXPLORE
 
 
 def _build_verifier_rates(config: Config, endpoint: Endpoint) -> VerifierRates:
@@ -403,12 +351,12 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
     ]
 
 
-async def _save_regularly(gateway: Gateway, *, has_prior: bool) -> None:
+async def _save_regularly(gateway: Gateway, prior: PriorUpdater | None) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
         _save_state(gateway)
-        if has_prior:
-            gateway.guard(_update_prior, gateway)
+        if prior is not None:
+            gateway.guard(prior.update)
 
 
 def _save_state(gateway: Gateway) -> None:
