@@ -513,7 +513,15 @@ def _parse_samples(text: str) -> WantedSamples:
 
 
 SamplesOption = Annotated[
-    WantedSamples | None, build_option(CollectConfig, "samples", parser=_parse_samples, metavar="N")
+    WantedSamples | None,
+    build_option(
+        CollectConfig,
+        "samples",
+        "--samples",
+        meaning="samples of each problem, in total; with --menu also by mode, e.g. small=32,large=8",
+        parser=_parse_samples,
+        metavar="N",
+    ),
 ]
 
 
@@ -524,7 +532,7 @@ def collect(
     url: EndpointUrlOption = None,
     menu: MenuFileOption = None,
     model: EndpointModelOption = None,
-    samples: SamplesOption = None,
+    wanted: SamplesOption = None,
     preset: PresetOption = None,
     template: TemplateOption = None,
     columns: ColumnsOption = None,
@@ -589,7 +597,7 @@ def collect(
             currency=currency,
             engine=None if engine is EngineName.local else engine,
         )
-    elif samples is not None and samples.count is None:
+    elif wanted is not None and wanted.count is None:
         raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
@@ -597,7 +605,7 @@ def collect(
     prompt_template = choose_template(template, problem_set)
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
-    counts = WantedSamples(config.collect.samples) if samples is None else samples
+    counts = WantedSamples(config.collect.samples) if wanted is None else wanted
     if menu is not None:
         plans = [
             build_mode_plan(
