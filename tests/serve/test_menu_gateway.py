@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from behaviours import Reply, Status
+from crowd import until
 from menus import COSTS, MenuUpstreams, fit_policy, list_questions, read_recorded, save_policy, write_menu
 from running import Answer, Running
 from sdk_clients import sdk
@@ -16,6 +17,7 @@ from sdk_clients import sdk
 import adacompute as ac
 from adacompute.errors import AdacomputeError
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.serve.menu_prior import choose_explore
 from adacompute.serve.pacer import guess_start
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
@@ -376,3 +378,39 @@ def run_command(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     return subprocess.run(
         command, capture_output=True, text=True, cwd=folder, env=environ, check=False, timeout=120
     )
+
+
+def test_without_a_policy_the_prior_decides_explores_a_little_and_is_settled_on_what_it_sees(tmp_path: Path):
+    pool = tmp_path / "traffic.sqlite"
+    with (
+        MenuUpstreams(seed=8) as menu,
+        run(menu, tmp_path, "", record=str(pool), explore=0.3, budget="0.0005 USD") as gate,
+    ):
+        served = gate.gateway.policy_registry.get("menu")
+        assert served.policy.origin_ == "prior"
+        guessed = served.menu.costs.tolist()
+        extras = [read_extra(ask(gate, question)) for _, question in list_questions(120, seed=9)]
+        until(lambda: gate.gateway.policy_registry.get("menu").policy.origin_ == "settled")
+        settled = gate.gateway.policy_registry.get("menu")
+        assert settled.menu.costs.tolist() != guessed
+        assert settled.menu.costs.tolist() == pytest.approx(list(COSTS.values()), rel=0.05)
+        assert ask(gate, list_questions(1)[0][1]).status == 200
+    assert {name for extra in extras for name in extra["modes"]} == {"small", "large"}
+    explored = sum(e["samples"] == 16 for e in extras)
+    assert 20 <= explored <= 60
+    with ac.open_pool(pool) as recorded:
+        menu_read = ac.Menu.of(recorded, costs=COSTS)
+        policy = ac.MenuPolicy(menu_read, longest=8).fit(recorded)
+    assert policy.origin_ == "fitted"
+    policy.save(tmp_path / "learned")
+    with MenuUpstreams(seed=8) as menu, run(menu, tmp_path, str(tmp_path / "learned")) as gate:
+        assert ask(gate, list_questions(1)[0][1]).status == 200
+
+
+def test_a_share_to_explore_is_small_beside_the_budget_and_only_where_a_prior_decides():
+    costs = ac.Menu(modes=(ac.Mode(name="a", cost=0.1), ac.Mode(name="b", cost=1.0)))
+    assert choose_explore(-1.0, ac.Budget(0.5), None) == 0.0
+    assert choose_explore(0.25, ac.Budget(0.5), costs) == 0.25
+    assert choose_explore(0.0, ac.Budget(0.5), costs) == 0.0
+    assert choose_explore(-1.0, ac.Budget(0.5), costs) == pytest.approx(0.1 * 0.5 / (8 * 1.1))
+    assert choose_explore(-1.0, ac.Budget(100.0), costs) == 0.02

@@ -35,9 +35,7 @@ def make_prior_policy(
 ) -> MenuPolicy:
     """The unfitted policy of these modes, at what a sample of each costs: as measured, else as guessed."""
     known = {} if measured is None else measured
-    priced = tuple(
-        Mode(name=mode.name, cost=known.get(mode.name, _guess_cost(mode, unit))) for mode in modes
-    )
+    priced = tuple(Mode(name=mode.name, cost=known.get(mode.name, _guess_cost(mode, unit))) for mode in modes)
     if unit == "money":
         return MenuPolicy(Menu(modes=priced, unit="money", currency=modes[0].prices.currency))
     return MenuPolicy(Menu(modes=priced, unit="tokens"))
@@ -50,7 +48,7 @@ def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
 
 
 def choose_explore(share: float, budget: Budget, menu: Menu | None) -> float:
-    """The share of requests that are drawn to the end: as set, else none, or a little for a prior's `menu`."""
+    """The share of requests that are drawn to the end: as set, else none, or a little of a prior's budget."""
     if share >= 0 or menu is None:
         return max(0.0, share)
     whole = EXPLORED_SAMPLES * float(menu.costs.sum())
@@ -58,7 +56,7 @@ def choose_explore(share: float, budget: Budget, menu: Menu | None) -> float:
 
 
 class PairMonitor:
-    """How often the cheapest mode gives the dearest one's answer, over requests that were drawn to the end."""
+    """How often the cheapest mode gives the dearest one's answer, on requests that were drawn to the end."""
 
     def __init__(self) -> None:
         self.requests = 0
