@@ -82,7 +82,7 @@ __all__ = [
     "estimate_plan_menu",
     "fit_to_batch",
     "parse_batch_budget",
-    "parse_menu_budget",
+    "parse_money_budget",
     "remove_wave_limit",
     "select_first_samples",
     "write_answers",
@@ -287,8 +287,8 @@ def check_single_mode(policy: Policy, place: str = "") -> None:
     if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
         raise PolicyError(
             f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
-            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a policy "
-            "of one mode"
+            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or another "
+            "policy"
         )
 
 
@@ -347,7 +347,7 @@ def _prepare_menu_batch(
     assert isinstance(policy, MenuPolicy)  # no other draws from several modes
     if not problems:
         raise CollectError("there is no request to answer; give at least one")
-    average = parse_menu_budget(budget, menu)
+    average = parse_money_budget(budget, menu)
     limit = compute_limit(average, len(problems))
     choices = ModeChoices(policy, [problem.question for problem in problems])
     _check_menu_budget(problems, average, limit, policy, menu)
@@ -376,7 +376,7 @@ def _prepare_menu_batch(
     return _MenuBatch(problems, pool, policy, average, limit, modes, elsewhere, choices, guess)
 
 
-def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
+def parse_money_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
     """A batch's budget over several modes: money; BudgetInvalid for anything else."""
     currency = menu[0].prices.currency
     average = Budget.parse(budget, currency=currency)
