@@ -113,7 +113,7 @@ from adacompute.sampling import (
     compute_limit,
     estimate_plan_menu,
     find_remaining_within,
-    parse_menu_budget,
+    parse_money_budget,
     write_answers,
 )
 from adacompute.sampling import answer as run_answer
@@ -384,7 +384,7 @@ def answer(
         for mode, _ in modes
     ]
     if len(plans) > 1:
-        parse_menu_budget(budget, plans)
+        parse_money_budget(budget, plans)
     compute_limit(budget, len(problem_set))
     source_of_policy = context.get_parameter_source("policy_name")
     if len(plans) > 1 and source_of_policy is not None and source_of_policy.name == "DEFAULT":

@@ -12,7 +12,7 @@ from adacompute.sampling.answer import (
     compute_limit,
     estimate_plan_menu,
     parse_batch_budget,
-    parse_menu_budget,
+    parse_money_budget,
     write_answers,
 )
 from adacompute.sampling.collect import Collected, collect
@@ -69,6 +69,6 @@ __all__ = [
     "find_remaining",
     "find_remaining_within",
     "parse_batch_budget",
-    "parse_menu_budget",
+    "parse_money_budget",
     "write_answers",
 ]

@@ -42,7 +42,7 @@ from adacompute.sampling.menu_batch import (
     MenuBatchVotes,
     MenuPlanner,
     ModeChoices,
-    ModeUse,
+    ModeDraws,
     add_accounts,
     choose_modes,
     measure_mode,
@@ -82,7 +82,7 @@ __all__ = [
     "estimate_plan_menu",
     "fit_to_batch",
     "parse_batch_budget",
-    "parse_menu_budget",
+    "parse_money_budget",
     "remove_wave_limit",
     "select_first_samples",
     "write_answers",
@@ -131,7 +131,7 @@ class Answers:
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
-    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of the policy
+    modes: tuple[ModeDraws, ...] = ()  # of a menu, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
@@ -287,8 +287,8 @@ def check_single_mode(policy: Policy, place: str = "") -> None:
     if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
         raise PolicyError(
             f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
-            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or a "
-            "policy of one mode"
+            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or another "
+            "policy"
         )
 
 
@@ -347,7 +347,7 @@ def _prepare_menu_batch(
     assert isinstance(policy, MenuPolicy)  # no other draws from several modes
     if not problems:
         raise CollectError("there is no request to answer; give at least one")
-    average = parse_menu_budget(budget, menu)
+    average = parse_money_budget(budget, menu)
     limit = compute_limit(average, len(problems))
     choices = ModeChoices(policy, [problem.question for problem in problems])
     _check_menu_budget(problems, average, limit, policy, menu)
@@ -376,7 +376,7 @@ def _prepare_menu_batch(
     return _MenuBatch(problems, pool, policy, average, limit, modes, elsewhere, choices, guess)
 
 
-def parse_menu_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
+def parse_money_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
     """A batch's budget over several modes: money; BudgetInvalid for anything else."""
     currency = menu[0].prices.currency
     average = Budget.parse(budget, currency=currency)
@@ -632,11 +632,11 @@ class _Batch:
             prices=tuple(getattr(self._planner, "prices", ())),
         )
 
-    def _measure_modes(self) -> list[ModeUse]:
+    def _measure_modes(self) -> list[ModeDraws]:
         """What each mode gave to this batch, and what its calls have cost, in all runs into this pool."""
         return [measure_mode(self._pool, self._modes[0], samples=self._votes.spent, shares=True)]
 
-    def _build_answers(self, uses: Sequence[ModeUse]) -> Iterator[RequestAnswer]:
+    def _build_answers(self, uses: Sequence[ModeDraws]) -> Iterator[RequestAnswer]:
         names = [mode.name for mode in self._modes if mode.name]
         prices = {mode.name: mode.prices for mode in self._modes}
         for row, problem in enumerate(self._problems):
@@ -709,7 +709,7 @@ class _MenuBatch(_Batch):
         self._measure_costs()
         self._planner.resume()
 
-    def _measure_modes(self) -> list[ModeUse]:
+    def _measure_modes(self) -> list[ModeDraws]:
         drawn = self._votes.drawn_by_mode.sum(axis=0).tolist()
         return [
             measure_mode(self._pool, mode, samples=count, shares=True)

@@ -42,7 +42,7 @@ __all__ = [
     "MenuBatchVotes",
     "MenuPlanner",
     "ModeChoices",
-    "ModeUse",
+    "ModeDraws",
     "add_accounts",
     "choose_modes",
     "measure_mode",
@@ -66,7 +66,7 @@ class BatchMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeUse:
+class ModeDraws:
     """What a batch drew from a mode, and what the mode's calls into the pool have cost."""
 
     name: str
@@ -100,10 +100,10 @@ class ModeUse:
         }
 
 
-def measure_mode(pool: Pool, mode: BatchMode, *, samples: int = 0, shares: bool = False) -> ModeUse:
+def measure_mode(pool: Pool, mode: BatchMode, *, samples: int = 0, shares: bool = False) -> ModeDraws:
     """What a mode's calls have cost; with `shares`, also how many of its samples have an answer."""
     account = pool.account(mode.asking.model, mode.asking.parameters)
-    use = ModeUse(
+    use = ModeDraws(
         name=mode.name,
         samples=samples,
         account=account,
@@ -418,9 +418,13 @@ class ModeChoices:
             usable &= ~self.unpaid
         blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
         for place in blocked.tolist():
-            wanted[place] = self._find_substitute(
-                int(rows[place]), votes.select(np.array([place])), int(wanted[place]), usable[place], price
-            )
+            row, mode = int(rows[place]), int(wanted[place])
+            has_votes = bool(votes.counts[place].any())
+            if has_votes and not self.failed[row, mode]:
+                wanted[place] = STOP  # only what is left is too little
+            else:
+                own = votes.select(np.array([place]))
+                wanted[place] = self._find_substitute(row, own, mode, usable[place], price)
         return wanted
 
     def _find_substitute(self, row: int, votes: MenuVotes, wanted: int, usable: Bools, price: float) -> int:
@@ -521,19 +525,19 @@ class MenuPlanner(WavePlanner):
         """The next wave; None: the money is spent, or no request continues at any price."""
         if self._find_money() <= 0 or self._choices.unpaid.all():
             return None
-        open_rows = self._list_open()
-        modes = self._choose(open_rows)
-        continuing = int((modes != STOP).sum())
+        rows, modes = self._list_continuing()
+        granted = self._grant_money(rows, modes)
         if np.isnan(self.prices).any():
-            self._begin_requests(max(2 * width, len(self.prices) // _WAVES) - continuing)
-            open_rows = self._list_open()
-            modes = self._choose(open_rows)
-        if not (modes != STOP).any():
-            open_rows, modes = self._lower_price(open_rows, width)
-        rows, modes = open_rows[modes != STOP], modes[modes != STOP]
+            self._begin_requests(max(2 * width, len(self.prices) // _WAVES) - len(granted))
+            rows, modes = self._list_continuing()
+            granted = self._grant_money(rows, modes)
+        if not len(rows):
+            rows, modes = self._lower_price(width)
+            granted = self._grant_money(rows, modes)
         if not len(rows):
             return None
-        granted = self._grant_money(rows, modes)
+        if not len(granted):  # whether one more can be paid is for the cost budget to say
+            granted = np.zeros(1, dtype=np.intp)
         wave = Wave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
         self.number += 1
         self._granted, self._before = wave, self._menu_votes.drawn_by_mode.copy()
@@ -560,8 +564,11 @@ class MenuPlanner(WavePlanner):
         self._choices.failed[row, mode] = True
         self._dial_search.active[row] = not self._choices.failed[row].all()
 
-    def _list_open(self) -> Rows:
-        return np.flatnonzero(self._dial_search.active & ~np.isnan(self.prices))
+    def _list_continuing(self) -> tuple[Rows, Ints]:
+        """The requests that continue at their prices, and the mode of each."""
+        rows = np.flatnonzero(self._dial_search.active & ~np.isnan(self.prices))
+        modes = self._choose(rows)
+        return rows[modes != STOP], modes[modes != STOP]
 
     def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
         """The mode of each request at its own price, (rows,); -1 stops."""
@@ -602,38 +609,38 @@ class MenuPlanner(WavePlanner):
             known = measured
         return float(np.exp(np.log(costs[known] / learned[known]).mean())) if known.any() else 1.0
 
-    def _lower_price(self, rows: Rows, width: int) -> tuple[Rows, Ints]:
-        """Lowers the price until some of these requests continue; returns them and their modes.
+    def _lower_price(self, width: int) -> tuple[Rows, Ints]:
+        """Lowers the price until some requests continue; returns them and their modes.
 
         It isn't lowered any more where a mode can't be paid: only what the others give would be left to buy.
         """
-        while len(rows) and not self._choices.unpaid.any():
-            ceiling = float(self.prices[rows].max()) if self.dial is None else self.dial
+        while not self._choices.unpaid.any():
+            ceiling = float(self.prices.max()) if self.dial is None else self.dial
             lower = self._dial_search.find_highest(ceiling, self._count_least(width))
             if lower is None:
                 break
             self.dial = lower
-            modes = self._choose(rows)
-            if (modes != STOP).any():
+            rows, modes = self._list_continuing()
+            if len(rows):
                 return rows, modes
             # a rule may stop a request that another one, of a higher price, continues
             self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
-        return rows[:0], np.zeros(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
 
     def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
-        """The places of the requests that what is left is likely to pay for; at least one.
+        """The places of the requests that what is left is likely to pay for.
 
-        Whether that one can be paid is for the cost budget to say.
+        What those to come have a right to is kept for them, so that the last ones are not left out.
         """
-        costs, left = self._find_costs(), self._find_money()
+        costs, waiting = self._find_costs(), int(np.isnan(self.prices).sum())
+        left = self._find_money() - waiting * self._budget
         empty = self._menu_votes.drawn[rows] == 0
-        order = np.lexsort((rows, ~empty)).tolist()  # those without a sample first
         granted = []
-        for place in order:
+        for place in np.lexsort((rows, ~empty)).tolist():  # those without a sample first
             if (cost := float(costs[modes[place]])) <= left:
                 granted.append(place)
                 left -= cost
-        return np.array(granted or order[:1], dtype=np.intp)
+        return np.array(granted, dtype=np.intp)
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """1 for each request that continues at a price, or at its own where that is lower, (rows,)."""
