@@ -256,7 +256,7 @@ class ServeConfig:
     explore: float = setting(
         -1.0,
         "share of requests that get as many samples as there can be, to learn from",
-        default_text="none; a small share where a menu without a policy is recorded",
+        default_text="none; a small share where a menu has no policy",
     )
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")

@@ -153,7 +153,9 @@ def show_facts(facts: dict[str, Any]) -> None:
         share = f"; {facts['explore']:.2g} of requests are drawn to the end" if facts["explore"] > 0 else ""
         print_fact("record", f"{facts['record']}{share}")
     if facts["modes"] and facts["version"] == "in memory":
-        print_fact("note", "no policy was fitted: a prior decides; record traffic (--record) to fit one")
+        pool = facts["record"]
+        remedy = f"`adacompute fit {pool} --policy menu` learns one" if pool else "record traffic (--record)"
+        print_fact("note", f"no policy was fitted, so a prior decides; {remedy}")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:

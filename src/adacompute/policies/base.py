@@ -514,8 +514,8 @@ def check_one_mode(policy: Policy, place: str = "") -> Policy:
         return policy
     raise PolicyError(
         f"{place and f'{place}: '}a {policy.kind} policy over {', '.join(menu.names)} chooses among several "
-        "modes, and samples of one model are drawn here; so far it runs on recordings, with `adacompute "
-        "replay` and `evaluate`: give a policy of one mode, e.g. of `adacompute fit POOL`"
+        "modes, and samples of one model are drawn here; give its menu (--menu of serve, answer and ask), or "
+        "a policy of one mode, e.g. of `adacompute fit POOL`"
     )
 
 
