@@ -166,6 +166,32 @@ def test_a_mode_that_fails_is_named_and_the_others_are_completed(
         assert "authorization" not in small.requests[0].headers, "no mode gets another's key"
 
 
+def test_a_mode_without_prices_is_free_and_goes_on_when_the_cap_is_reached(
+    adacompute: Callable, problems: Path
+):
+    with Upstream(Honest(n="ignore")) as small, Upstream(Honest(n="ignore")) as large:
+        prices = {"input_price": 0.0, "output_price": 0.0}
+        write_menu(problems, small=small.url, large=large.url, **prices)
+        words = ("--samples", "8", "--max-cost", "0.05", "--json")
+        result = json.loads(adacompute(*COLLECT, *words, code=1).stdout)["modes"]
+    assert (result["large"]["complete"], result["large"]["cost"]) == (True, 0.0)
+    assert (result["small"]["complete"], result["small"]["stopped"]) == (False, "max-cost")
+    assert 0 < result["small"]["cost"] <= 0.05
+
+
+def test_a_verifier_scores_the_samples_of_every_mode(adacompute: Callable, problems: Path):
+    with (
+        Upstream() as small,
+        Upstream() as large,
+        Upstream(Reply(body={"score": 0.5}), path="/score") as judge,
+    ):
+        write_menu(problems, small=small.url, large=large.url)
+        words = ("--samples", "2", "--verifier", f"http://127.0.0.1:{judge.port}/score", "--json")
+        result = json.loads(adacompute(*COLLECT, *words).stdout)["modes"]
+    assert [mode["verifier"]["calls"] for mode in result.values()] == [10, 10]
+    assert judge.count.requests == 20
+
+
 def test_modes_are_asked_at_the_same_time(adacompute: Callable, problems: Path):
     with Upstream(Honest(latency=1.0)) as small, Upstream(Honest(latency=1.0)) as large:
         write_menu(problems, small=small.url, large=large.url)
@@ -227,6 +253,7 @@ def test_of_two_limits_of_tokens_the_smaller_one_is_sent_unless_one_is_a_default
         (["--model", "m"], 2, "--model: --menu says this"),
         (["--output-price", "1"], 2, "--output-price: --menu says this"),
         (["--key-env", "K"], 2, "--key-env: --menu says this"),
+        (["--engine", "ray"], 2, "the modes of --menu are asked from this process"),
         (["--samples", "small=2"], 2, "--samples: has no number for mode 'large'"),
         (["--samples", "small=2,large=2,huge=2"], 2, "names 'huge', which is no mode of --menu"),
         (["--samples", "0"], 2, "'0' can't be used; give a whole number from 1 up"),

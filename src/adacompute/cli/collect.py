@@ -483,7 +483,7 @@ PoolOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCounts:
+class WantedSamples:
     """How many samples are wanted of each problem: the same of every mode, or by mode."""
 
     count: int | None = None
@@ -499,7 +499,7 @@ class SampleCounts:
         return self.by_mode[mode]
 
 
-def _parse_samples(text: str) -> SampleCounts:
+def _parse_samples(text: str) -> WantedSamples:
     """`16`, or with a menu `small=32,large=8`."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     numbers = [int(number) if number.strip().isdecimal() else 0 for _, _, number in pairs]
@@ -507,13 +507,21 @@ def _parse_samples(text: str) -> SampleCounts:
         reason = f"{text!r} can't be used; give a whole number from 1 up, or with --menu small=32,large=8"
         raise typer.BadParameter(reason)
     if not pairs[0][0].strip():
-        return SampleCounts(numbers[0])
+        return WantedSamples(numbers[0])
     names = [name.strip() for name, _, _ in pairs]
-    return SampleCounts(None, dict(zip(names, numbers, strict=True)))
+    return WantedSamples(None, dict(zip(names, numbers, strict=True)))
 
 
 SamplesOption = Annotated[
-    SampleCounts | None, build_option(CollectConfig, "samples", parser=_parse_samples, metavar="N")
+    WantedSamples | None,
+    build_option(
+        CollectConfig,
+        "samples",
+        "--samples",
+        meaning="samples of each problem, in total; with --menu also by mode, e.g. small=32,large=8",
+        parser=_parse_samples,
+        metavar="N",
+    ),
 ]
 
 
@@ -524,7 +532,7 @@ def collect(
     url: EndpointUrlOption = None,
     menu: MenuFileOption = None,
     model: EndpointModelOption = None,
-    samples: SamplesOption = None,
+    wanted: SamplesOption = None,
     preset: PresetOption = None,
     template: TemplateOption = None,
     columns: ColumnsOption = None,
@@ -589,7 +597,7 @@ def collect(
             currency=currency,
             engine=None if engine is EngineName.local else engine,
         )
-    elif samples is not None and samples.count is None:
+    elif wanted is not None and wanted.count is None:
         raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
     problem_set = read_problem_set(
         source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
@@ -597,7 +605,7 @@ def collect(
     prompt_template = choose_template(template, problem_set)
     sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
-    counts = SampleCounts(config.collect.samples) if samples is None else samples
+    counts = WantedSamples(config.collect.samples) if wanted is None else wanted
     if menu is not None:
         plans = [
             build_mode_plan(
@@ -703,10 +711,12 @@ def refuse_beside_menu_file(**options: object) -> None:
     for name, value in options.items():
         if value is not None:
             reason = "--menu says this for each mode; leave this option out, or --menu"
+            if name == "engine":
+                reason = "the modes of --menu are asked from this process; leave this option out"
             raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
 
 
-def _check_mode_names(counts: SampleCounts, plans: Sequence[ModePlan]) -> None:
+def _check_mode_names(counts: WantedSamples, plans: Sequence[ModePlan]) -> None:
     names = [plan.name for plan in plans]
     for name in counts.by_mode:
         if name not in names:
