@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import UnionType
@@ -33,6 +33,7 @@ __all__ = [
     "ScoreConfig",
     "ServeConfig",
     "VerifierConfig",
+    "apply_menu",
     "average_budget",
     "compile_vote_pattern",
     "load_config",
@@ -46,6 +47,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
 
@@ -177,6 +179,9 @@ class ServeConfig:
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
     port: int = setting(8080, "port to listen on; 0 takes any free one")
+    menu: str = setting(
+        "", "menu of several modes (TOML), in the place of one upstream", default_text="none: one upstream"
+    )
     policy: str = setting(
         "", "folder that `adacompute fit` wrote", default_text="the one in the package, stopping"
     )
@@ -248,7 +253,11 @@ class ServeConfig:
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
     )
-    explore: float = setting(0.0, "share of requests that get as many samples as there can be, to learn from")
+    explore: float = setting(
+        -1.0,
+        "share of requests that get as many samples as there can be, to learn from",
+        default_text="none; a small share where a menu without a policy is recorded",
+    )
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")
     concurrency: int = setting(256, "upstream calls at the same time, at most")
@@ -281,7 +290,8 @@ class ServeConfig:
     def __post_init__(self) -> None:
         for name, low, high in _SERVE_RANGES:
             value = getattr(self, name)
-            if not low <= value <= high:
+            is_unset = name == "explore" and value == -1.0
+            if not (low <= value <= high or is_unset):
                 bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
                 raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {bound}")
         _check_budgets(self)
@@ -658,7 +668,7 @@ _MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
 }
 MODE_KEYS = (*_MODE_FIELDS, *(each.name for each in fields(EndpointConfig) if each.name != "url"))
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-_RESERVED_MODES = ("default", "adacompute")  # names that stand for the whole menu
+_RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
 _MAX_MODES = 16
 _MODE_NAME = 64  # characters
 
@@ -754,6 +764,28 @@ def _read_cached_price(place: str, value: object, input_price: float) -> float:
             f"{place}: cached_price is {price:g}; give 0 to {input_price:g}, the input_price, or leave it out"
         )
     return price
+
+
+def apply_menu(config: Config, menu: MenuConfig) -> Config:
+    """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
+
+    The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
+    """
+    default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
+    budget = parse_serve_budgets(config.serve)[0]
+    if budget.unit == "samples" and len(menu.modes) > 1:
+        remedy = f"'0.002 {menu.currency}'" if menu.has_prices else "'500 tokens'"
+        raise ConfigError(
+            f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "
+            f"something else; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"
+        )
+    endpoint = replace(
+        default.endpoint,
+        model=MENU_MODEL if len(menu.modes) > 1 else default.endpoint.model,
+        input_price=max(endpoint.input_price for endpoint in endpoints),
+        output_price=max(endpoint.output_price for endpoint in endpoints),
+    )
+    return replace(config, endpoint=endpoint)
 
 
 _FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

@@ -12,7 +12,7 @@ from adacompute.evaluate import Bootstrap, evaluate_menu
 from adacompute.evaluate.menu_evaluation import MenuEvaluation
 from adacompute.policies.menu import MenuPolicy
 from adacompute.pool import join_pools
-from adacompute.pool.menu import Menu
+from adacompute.pool.menu import Menu, Mode
 
 COSTS = {"small": 0.1, "large": 1.0}
 BUDGETS = (0.4, 0.7)
@@ -178,8 +178,11 @@ def test_whole_families_are_resampled():
 def test_a_policy_of_other_modes_is_refused():
     ballots = make_modes(problems=12, samples=4)
     menu = Menu.of(ballots, costs=COSTS)
-    with pytest.raises(PolicyError, match="policy 'other' is fitted for modes small, large, or not at all"):
-        evaluate_menu(ballots, menu, budgets=[0.5], fitted={"other": MenuPolicy(menu)})
+    other = Menu(modes=(Mode(name="tiny", cost=0.1), Mode(name="large", cost=1.0)))
+    with pytest.raises(
+        PolicyError, match="policy 'other' is for modes tiny, large, and the menu has small, large"
+    ):
+        evaluate_menu(ballots, menu, budgets=[0.5], fitted={"other": MenuPolicy(other)})
 
 
 def test_budgets_and_menus_that_cannot_be_compared_are_refused():

@@ -13,7 +13,7 @@ from made_menus import make_menu_ballots
 
 from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
 from adacompute.policies.menu.votes import MenuVotes, _shuffle, draw_menu_paths
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
@@ -327,8 +327,6 @@ def test_what_a_menu_policy_cannot_use_is_refused_in_one_line():
         MenuPolicy(Menu(modes=(Mode(name="a", cost=math.inf),)))
     with pytest.raises(PolicyError, match="is not a menu"):
         MenuPolicy({"small": 0.1})
-    with pytest.raises(NotFitted, match=r"call fit\(pool\)"):
-        MenuPolicy(MENU).next("question", Tally(), 0.1)
     with pytest.raises(PolicyError, match="use MenuPolicy"):
         StoppingPolicy().fit(recorded())
 

@@ -246,8 +246,7 @@ class Process(_GatewayClient):
             str(Path(sys.executable).parent / "adacompute"),
             "serve",
             "--json",
-            "--upstream",
-            upstream,
+            *(["--upstream", upstream] if upstream else []),
             *words,
         ]
         self._wait = wait

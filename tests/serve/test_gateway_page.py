@@ -48,7 +48,7 @@ def named(text: str) -> set[str]:
 
 
 def test_c27_every_metric_is_on_the_page_and_no_other():
-    text = Observability(ServeConfig()).render_metrics().decode()
+    text = Observability(ServeConfig(), modes=("small", "large")).render_metrics().decode()
     kinds = dict(re.findall(r"^# TYPE adacompute_(\S+) (\S+)$", text, re.MULTILINE))
     there = {name for name in kinds if not name.endswith("_created")}
     assert named(section("Metrics, logs and dashboard")) == there

@@ -107,6 +107,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--percent": ("answers", "percent", "fraction"),
         "--tls-cert": ("serve", "tls_cert", "c.pem"),
         "--tls-key": ("serve", "tls_key", "k.pem"),
+        "--explore": ("serve", "explore", 0.25),
         "--log": ("serve", "log", "error"),
         "--cors": ("serve", "cors", ["http://localhost:3000"]),
         "--otel": ("serve", "otel", "http://h:4318"),
@@ -122,6 +123,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     help_ = serve("--help").stdout
     assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
         *options,
+        "--menu",  # in the place of --upstream
         "--show-config",
         "--check",
         "--config",

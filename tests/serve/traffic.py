@@ -8,7 +8,7 @@ from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Call
 from adacompute.serve.ledger import Spend
 from adacompute.serve.observability import Observability, SpendStatus
-from adacompute.serve.reply import RequestOutcome, Usage
+from adacompute.serve.reply import ModeUse, RequestOutcome, Usage
 
 PROTOCOL = "5-fold over 1,319 problems, held out"
 START = 1_760_000_000.0
@@ -195,3 +195,68 @@ def hour(
             SpendStatus(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
         ]
     )
+
+
+MODES = ("small", "large")
+SAMPLE_NANOS = {"small": 100_000, "large": 2_000_000}  # mean cost of a sample: 0.0001 and 0.002 USD
+
+
+def menu_request(at: float, rng: random.Random, *, agree: float = 0.9, **fields: object) -> RequestOutcome:
+    """One request to a menu of two modes: small ones, and where they disagree one large sample.
+
+    `agree`: how often the small mode's answer is the large one's, where there are both.
+    """
+    small = rng.choice([1, 2, 2, 3])
+    large = int(rng.random() < 0.4)
+    same = rng.random() < agree
+    parts = []
+    for name, samples in (("small", small), ("large", large)):
+        nanos = sum(int(SAMPLE_NANOS[name] * rng.uniform(0.7, 1.3)) for _ in range(samples))
+        usage = Usage(prompt_tokens=90 * samples, completion_tokens=110 * samples)
+        answer = "42" if name == "large" or same else "41"
+        spent = Spend(samples=samples, tokens=200 * samples, nanos=nanos)
+        if samples:
+            parts.append(ModeUse(name=name, samples=samples, answer=answer, spent=spent, usage=usage))
+    if not large and rng.random() < 0.02:
+        parts.append(ModeUse(name="large", missing=1, failed="rate-limit"))
+    spent = sum((use.spent for use in parts), Spend())
+    votes = {"42": small + large} if same or not large else {"42": large, "41": small}
+    return told(
+        at,
+        policy="menu",
+        budget=0.001,
+        unit="money",
+        cost=spent.money,
+        samples=small + large,
+        missing=sum(use.missing for use in parts),
+        votes=votes,
+        agreement=votes["42"] / (small + large),
+        modes=tuple(parts),
+        answered_by="large" if large else "small",
+        spent=spent,
+        usage=Usage(prompt_tokens=90 * (small + large), completion_tokens=110 * (small + large)),
+        **fields,
+    )
+
+
+def menu_hour(
+    seen: Observability, clock: Clock, *, seed: int = 7, requests: int = 2000, agree_at_end: float = 0.9
+) -> list[RequestOutcome]:
+    """An hour of requests to a menu of two modes; the outcomes."""
+    rng, end, outcomes = random.Random(seed), clock.at + 3600, []
+    assert seen.menu is not None
+    seen.on_policy(Policy("menu", "3f9c2a1e", None), budget=0.001, unit="money")
+    for i in range(requests):
+        clock.at = end - 3600 * (1 - (i + 1) / requests)
+        agree = 0.9 if i < 0.6 * requests else agree_at_end
+        outcomes.append(menu_request(clock.at, rng, agree=agree, price=30.0 + 4 * math.exp(-i / 300)))
+        cost = sum(outcome.budget_cost for outcome in outcomes) / len(outcomes)
+        seen.on_price("menu", 0.001, outcomes[-1].price or 0.0, cost, "money")
+        seen.on_request_start()
+        seen.on_call(Call(at=clock.at, seconds=1.0, asked=2, got=2, kind="ok", paid="yes"))
+        seen.on_request_end(outcomes[-1])
+    spent = sum((outcome.spent for outcome in outcomes), Spend())
+    seen.watch_spending(
+        lambda: [SpendStatus(name="", spent=spent.money, tokens=spent.tokens, money=spent.money)]
+    )
+    return outcomes

@@ -354,6 +354,7 @@ class ModeVotes:
     """The votes of one mode's samples, by class; `weights` are in units and without the mode's factor."""
 
     drawn: int = 0
+    classes: list[int] = field(default_factory=list)  # of each sample; -1: it states no answer
     counts: dict[int, int] = field(default_factory=dict)
     weights: dict[int, int] = field(default_factory=dict)
 
@@ -499,6 +500,20 @@ class Tally:
     def get_mode_votes(self, mode: str) -> ModeVotes:
         """The votes of one mode's samples, by class number."""
         return self._modes.get(mode) or ModeVotes()
+
+    def find_mode_class(self, mode: str) -> int | None:
+        """The number of the class that leads among the samples of one mode alone; None: there is none."""
+        weights = self.get_mode_votes(mode).weights
+        return max(weights, key=lambda number: weights[number]) if weights else None
+
+    def find_mode_leader(self, mode: str) -> str | None:
+        """The answer that leads among the samples of one mode alone; None: none of them states one."""
+        number = self.find_mode_class(mode)
+        return None if number is None else self._spellings[number]
+
+    def list_classes(self, mode: str) -> list[int]:
+        """The class of each sample of a mode, in the order of counting; -1 states no answer."""
+        return list(self.get_mode_votes(mode).classes)
 
     @property
     def class_weights(self) -> Sequence[int]:
@@ -655,7 +670,9 @@ class Tally:
             return
         votes = self._modes.setdefault(item.mode, ModeVotes())
         votes.drawn += 1
-        if number < 0 or item.answer is None:
+        has_answer = number >= 0 and item.answer is not None
+        votes.classes.append(number if has_answer else -1)
+        if not has_answer:
             return
         units = WEIGHT_UNIT if self._weigh is None else self._weigh.get_mode(item.mode).own_units(item)
         votes.counts[number] = votes.counts.get(number, 0) + 1

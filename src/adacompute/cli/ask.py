@@ -1,6 +1,8 @@
 """`adacompute ask`: one prompt, answered by a vote over as many samples as it is worth."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,16 +16,19 @@ from adacompute.cli.options import (
     JsonFlag,
     KeyEnvOption,
     KeyFileOption,
+    MenuFileOption,
     OutputPriceOption,
     VerifierModelOption,
     VerifierOption,
     build_option,
+    choose_menu,
     load_settings,
     override_section,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
+from adacompute.client.modes import build_mode_endpoints
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import Config, ServeConfig
+from adacompute.config import Config, ServeConfig, read_menu_file
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.asker import Asker, Reply, write_budget
 
@@ -72,6 +77,7 @@ def ask(
     context: typer.Context,
     prompt: PromptArgument,
     url: EndpointUrlOption = None,
+    menu: MenuFileOption = None,
     model: EndpointModelOption = None,
     budget: BudgetOption = None,
     unit: UnitOption = None,
@@ -106,9 +112,23 @@ def ask(
         output_price=output_price,
         currency=currency,
     )
-    upstream = build_endpoint(endpoint)
-    if (warning := describe_key_exposure(upstream)) is not None:
-        print_message(warning)
+    options: dict[str, object] = {
+        "--endpoint": url,
+        "--model": model,
+        "--key-env": key_env,
+        "--key-file": key_file,
+    }
+    options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
+    file = choose_menu(menu, settings.serve, options)
+    if file:
+        modes = read_menu_file(Path(file))
+        endpoint = replace(endpoint, currency=modes.currency)
+        upstreams = [mode.endpoint for mode in build_mode_endpoints(modes)]
+    else:
+        upstreams = [build_endpoint(endpoint)]
+    for warning in dict.fromkeys(map(describe_key_exposure, upstreams)):
+        if warning is not None:
+            print_message(warning)
     average = Budget.parse(
         settings.serve.budget if budget is None else budget,
         unit=unit or settings.serve.unit,
@@ -118,16 +138,17 @@ def ask(
         **{name: getattr(settings.serve, name) for name in _SETTINGS},
         budget=write_budget(average),
         max_budget=write_budget(average),
+        menu=file,
         policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,
     )
     scoring = override_section(settings.verifier, url=verifier, model=verifier_model)
     config = Config(answers=settings.answers, endpoint=endpoint, serve=serve, verifier=scoring)
-    with Asker.from_config(config, endpoint=upstream) as asker:
+    with Asker.from_config(config, endpoint=None if file else upstreams[0]) as asker:
         reply = asker.ask(
             text, system=system, max_tokens=max_tokens, temperature=temperature, extract=extract
         )
-    if endpoint.model and reply.model != endpoint.model:
+    if not file and endpoint.model and reply.model != endpoint.model:
         print_message(f"the endpoint answered as {reply.model}, not as {endpoint.model}; see --model")
     if json:
         print_json(reply.to_dict())
@@ -159,6 +180,8 @@ def _describe_reply(reply: Reply, currency: str) -> str:
     '4: 2 of 3 votes (5: 1), 3 samples, 60 tokens'
     """
     parts = [format_count(reply.samples, "sample"), format_count(reply.tokens, "token")]
+    if reply.modes:
+        parts[0] += f" ({', '.join(f'{mode}: {count}' for mode, count in reply.modes.items())})"
     if reply.cost is not None:
         parts.append(f"{format_fixed(reply.cost)} {currency}")
     if reply.answer is not None:

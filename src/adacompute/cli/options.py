@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -48,6 +48,7 @@ __all__ = [
     "JsonFlag",
     "KeyEnvOption",
     "KeyFileOption",
+    "MenuFileOption",
     "OptionalPoolPath",
     "OutputPriceOption",
     "PercentMode",
@@ -68,6 +69,7 @@ __all__ = [
     "build_tasks",
     "check_finite",
     "check_workers",
+    "choose_menu",
     "choose_prices",
     "choose_process_count",
     "clean_text",
@@ -257,6 +259,7 @@ PercentOption = Annotated[
 BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
 
 EndpointUrlOption = Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")]
+MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metavar="FILE")]
 EndpointModelOption = Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")]
 KeyEnvOption = Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")]
 KeyFileOption = Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")]
@@ -477,3 +480,16 @@ def announce_engine(engine: EngineName) -> None:
     """Say that Ray has to be started, which takes a while."""
     if engine is EngineName.ray and read_ray_address() is None:
         print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
+
+
+def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, object]) -> str:
+    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
+
+    `single` are options of one endpoint, by name, which can't be given beside --menu.
+    """
+    named = [option for option, value in single.items() if value not in (None, "")]
+    if menu is not None and named:
+        raise typer.BadParameter(
+            f"{named[0]} is given too, and the menu says it for each mode; leave one out", param_hint="--menu"
+        )
+    return str(menu) if menu is not None else "" if named else settings.menu

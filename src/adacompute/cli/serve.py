@@ -23,18 +23,21 @@ from adacompute.cli.options import (
     JsonFlag,
     KeyEnvOption,
     KeyFileOption,
+    MenuFileOption,
     OutputPriceOption,
     PercentOption,
     Setting,
     VerifierModelOption,
     VerifierOption,
     build_option,
+    choose_menu,
     describe_settings,
     load_settings,
     override_section,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.config import (
+    MENU_MODEL,
     Config,
     EndpointConfig,
     ServeConfig,
@@ -42,6 +45,7 @@ from adacompute.config import (
     load_config,
     read_key,
     read_keys,
+    read_menu_file,
 )
 from adacompute.errors import PolicyError, shorten
 from adacompute.policies import POLICIES
@@ -69,6 +73,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "dashboard": f"{url}/dashboard",
         "upstream": urlsplit(gateway.config.endpoint.url).netloc.rpartition("@")[2],
         "model": gateway.config.endpoint.model or None,
+        "modes": _describe_modes(gateway),
         "only": gateway.model or None,  # the model that requests may leave out
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
@@ -84,7 +89,23 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
+        "explore": settings.explore,
         "verifier": _describe_verifier(gateway.config.verifier),
+    }
+
+
+def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
+    """Describe the modes of the menu, by name; none where there is one upstream."""
+    modes = {name: source.mode for name, source in gateway.resources.sources.items() if source.mode}
+    return {
+        name: {
+            "model": mode.model,
+            "upstream": urlsplit(mode.endpoint.url).netloc.rpartition("@")[2],
+            "input_price": mode.prices.input,
+            "output_price": mode.prices.output,
+            "default": name == gateway.resources.default,
+        }
+        for name, mode in modes.items()
     }
 
 
@@ -109,7 +130,12 @@ def show_started(facts: dict[str, Any]) -> None:
 
 def show_facts(facts: dict[str, Any]) -> None:
     """Show what the gateway is and does, one line each."""
-    print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
+    if not facts["modes"]:
+        print_fact("upstream", facts["upstream"] + (f", model {facts['model']}" if facts["model"] else ""))
+    for name, mode in facts["modes"].items():
+        prices = f"{mode['input_price']:g} and {mode['output_price']:g} a million tokens in and out"
+        note = "; answers what can't be voted on" if mode["default"] and len(facts["modes"]) > 1 else ""
+        print_fact(f"mode {name}", f"{mode['model']} at {mode['upstream']}, {prices}{note}")
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
     which = " that can be voted on" if facts["average"] == "voted" else ""
     print_fact("budget", f"{facts['budget_text']}{which}, on average")
@@ -124,7 +150,10 @@ def show_facts(facts: dict[str, Any]) -> None:
     )
     print_fact("state", facts["state"])
     if facts["record"]:
-        print_fact("record", facts["record"])
+        share = f"; {facts['explore']:.2g} of requests are drawn to the end" if facts["explore"] > 0 else ""
+        print_fact("record", f"{facts['record']}{share}")
+    if facts["modes"] and facts["version"] == "in memory":
+        print_fact("note", "no policy was fitted: a prior decides; record traffic (--record) to fit one")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:
@@ -252,8 +281,15 @@ def show_check(facts: dict[str, Any]) -> None:
 async def _list_models(config: Config) -> list[str]:
     """List the upstream's models; EndpointError where it can't be reached or used."""
     from adacompute.client import Client
+    from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
+    if config.serve.menu:
+        menu = read_menu_file(Path(config.serve.menu))
+        for mode in build_mode_endpoints(menu):
+            async with Client(mode.endpoint) as client:
+                await client.models()
+        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model]
     async with Client(build_endpoint(config.endpoint, remedy="give --upstream URL")) as client:
         return await client.models()
 
@@ -334,6 +370,7 @@ MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agre
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
 AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
+ExploreOption = Annotated[float | None, build_option(ServeConfig, "explore", metavar="SHARE")]
 CorsOption = Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")]
 OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
 LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
@@ -354,6 +391,7 @@ ConfigOption = Annotated[
 def serve(
     context: typer.Context,
     upstream: UpstreamOption = None,
+    menu: MenuFileOption = None,
     policy: PolicyOption = None,
     budget: BudgetOption = None,
     average: AverageOption = None,
@@ -373,6 +411,7 @@ def serve(
     verifier: VerifierOption = None,
     verifier_model: VerifierModelOption = None,
     record: RecordOption = None,
+    explore: ExploreOption = None,
     state: StateOption = None,
     redis: RedisOption = None,
     fleet: FleetOption = None,
@@ -402,10 +441,19 @@ def serve(
     second one stops at once. SIGHUP reloads the policies. All of this can also be set in adacompute.toml.
     """
     base = load_settings(context) if file is None else load_config(file)
+    options: dict[str, object] = {
+        "--upstream": upstream,
+        "--model": model,
+        "--key-env": key_env,
+        "--key-file": key_file,
+    }
+    options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
+    chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
     config = replace(
         base,
         serve=override_section(
             base.serve,
+            menu=chosen,
             policy=policy,
             budget=budget,
             average=average,
@@ -422,6 +470,7 @@ def serve(
             weak=weak,
             stream_mode=stream_mode,
             record=record,
+            explore=explore,
             state=state,
             redis=redis,
             fleet=fleet,
@@ -478,9 +527,12 @@ def _configure_logging(config: Config) -> AbstractContextManager[None]:
     """Log to stderr, with every known key masked."""
     from adacompute.serve.logs import log_to
 
-    upstream, serve_settings = config.endpoint, config.serve
+    serve_settings = config.serve
+    upstreams = [config.endpoint]
+    if serve_settings.menu:
+        upstreams = [mode.endpoint for mode in read_menu_file(Path(serve_settings.menu)).modes]
     upstream_keys = [
-        read_key(env=upstream.key_env, file=Path(upstream.key_file) if upstream.key_file else None)
+        read_key(env=each.key_env, file=Path(each.key_file) if each.key_file else None) for each in upstreams
     ]
     if (verifier := config.verifier).url:
         file = Path(verifier.key_file) if verifier.key_file else None

@@ -5,6 +5,7 @@ Knows nothing of problems, pools or policies.
 
 from adacompute.client.client import Client
 from adacompute.client.forward import ForwardReply, ForwardRequest
+from adacompute.client.modes import ModeEndpoint
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
 from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
@@ -30,6 +31,7 @@ __all__ = [
     "Event",
     "ForwardReply",
     "ForwardRequest",
+    "ModeEndpoint",
     "RateLimits",
     "Response",
     "Retries",

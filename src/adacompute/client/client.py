@@ -310,7 +310,7 @@ class Client:
     """Asks one endpoint, over one long-lived session: an async context manager.
 
     `on_call` is called with every attempt, also failed and cancelled ones, in the event loop. `rng` jitters
-    the waits between attempts.
+    the waits between attempts. Clients of one event loop may have one `share` of its time.
     """
 
     def __init__(
@@ -319,11 +319,12 @@ class Client:
         *,
         rng: random.Random | None = None,
         on_call: CallListener | None = None,
+        share: LoopShare | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
         self.totals = CallTotals()
-        self.share = LoopShare()  # of the event loop's time, for the work on replies
+        self.share = LoopShare() if share is None else share  # of the event loop's time, for work on replies
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call

@@ -1,5 +1,6 @@
 """The modes of a menu, each with its endpoint: what a request to it looks like, and what its tokens cost."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from adacompute.records import TokenPrices
 
 __all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estimate_menu"]
 
+_MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
 _COMPLETION_TOKENS = 300  # of a response, where nothing says how long it may be
 
@@ -33,6 +35,18 @@ class ModeEndpoint:
     def max_tokens(self) -> int | None:
         """The limit of one response that the mode itself sets; None: it sets none."""
         return min((self.options[name] for name in LIMIT_NAMES if name in self.options), default=None)
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """What it adds to requests, as it stands in a menu's file."""
+        return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
+
+    @property
+    def added_tokens(self) -> int:
+        """An upper bound on the tokens that the mode adds to a prompt, for any tokenizer of bytes."""
+        options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}
+        suffix = len(self.system_suffix.encode()) + _MESSAGE_TOKENS if self.system_suffix else 0
+        return suffix + (len(json.dumps(options)) if options else 0)
 
     def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A request as this mode asks it: with its model, its options and its addition to the system message.

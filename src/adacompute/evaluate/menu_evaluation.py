@@ -237,10 +237,10 @@ def _check_budgets(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, 
 
 def _check_fitted(menu: Menu, fitted: Mapping[str, MenuPolicy]) -> Mapping[str, MenuPolicy]:
     for name, policy in fitted.items():
-        if policy.names != menu.names or not policy.rules_:
+        if policy.names != menu.names:
             raise PolicyError(
-                f"policy {name!r} is fitted for modes {', '.join(policy.names)}, or not at all, and the menu "
-                f"has {', '.join(menu.names)}; fit it on modes of these names"
+                f"policy {name!r} is for modes {', '.join(policy.names)}, and the menu has "
+                f"{', '.join(menu.names)}; give one for modes of these names"
             )
     return fitted
 

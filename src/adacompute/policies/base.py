@@ -60,6 +60,7 @@ __all__ = [
     "check_dial",
     "check_flag",
     "check_integer",
+    "check_modes",
     "check_number",
     "check_one_mode",
     "check_source",
@@ -430,9 +431,21 @@ class Policy(ABC):
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
         return int(self.decide(reading, VoteState.from_tallies([tally]), dial)[0])
 
-    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
-        """What to draw now, or None: stop. A policy over a menu names the mode."""
-        count = self.more(prompt, tally, price)
+    def next(
+        self,
+        prompt: str,
+        tally: Tally,
+        price: float | None = None,
+        *,
+        reading: Floats | None = None,
+        modes: Collection[str] | None = None,  # noqa: ARG002 - for policies over a menu
+    ) -> Draw | None:
+        """What to draw now, or None: stop. A policy over a menu names the mode.
+
+        `reading` is what `read` gave for the prompt, if that was called already. `modes` are those that may
+        be drawn from; None: all.
+        """
+        count = self.more(prompt, tally, price, reading=reading)
         return Draw(count=count) if count else None
 
     def convert_price(self, price: float) -> float:
@@ -504,6 +517,35 @@ def check_one_mode(policy: Policy, place: str = "") -> Policy:
         "modes, and samples of one model are drawn here; so far it runs on recordings, with `adacompute "
         "replay` and `evaluate`: give a policy of one mode, e.g. of `adacompute fit POOL`"
     )
+
+
+def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
+    """The policy; PolicyError where it doesn't fit the modes that samples are drawn from, of a menu.
+
+    A policy over a menu needs all its modes there; others may be there too, and are never drawn. A policy of
+    one mode needs a menu of one, or none.
+    """
+    menu = getattr(policy, "menu", None)
+    names = () if menu is None else menu.names
+    if len(modes) < 2 and len(names) < 2:
+        return policy
+    if len(names) < 2 and policy.kind != "fixed":
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
+            f"{', '.join(modes)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
+        )
+    if not modes:
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy over {', '.join(names)} chooses among several modes, and "
+            "samples of one model are drawn here; give their menu (--menu menu.toml)"
+        )
+    lacking = [name for name in names if name not in modes]
+    if lacking:
+        raise PolicyError(
+            f"{place}: a {policy.kind} policy over {', '.join(names)} needs the mode {lacking[0]!r}, and the "
+            f"menu has {', '.join(modes)}; name its table so, or fit again"
+        )
+    return policy
 
 
 def get_ballots(source: "Pool | Ballots | JoinedPool | MenuBallots") -> Ballots:

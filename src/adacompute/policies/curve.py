@@ -8,7 +8,7 @@ With a menu it is a router: it predicts a curve for each mode from the prompt's 
 mode and the number of samples whose predicted accuracy, less its price, is best.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Self
@@ -397,15 +397,28 @@ class CurvePolicy(FeaturePolicy):
         slopes = compute_slopes(self.predict_curve(prompts), self.costs)  # (columns - 1, prompts)
         return count_steps(slopes > limit).astype(np.int64)
 
-    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
-        """What is left to draw of the prompt's column, or None: stop; as of every policy without a menu."""
+    def next(
+        self,
+        prompt: str,
+        tally: Tally,
+        price: float | None = None,
+        *,
+        reading: Floats | None = None,
+        modes: Collection[str] | None = None,
+    ) -> Draw | None:
+        """What is left to draw of the prompt's column, or None: stop; as of every policy without a menu.
+
+        Where a mode is none of `modes`, the dearest of these takes its place.
+        """
         if not self.route:
-            return super().next(prompt, tally, price)
+            return super().next(prompt, tally, price, reading=reading, modes=modes)
+        allowed = [name for name in self.route.menu.names if modes is None or name in modes]
         (number,) = self.choose([prompt], check_dial("price", price)).tolist()
         drawn = tally.drawn_by_mode
-        for mode, count in self.columns[number].draws:
-            if count > drawn.get(mode, 0):
-                return Draw(mode=mode, count=count - drawn.get(mode, 0))
+        for mode, count in self.columns[number].draws if allowed else ():
+            name = mode if mode in allowed else allowed[-1]
+            if count > drawn.get(name, 0):
+                return Draw(mode=name, count=count - drawn.get(name, 0))
         return None
 
     def predict_curve(self, prompts: Sequence[str], entropy: Sequence[float] | None = None) -> Floats:

@@ -17,7 +17,7 @@ from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_bal
 from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, get_menu_ballots
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
 from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
@@ -110,6 +110,7 @@ def _calibrate_menu(
     """As `calibrate`, of a policy over several modes."""
     amount, _ = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
     seed = int(check_orders(orders, rng).integers(2**31))
+    policy.settle(get_menu_ballots(source).select(policy.names))
     ballots, _ = select_menu_replayable(policy, source, too_few=too_few)
     prepared = prepare_menu(policy, ballots, orders=orders, seed=seed)
     return find_menu_price(prepared, amount)

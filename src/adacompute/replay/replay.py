@@ -317,6 +317,7 @@ def _replay_menu(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> Replayed:
+    policy = policy.copy_for(get_menu_ballots(source).select(policy.names))
     ballots, dropped = select_menu_replayable(policy, source, too_few=too_few)
     prepared = prepare_menu(policy, ballots, orders=orders, seed=int(rng.integers(2**31)))
     results, drawn = prepared.run(price)

@@ -42,7 +42,7 @@ from adacompute.sampling.menu_batch import (
     MenuBatchVotes,
     MenuPlanner,
     ModeChoices,
-    ModeUse,
+    ModeDraws,
     add_accounts,
     choose_modes,
     measure_mode,
@@ -131,7 +131,7 @@ class Answers:
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
-    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of the policy
+    modes: tuple[ModeDraws, ...] = ()  # of a menu, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
@@ -632,11 +632,11 @@ class _Batch:
             prices=tuple(getattr(self._planner, "prices", ())),
         )
 
-    def _measure_modes(self) -> list[ModeUse]:
+    def _measure_modes(self) -> list[ModeDraws]:
         """What each mode gave to this batch, and what its calls have cost, in all runs into this pool."""
         return [measure_mode(self._pool, self._modes[0], samples=self._votes.spent, shares=True)]
 
-    def _build_answers(self, uses: Sequence[ModeUse]) -> Iterator[RequestAnswer]:
+    def _build_answers(self, uses: Sequence[ModeDraws]) -> Iterator[RequestAnswer]:
         names = [mode.name for mode in self._modes if mode.name]
         prices = {mode.name: mode.prices for mode in self._modes}
         for row, problem in enumerate(self._problems):
@@ -709,7 +709,7 @@ class _MenuBatch(_Batch):
         self._measure_costs()
         self._planner.resume()
 
-    def _measure_modes(self) -> list[ModeUse]:
+    def _measure_modes(self) -> list[ModeDraws]:
         drawn = self._votes.drawn_by_mode.sum(axis=0).tolist()
         return [
             measure_mode(self._pool, mode, samples=count, shares=True)

@@ -42,7 +42,7 @@ __all__ = [
     "MenuBatchVotes",
     "MenuPlanner",
     "ModeChoices",
-    "ModeUse",
+    "ModeDraws",
     "add_accounts",
     "choose_modes",
     "measure_mode",
@@ -66,7 +66,7 @@ class BatchMode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModeUse:
+class ModeDraws:
     """What a batch drew from a mode, and what the mode's calls into the pool have cost."""
 
     name: str
@@ -100,10 +100,10 @@ class ModeUse:
         }
 
 
-def measure_mode(pool: Pool, mode: BatchMode, *, samples: int = 0, shares: bool = False) -> ModeUse:
+def measure_mode(pool: Pool, mode: BatchMode, *, samples: int = 0, shares: bool = False) -> ModeDraws:
     """What a mode's calls have cost; with `shares`, also how many of its samples have an answer."""
     account = pool.account(mode.asking.model, mode.asking.parameters)
-    use = ModeUse(
+    use = ModeDraws(
         name=mode.name,
         samples=samples,
         account=account,

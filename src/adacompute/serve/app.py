@@ -130,7 +130,7 @@ class _Pages:
             return 503, _JSON_HEADERS, b'{"status":"closing"}'
         if not self._gateway.resources.ledger.available:
             return 503, _JSON_HEADERS, b'{"status":"ledger unavailable"}'
-        if "" in self._gateway.resources.client.resting:  # it still accepts requests, each of which may wait
+        if self._gateway.is_upstream_resting:  # it still accepts requests, each of which may wait
             return 200, _JSON_HEADERS, b'{"status":"ready","upstream":"unreachable"}'
         return 200, _JSON_HEADERS, b'{"status":"ready"}'
 

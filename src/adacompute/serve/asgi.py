@@ -10,12 +10,14 @@ import warnings
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
+from adacompute.client.modes import build_mode_endpoints
 from adacompute.client.settings import build_endpoint
-from adacompute.config import Config, ServeConfig
+from adacompute.config import Config, ServeConfig, read_menu_file
 from adacompute.errors import AdacomputeError, ConfigError, NotOpen
 from adacompute.serve.app import PREFIX_KEY, build_app
 from adacompute.serve.chat import get_reply_id, send_reply
@@ -52,7 +54,10 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
     endpoint = replace(
         config.endpoint, url=upstream or config.endpoint.url, model=model or config.endpoint.model
     )
-    build_endpoint(endpoint, remedy="give upstream=URL")
+    if config.serve.menu:
+        build_mode_endpoints(read_menu_file(Path(config.serve.menu)))
+    else:
+        build_endpoint(endpoint, remedy="give upstream=URL, or menu=FILE in the settings")
     _warn_of_server_settings(config.serve)
     return GatewayApp(replace(config, endpoint=endpoint))
 

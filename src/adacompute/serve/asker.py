@@ -21,10 +21,13 @@ from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
     EndpointConfig,
+    MenuConfig,
     ServeConfig,
     VerifierConfig,
+    apply_menu,
     average_budget,
     convert_scalar,
+    read_menu_file,
 )
 from adacompute.errors import ConfigError, RequestInvalid
 from adacompute.policies.base import Policy
@@ -64,8 +67,9 @@ class Asker:
 
     def __init__(
         self,
-        endpoint: str | Endpoint,
+        endpoint: str | Endpoint | None = None,
         *,
+        menu: str | Path | None = None,
         model: str | None = None,
         budget: float | str | Budget = DEFAULT_BUDGET,
         policy: Policy | str | Path | None = None,
@@ -83,21 +87,28 @@ class Asker:
         """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
 
         `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint, which has
-        its own key, limits and retries. `model` is the only one that the endpoint lists, if None. `budget` is
-        what a prompt may cost on average: samples, if it is a number. `policy` is a folder of
-        `adacompute fit`, a policy, or None for the one in the package. The key is `key`, else in the file
-        `key_file`, else in the environment variable `key_env`. Prices are for a million tokens, in
-        `currency`. `concurrency` is how many prompts, and calls, are under way at the same time, at most;
-        others wait for their turn. `deadline` is in seconds for each prompt, from its turn on, and for
-        opening. `state` is a file that keeps what was spent and the price over restarts; without it, both
-        are kept in memory. `verifier` is the address of a scoring endpoint, or the settings of a verifier,
-        for example with the name of a model that is asked.
+        its own key, limits and retries. `menu` is a file of several modes, menu.toml, in the place of an
+        endpoint, its model, key and prices; the budget is in money then. `model` is the only one that the
+        endpoint lists, if None. `budget` is what a prompt may cost on average: samples, if it is a number.
+        `policy` is a folder of `adacompute fit`, a policy, or None for the one in the package. The key is
+        `key`, else in the file `key_file`, else in the environment variable `key_env`. Prices are for a
+        million tokens, in `currency`. `concurrency` is how many prompts, and calls, are under way at the
+        same time, at most; others wait for their turn. `deadline` is in seconds for each prompt, from its
+        turn on, and for opening. `state` is a file that keeps what was spent and the price over restarts;
+        without it, both are kept in memory. `verifier` is the address of a scoring endpoint, or the settings
+        of a verifier, for example with the name of a model that is asked.
         """
         key = _hide_key(key)
-        upstream = _build_upstream(
-            endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
-        )
-        currency = convert_scalar(currency, str, "currency")
+        modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
+        if modes is not None:
+            single = {"endpoint": endpoint, "model": model, "key": key, "key_file": key_file}
+            _check_menu_alone({**single, "input_price": input_price, "output_price": output_price})
+            upstream, currency = None, modes.currency
+        else:
+            upstream = _build_upstream(
+                endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
+            )
+            currency = convert_scalar(currency, str, "currency")
         prices = {"input_price": input_price, "output_price": output_price}
         amounts = {
             name: convert_scalar(price, float, name) for name, price in prices.items() if price is not None
@@ -105,12 +116,13 @@ class Asker:
         average = write_budget(Budget.parse(budget, currency=currency))
         config = Config(
             endpoint=EndpointConfig(
-                url=upstream.url,
+                url="" if upstream is None else upstream.url,
                 model="" if model is None else convert_scalar(model, str, "model"),
                 currency=currency,
                 **amounts,
             ),
             serve=ServeConfig(
+                menu="" if menu is None else str(menu),
                 policy=_read_folder(policy),
                 state=ServeConfig().state if state is None else _read_path(state, "state"),
                 deadline=convert_scalar(deadline, float, "deadline"),
@@ -126,13 +138,14 @@ class Asker:
             in_memory=state is None,
             concurrency=concurrency,
             has_prices=bool(amounts),
+            menu=modes,
         )
 
     @classmethod
-    def from_config(cls, config: Config, *, endpoint: Endpoint) -> Self:
+    def from_config(cls, config: Config, *, endpoint: Endpoint | None) -> Self:
         """The Asker that decides as a gateway with these settings; nothing is kept over restarts.
 
-        `endpoint` stands in the place of the one that the settings name.
+        `endpoint` stands in the place of the one that the settings name; None: they name a menu.
         """
         asker = cls.__new__(cls)
         asker._prepare(
@@ -142,36 +155,41 @@ class Asker:
             in_memory=True,
             concurrency=DEFAULT_CONCURRENCY,
             has_prices=bool(config.endpoint.input_price or config.endpoint.output_price),
+            menu=read_menu_file(Path(config.serve.menu)) if endpoint is None else None,
         )
         return asker
 
     def _prepare(
         self,
         config: Config,
-        upstream: Endpoint,
+        upstream: Endpoint | None,
         *,
         policy: Policy | None,
         in_memory: bool,
         concurrency: int,
         has_prices: bool,
+        menu: MenuConfig | None,
     ) -> None:
         config = replace(config, serve=replace(config.serve, max_messages=_MAX_MESSAGES))
-        self._url = upstream.url
+        if menu is not None:
+            config, has_prices = apply_menu(config, menu), menu.has_prices
+        self._name = config.serve.menu if upstream is None else upstream.url
         self._budget = average_budget(config)
         self._engine = Engine(
             config,
             endpoint=upstream,
             policy=policy,
             in_memory=in_memory,
-            concurrency=min(concurrency, upstream.limits.concurrency),
+            concurrency=concurrency if upstream is None else min(concurrency, upstream.limits.concurrency),
             has_prices=has_prices,
+            breaker=_BREAKER,
         )
         self._window = 2 * concurrency  # prompts of `ask_iter` that are read ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
         finalizer.atexit = False  # prompt_engine.py ends those with a state then
 
     def __repr__(self) -> str:
-        return f"Asker({self._url!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
+        return f"Asker({self._name!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
 
     def __enter__(self) -> Self:
         try:
@@ -355,7 +373,8 @@ class Asker:
 def ask(
     prompt: Prompt,
     *,
-    endpoint: str | Endpoint,
+    endpoint: str | Endpoint | None = None,
+    menu: str | Path | None = None,
     model: str | None = None,
     budget: float | str | Budget = DEFAULT_BUDGET,
     policy: Policy | str | Path | None = None,
@@ -380,6 +399,7 @@ def ask(
     key = _hide_key(key)
     with Asker(
         endpoint,
+        menu=menu,
         model=model,
         budget=budget,
         policy=policy,
@@ -459,6 +479,13 @@ def _build_upstream(
         key_file="" if key_file is None else _read_path(key_file, "key_file"),
     )
     return replace(build_endpoint(settings), limits=limits, breaker=_BREAKER)
+
+
+def _check_menu_alone(settings: Mapping[str, object]) -> None:
+    """ConfigError where a setting of one endpoint is given beside a menu, which has them for each mode."""
+    for name, value in settings.items():
+        if value is not None:
+            raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")
 
 
 def _read_folder(policy: object) -> str:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -25,12 +25,13 @@ from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import Budget, BudgetUnit
-from adacompute.serve.ledger import Unit
+from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.reply import (
     CLIENT_GONE_STATUS,
+    ModeUse,
     RequestOutcome,
     StreamRelay,
     build_chunks,
@@ -55,6 +56,7 @@ from adacompute.serve.request_parser import (
     parse_request,
     read_body,
 )
+from adacompute.serve.request_slots import RequestSlot, RequestSlots
 from adacompute.serve.sample_loop import SampleLoop, SamplingResources
 from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
@@ -192,11 +194,13 @@ class Gateway:
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
+    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
+    on_explored: Callable[[SampleLoop], None] | None = None  # called with requests that were drawn to the end
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     _warned_of_shortfall: bool = False
 
@@ -364,6 +368,11 @@ class Gateway:
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
         return ({configured: {"id": configured}} if configured else {}) | listed
 
+    @property
+    def is_upstream_resting(self) -> bool:
+        """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
+        return all("" in source.client.resting for source in self.resources.sources.values())
+
     async def reload(self) -> list[str]:
         """Reads the policies again; a line for each that changed or was refused."""
         reading = await asyncio.to_thread(self.policy_registry.read)
@@ -399,7 +408,9 @@ class Gateway:
         Without `budget`: that of the settings.
         """
         budget = self.budget if budget is None else budget
-        cost = self.costs.find(budget.unit)
+        names = self.resources.modes if self.resources.has_menu else ("",)
+        costs = [self.find_costs(name).find(budget.unit) for name in names]
+        cost = None if None in costs else min(cost for cost in costs if cost is not None)
         if budget.unit == "samples" or cost is None or cost <= budget.amount:
             return ""
         one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
@@ -422,26 +433,42 @@ class Gateway:
             return None
 
         def make(target: float) -> PacerProtocol:
-            samples = max(1.0, round(target / self._estimate_sample(unit, request), 2))
-            start, low, high = served.find_start(samples) or (0.0, 0.0, 1.0)
+            budget = self._estimate_budget(served, target, unit, request)
+            start, low, high = served.find_start(budget) or (0.0, 0.0, 1.0)
             return self.make_pacer(
                 served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
             )
 
         return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
 
-    def _estimate_sample(self, unit: BudgetUnit, request: ChatRequest | None) -> float:
+    def _estimate_budget(
+        self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None
+    ) -> float:
+        """A budget as a policy counts it: in samples, or in the unit of its menu."""
+        menu = served.menu
+        if menu is None:
+            return max(1.0, round(target / self._estimate_sample(unit, request), 2))
+        if menu.unit == unit and (unit != "money" or menu.currency == self.config.endpoint.currency):
+            return target
+        dearest = menu.modes[-1]
+        return target / self._estimate_sample(unit, request, dearest.name) * (dearest.cost or 1.0)
+
+    def _estimate_sample(self, unit: BudgetUnit, request: ChatRequest | None, mode: str = "") -> float:
         """What one sample may cost: as those before, or by the length of the first prompt."""
-        cost = self.costs.estimate(unit)
+        cost = self.find_costs(mode).estimate(unit)
         if cost:
             return cost
         prompt_tokens, max_tokens = _GUESSED_PROMPT, _GUESSED_REPLY
         if request is not None:
             prompt_tokens = max(1, request.prompt_tokens // _TOKEN_BYTES)
             max_tokens = min(max_tokens, request.max_tokens) if request.has_token_limit else max_tokens
-        rates = self.resources.rates
+        rates = self.resources.sources[mode or self.resources.default].rates
         spend = rates.compute_max(samples=1, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
         return spend.amount_in(unit) or 1.0
+
+    def find_costs(self, mode: str = "") -> SampleCosts:
+        """What one sample costs: of a mode of the menu, or of all."""
+        return self.mode_costs.setdefault(mode, SampleCosts()) if mode else self.costs
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
         """How a stream reaches its client. Where it can't be voted on, that is decided here."""
@@ -456,7 +483,8 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        return "hold" if hold_back == "beginning" else "wait"
+        # a menu's reply may come from another mode than its first sample
+        return "hold" if hold_back == "beginning" and not self.resources.has_menu else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
         """Marks a vote that is too weak; the error if the operator refuses such votes."""
@@ -493,12 +521,16 @@ class Gateway:
         counts = outcome.decided or self.settings.average == "all"
         if active.pacer is not None and outcome.moves_price and counts:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+        if self.on_explored is not None and outcome.explored:
+            self.guard(self.on_explored, active.sampling)
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
     def _learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""
         self.costs.add(outcome.spent)
+        for use in outcome.modes:
+            self.find_costs(use.name).add(use.spent)
         if self._warned_of_shortfall or not (shortfall := self.find_shortfall()):
             return
         self._warned_of_shortfall = True
@@ -515,8 +547,12 @@ class Gateway:
         unit = sampling.route.unit
         if unit == "samples":
             return None
-        maybe = sampling.maybe.samples * (self.costs.estimate(unit) or 0.0)
-        return sampling.spent.amount_in(unit) + min(maybe, sampling.maybe.amount_in(unit))
+        cost = sampling.spent.amount_in(unit)
+        for use in sampling.uses or (sampling,):
+            name = use.name if isinstance(use, ModeUse) else ""
+            maybe = use.maybe.samples * (self.find_costs(name).estimate(unit) or 0.0)
+            cost += min(maybe, use.maybe.amount_in(unit))
+        return cost
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
         self.pacers.settle(
@@ -529,7 +565,8 @@ class Gateway:
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
         tally = sampling.tally if sampling.has_vote and sampling.tally.drawn else None
-        quirks = self.resources.client.quirks
+        quirks, best = self.resources.client.quirks, sampling.representative
+        answered_by = "" if best is None else sampling.modes[best]
         return RequestOutcome(
             id=active.id,
             at=active.at,
@@ -564,14 +601,19 @@ class Gateway:
             notes=tuple(sampling.list_notes()),
             usage=sampling.usage,
             spent=sampling.spent,
-            prompt_cost=self.resources.rates.compute_prompts(
+            prompt_cost=NO_PROMPT_COST
+            if self.resources.has_menu
+            else self.resources.rates.compute_prompts(
                 sampling.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
+            modes=sampling.uses,
+            response_modes=tuple(sampling.modes) if self.resources.modes else (),
+            answered_by=answered_by,
             maybe=sampling.maybe,
             verified=sampling.verified,
             responses=tuple(sampling.responses),
-            server_info=sampling.server_info,
-            best=sampling.representative,
+            server_info=sampling.get_server_info(answered_by),
+            best=best,
             prompt=request.prompt,
         )
 
@@ -608,85 +650,9 @@ _STREAM_HEADERS = {
 _STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
 _SEND_BYTES = 2**18  # of a reply's body that are sent at once
 _MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
-_MAX_HELD_BYTES = 2**30  # of the bodies of all requests at the same time
-_RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
 Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
-
-
-class RequestSlots:
-    """Counts the requests of all endpoints, and turns away those that are too many at the same time."""
-
-    def __init__(self, max_requests: int) -> None:
-        self._max_requests = max_requests
-        self.receiving = 0  # requests whose bodies are being received
-        self.bytes = 0  # of the bodies of all requests, until their replies are sent
-        self.active = 0  # requests in progress, until their replies are sent
-
-    def check(self) -> None:
-        """Overloaded if the gateway is full; requests whose bodies are still being received don't count."""
-        if self.active >= self._max_requests:
-            raise _make_overloaded(f"{self.active} requests are under way")
-
-    def check_receiving(self) -> None:
-        """Overloaded if too many bodies are being received."""
-        if self.receiving >= _RECEIVING_FACTOR * self._max_requests:
-            raise _make_overloaded(f"{self.receiving} requests are still being sent")
-
-    def open(self) -> "RequestSlot":
-        """The slot of one request, as a context that ends with it."""
-        return RequestSlot(self)
-
-
-class RequestSlot:
-    """What one request counts for among all: its body, and then itself, until its context ends.
-
-    One object with three counts, because three contexts of generators took 10 µs of every request.
-    """
-
-    __slots__ = ("_active", "_bytes", "_receiving", "_slots")
-
-    def __init__(self, slots: RequestSlots) -> None:
-        self._slots = slots
-        self._receiving = 0  # 1: its body is being received
-        self._bytes = 0  # of its body
-        self._active = 0  # 1: it is in progress
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end_body()
-        self._slots.bytes -= self._bytes
-        self._slots.active -= self._active
-
-    def begin_body(self) -> None:
-        """Its body is being received from now on."""
-        self._slots.check_receiving()
-        self._slots.receiving += 1
-        self._receiving = 1
-
-    def add_bytes(self, size: int) -> None:
-        """Counts so many bytes of its body; Overloaded if those of all requests together are too many."""
-        slots = self._slots
-        if slots.bytes + size > _MAX_HELD_BYTES:
-            raise _make_overloaded(f"requests of {slots.bytes:,} bytes are under way")
-        self._bytes += size
-        slots.bytes += size
-
-    def end_body(self) -> None:
-        """Its body has been received."""
-        self._slots.receiving -= self._receiving
-        self._receiving = 0
-
-    def activate(self) -> None:
-        """It is in progress from now on; checked once more: others may have sent their bodies faster."""
-        self._slots.check()
-        self._slots.active += 1
-        self._active = 1
 
 
 class ChatShape:
@@ -783,7 +749,13 @@ class ChatEndpoint:
             request = await asyncio.to_thread(self._parse, raw, headers)
         registry = gateway.policy_registry
         route = choose_route(
-            request, headers, settings=settings, key=key, policies=registry.names, default=registry.default
+            request,
+            headers,
+            settings=settings,
+            key=key,
+            policies=registry.names,
+            default=registry.default,
+            modes=gateway.resources.modes,
         )
         return request, route
 
@@ -804,10 +776,6 @@ def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
     """The headers of a stream, with what is known when it begins."""
     mode = {_STREAM_MODE: "first"} if active.delivery == "first" else {}
     return _STREAM_HEADERS | mode | build_note_header(active.sampling.list_notes())
-
-
-def _make_overloaded(reason: str) -> Overloaded:
-    return Overloaded(f"{reason}, which is the limit; try again in a moment", retry_after=_RETRY_SECONDS)
 
 
 def read_headers(scope: Scope) -> dict[str, str]:

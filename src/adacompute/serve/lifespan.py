@@ -3,39 +3,46 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from adacompute.answers import Task, warm_judge
 from adacompute.answers.extract import count_timeouts, start_sandbox
-from adacompute.client import BreakerSettings, Client, Endpoint
+from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
+from adacompute.client.modes import build_mode_endpoints
+from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
 from adacompute.config import (
     Config,
     EndpointConfig,
+    MenuConfig,
     ServeConfig,
     VerifierConfig,
+    apply_menu,
     average_budget,
     read_key,
     read_keys,
+    read_menu_file,
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
-from adacompute.serve.ledger import Caps, LedgerProtocol, Rates
+from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.menu_prior import PriorUpdater, choose_explore, make_prior_policy
+from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import SampleScorer, SamplingResources, VerifierRates
+from adacompute.serve.sample_loop import SampleSource, SamplingResources
+from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 
 __all__ = ["open_gateway"]
@@ -58,24 +65,37 @@ async def open_gateway(
     endpoint: Endpoint | None = None,
     policy: Policy | None = None,
     in_memory: bool = False,
+    breaker: BreakerSettings | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
     `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
-    file `state`.
+    file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
+    shortened, for people who wait.
     """
+    menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
+    if menu is not None:
+        config = apply_menu(config, menu)
     settings, budget = config.serve, average_budget(config)
-    if endpoint is None:
-        upstream = replace(config.endpoint, concurrency=settings.concurrency)
-        endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL"))
+    origins = _list_origins(config, menu, endpoint, breaker)
+    endpoint = origins[-1][0] if menu is None else _find_default(menu, origins)
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
-    caps, rates = _build_caps(settings, keys), _build_rates(config)
-    _check_prices(caps, rates)
+    caps = _build_caps(settings, keys)
+    for _, rates, _ in origins:
+        _check_prices(caps, rates, has_menu=menu is not None)
+    modes = [mode.name for _, _, mode in origins if mode is not None]
     verifier = build_verifier(config.verifier, endpoint)
-    eligibility, observability = VoteEligibility(settings, task), Observability(settings, config.endpoint)
-    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy)
+    has_prior = len(modes) > 1 and policy is None and not settings.policy
+    if has_prior:
+        policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
+    prior_menu = registry.get(registry.default).menu if has_prior else None
+    settings = replace(settings, explore=choose_explore(settings.explore, budget, prior_menu))
+    config = replace(config, serve=settings)
+    eligibility = VoteEligibility(settings, task)
+    observability = Observability(settings, config.endpoint, modes=modes)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -90,18 +110,28 @@ async def open_gateway(
         if recorder is not None:
             stack.push_async_callback(recorder.close)
         reporter = Reporter(observability, recorder)
-        client = await stack.enter_async_context(Client(endpoint, on_call=reporter.on_call))
+        sources, share = dict[str, SampleSource](), LoopShare()
+        for upstream, rates, mode in origins:
+            client = Client(upstream, on_call=reporter.on_call, share=share)
+            opened_client = await stack.enter_async_context(client)
+            sources[mode.name if mode else ""] = SampleSource(client=opened_client, rates=rates, mode=mode)
         scorer = None
         if verifier is not None:
             opened = await stack.enter_async_context(verifier)
             scorer = SampleScorer(opened, _build_verifier_rates(config, endpoint), beta=config.verifier.beta)
         resources = SamplingResources(
-            client=client, ledger=ledger, rates=rates, task=task, eligibility=eligibility, scorer=scorer
+            sources=sources,
+            default="" if menu is None else menu.default.name,
+            ledger=ledger,
+            task=task,
+            eligibility=eligibility,
+            scorer=scorer,
         )
+        lists_modes = len(modes) > 1
         gateway = Gateway(
             config=config,
             resources=resources,
-            model_list=ModelList(client.list_models),
+            model_list=ModelList(_list_modes(modes) if lists_modes else resources.client.list_models),
             policy_registry=registry,
             pacers=Pacers(
                 [(name, budget.amount) for name in registry.names],
@@ -119,14 +149,20 @@ async def open_gateway(
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known
         _load_state(gateway)
+        prior = PriorUpdater(gateway) if has_prior else None
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
         observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
         observability.watch_late_answers(count_timeouts)
         observability.watch_shortfall(gateway.find_shortfall)
-        observability.watch_breakers(lambda: client.resting)
-        saving = asyncio.create_task(_save_regularly(gateway))
+        observability.watch_breakers(lambda: _list_resting(resources))
+        if observability.menu is not None:
+            observability.menu.watch(
+                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+                list_resting=lambda: _list_resting(resources),
+            )
+        saving = asyncio.create_task(_save_regularly(gateway, prior))
         discovery = asyncio.create_task(_discover_models(gateway))
         # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it
         threading.Thread(target=_warm_up, args=(task,), name="adacompute-warming", daemon=True).start()
@@ -141,6 +177,47 @@ async def open_gateway(
             reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
+
+
+_Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
+
+
+def _list_origins(
+    config: Config, menu: MenuConfig | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
+) -> list[_Origin]:
+    """Where samples come from, with their prices: the endpoint, or the modes of the menu, cheapest first."""
+    if menu is not None:
+        modes = sorted(build_mode_endpoints(menu), key=lambda mode: (mode.prices.output, mode.prices.input))
+        return [(_adapt_retries(mode.endpoint, breaker), _build_mode_rates(mode), mode) for mode in modes]
+    if endpoint is None:
+        upstream = replace(config.endpoint, concurrency=config.serve.concurrency)
+        endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
+    return [(endpoint, _build_rates(config), None)]
+
+
+def _build_mode_rates(mode: ModeEndpoint) -> Rates:
+    return Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
+
+
+def _find_default(menu: MenuConfig, origins: Sequence[_Origin]) -> Endpoint:
+    """The endpoint of the menu's default mode."""
+    return next(endpoint for endpoint, _, mode in origins if mode and mode.name == menu.default.name)
+
+
+def _list_modes(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
+    """What lists the modes of a menu as models."""
+
+    async def list_models() -> list[dict[str, Any]]:
+        return [{"id": name, "object": "model", "created": 0, "owned_by": "menu"} for name in names]
+
+    return list_models
+
+
+def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
+    """What keeps failing: models of the endpoint, "" for itself; or modes of the menu."""
+    if not resources.modes:
+        return resources.client.resting
+    return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
 def _build_verifier_rates(config: Config, endpoint: Endpoint) -> VerifierRates:
@@ -189,6 +266,11 @@ def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
         )
 
 
+def _adapt_retries(endpoint: Endpoint, breaker: BreakerSettings | None) -> Endpoint:
+    """A mode's endpoint with this breaker and its own retries, or with shortened ones."""
+    return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
+
+
 def _shorten_retries(endpoint: Endpoint) -> Endpoint:
     """For people who wait: gives up on a failing upstream after seconds, not minutes."""
     retries = endpoint.retries
@@ -234,8 +316,13 @@ def _build_rates(config: Config) -> Rates:
     )
 
 
-def _check_prices(caps: Caps, rates: Rates) -> None:
-    if caps.counts_tokens and caps.unit == "money" and not (rates.input > 0 or rates.output > 0):
+def _check_prices(caps: Caps, rates: Rates, *, has_menu: bool) -> None:
+    if (
+        not has_menu
+        and caps.counts_tokens
+        and caps.unit == "money"
+        and not (rates.input > 0 or rates.output > 0)
+    ):
         raise ConfigError(
             "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
             "give them, or unit samples or tokens"
@@ -264,10 +351,12 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
     ]
 
 
-async def _save_regularly(gateway: Gateway) -> None:
+async def _save_regularly(gateway: Gateway, prior: PriorUpdater | None) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
         _save_state(gateway)
+        if prior is not None:
+            gateway.guard(prior.update)
 
 
 def _save_state(gateway: Gateway) -> None:
@@ -277,6 +366,9 @@ def _save_state(gateway: Gateway) -> None:
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
         gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
+        by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
+        if by_mode:
+            gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
@@ -286,6 +378,8 @@ def _load_state(gateway: Gateway) -> None:
         currency = gateway.config.endpoint.currency
         if costs.get("currency", currency) == currency:  # older versions wrote none
             gateway.costs.restore(costs)
+    if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
+        _restore_mode_costs(gateway, mode_costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
@@ -293,3 +387,13 @@ def _load_state(gateway: Gateway) -> None:
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)
     gateway.announce_policies()
+
+
+def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
+    """Continues with what a sample of each mode cost, of those that the menu still has."""
+    modes = stored.get("modes")
+    if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
+        return
+    for name, state in modes.items():
+        if name in gateway.resources.modes and isinstance(state, Mapping):
+            gateway.find_costs(name).restore(state)

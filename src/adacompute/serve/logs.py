@@ -137,7 +137,9 @@ _MAX_TEXT = 20_000  # characters of a message or a traceback
 _MAX_CACHED = 100  # characters of an extra that is cached
 _NUMBER = (int, float)
 _MAX_KEY = 1000  # characters of a key in any form, at most
-_REQUEST_TEXTS: Final = ("key_name", "policy", "code", "no_vote", "route", "method")  # may hold others' words
+_REQUEST_TEXTS: Final = (  # may hold others' words
+    *("key_name", "policy", "code", "no_vote", "modes", "answered_by", "route", "method"),
+)
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -274,6 +276,8 @@ class RequestLog:
             fields["code"] = outcome.error
         if outcome.missing:
             fields["missing"] = outcome.missing
+        if outcome.modes:
+            fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
         if outcome.would is not None:
             fields["would"] = outcome.would
         if outcome.notes and (reason := outcome.no_vote_reason) is not None:

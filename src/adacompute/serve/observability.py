@@ -14,7 +14,7 @@ import logging
 import math
 import re
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
@@ -24,11 +24,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.metrics import MetricWrapperBase
 
 from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
-from adacompute.errors import EndpointError, shorten
+from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import BudgetUnit, Call
 from adacompute.serve.dial_table import DialTable
-from adacompute.serve.ledger import Spend, Unit
+from adacompute.serve.ledger import Spend, SpendStatus, Unit
+from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
 from adacompute.serve.policy_registry import DriftMonitors, DriftState
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
@@ -39,9 +40,7 @@ __all__ = ["CALL_KINDS", "COLUMNS", "SPANS", "UNVOTED_REASONS", "Observability",
 OTHER = "other"
 MAX_LABELS = 64  # values of a label that isn't a fixed set
 
-CALL_KINDS: Final = frozenset(
-    {"ok", "cancelled", *(kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint")}
-)
+CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
 _MODES: Final = frozenset(get_args(Mode))
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
@@ -104,7 +103,7 @@ class Metrics:
     """All counters and gauges of one gateway. `render` gives the text of `/metrics`."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
         self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
         self._sums: dict[tuple[Any, ...], float] = {}  # of counters, since they were last rendered
         self._policies = BoundedLabels()
@@ -299,16 +298,16 @@ class Metrics:
         for key, amount in self._sums.items():
             self._children[key].inc(amount)
             self._sums[key] = 0.0
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"adacompute_{name}", what, labels, registry=self._registry)
+        return Counter(f"adacompute_{name}", what, labels, registry=self.registry)
 
     def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
-        return Gauge(f"adacompute_{name}", what, labels, registry=self._registry)
+        return Gauge(f"adacompute_{name}", what, labels, registry=self.registry)
 
     def _histogram(self, name: str, what: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"adacompute_{name}", what, labels, registry=self._registry, buckets=buckets)
+        return Histogram(f"adacompute_{name}", what, labels, registry=self.registry, buckets=buckets)
 
 
 def _mode_label(mode: str) -> str:
@@ -373,6 +372,7 @@ class TimeSlot:
     drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
+    menu: MenuSums = field(default_factory=MenuSums)
 
     def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
         """Adds a request that ended."""
@@ -396,6 +396,8 @@ class TimeSlot:
         if cost.agreement is not None:
             self.voted += 1
             self.agreement += cost.agreement
+        if outcome.modes:
+            self.menu.add_outcome(outcome)
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
@@ -471,10 +473,13 @@ class TrafficHistory:
         """The last requests, newest first."""
         return list(reversed(self._recent))
 
+    def list_slots(self, span: str) -> list[TimeSlot]:
+        """The slots of a span, oldest first."""
+        return list(self._rings[span].slots_since(self._now()))
+
     def board(self, span: str) -> dict[str, Any]:
         """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
-        ring = self._rings[span]
-        slots = list(ring.slots_since(self._now()))
+        slots = self.list_slots(span)
         total = TimeSlot()
         prices: dict[_DialKey, list[list[float]]] = {}
         for slot in slots:
@@ -488,7 +493,7 @@ class TrafficHistory:
                 if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
                     prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
         return {
-            "step": ring.step,
+            "step": self._rings[span].step,
             "columns": list(COLUMNS),
             "rows": [slot.row() for slot in slots],
             "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
@@ -516,6 +521,8 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
         "tokens": outcome.spent.tokens,
         "samples": outcome.samples,
         "missing": outcome.missing,
+        "modes": [[use.name, use.samples] for use in outcome.modes],
+        "answered_by": outcome.answered_by,
         "would": outcome.would,
         "votes": _describe_votes(outcome, texts=texts),
         "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
@@ -553,19 +560,6 @@ _MAX_KEYS = 20  # that the dashboard shows
 _MAX_MODEL = 80  # characters of a model's name that it shows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpendStatus:
-    """What one key, or all of them, may spend and has spent, in the unit of the caps."""
-
-    name: str  # of the key; "": the total
-    spent: float
-    maybe: float = 0.0  # upper bound for calls that gave nothing
-    reserved: float = 0.0  # by requests in progress
-    cap: float | None = None
-    tokens: float = 0.0  # spent, whatever the unit
-    money: float = 0.0
-
-
 class PolicyInfo(Protocol):
     """A policy as the registry holds it."""
 
@@ -599,9 +593,10 @@ class Observability:
         settings: ServeConfig,
         endpoint: EndpointConfig | None = None,
         *,
+        modes: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`endpoint` has the prices, and their currency."""
+        """`endpoint` has the prices, and their currency; `modes` are those of a menu, cheapest first."""
         self._settings = settings
         self._endpoint = EndpointConfig() if endpoint is None else endpoint
         self._budget = parse_serve_budgets(settings)[0]
@@ -613,12 +608,11 @@ class Observability:
         self._drifts = DriftMonitors()
         self._versions: dict[str, str] = {}
         self._charts: dict[str, Chart | None] = {}
-        self._expected_at: dict[
-            str, tuple[float, BudgetUnit]
-        ] = {}  # by policy, the expected agreement's budget
-        self._refused: dict[str, int] = {}
-        self._unvoted: dict[str, int] = {}
-        self._forwarded: dict[str, int] = {}
+        # by policy, the budget of the agreement that is expected
+        self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
+        self._refused = defaultdict[str, int](int)
+        self._unvoted = defaultdict[str, int](int)
+        self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
         self._spending: Callable[[], Sequence[SpendStatus]] | None = None
@@ -628,6 +622,9 @@ class Observability:
         self._shortfall: Callable[[], str] = str
         self._late: Callable[[], int] | None = None
         self._late_before = 0
+        self.menu = MenuStatus.open(modes, settings, self._endpoint, now=self._since) if modes else None
+        if self.menu is not None:
+            self._metrics.registry.register(self.menu)
 
     def on_request_start(self) -> None:
         """A request starts sampling; `on_request_end` follows, whatever happens."""
@@ -648,6 +645,8 @@ class Observability:
         unvoted = classify_unvoted(outcome) if is_unvoted else ""
         self._metrics.count_request(outcome, unvoted=unvoted)
         self._history.add_request(outcome, cost)
+        if self.menu is not None:
+            self.menu.add_outcome(outcome)
         if cost.counted:
             voted = outcome.agreement is not None and not outcome.explored
             self._dials.add_request(
@@ -663,7 +662,7 @@ class Observability:
             )
         if cost.agreement is None:
             if unvoted:
-                _count(self._unvoted, unvoted)
+                self._unvoted[unvoted] += 1
         elif outcome.mode == "adaptive" and not outcome.explored:
             at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
             if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
@@ -671,11 +670,11 @@ class Observability:
 
     def on_refusal(self, status: int, code: str) -> None:
         """A request was refused before sampling."""
-        _count(self._refused, self._metrics.count_refusal(status, code))
+        self._refused[self._metrics.count_refusal(status, code)] += 1
 
     def on_forward_end(self, outcome: ForwardOutcome) -> None:
         """A request that was passed on has ended; these are counted apart, and never in the average."""
-        _count(self._forwarded, outcome.route)
+        self._forwarded[outcome.route] += 1
         self._metrics.count_forward(outcome)
 
     def on_call(self, call: Call) -> None:
@@ -707,6 +706,8 @@ class Observability:
         if old != version:
             self._drifts.forget(name)
             self._dials.forget(name)
+            if self.menu is not None:
+                self.menu.forget_agreement()
             self._versions[name] = version
             self._metrics.set_version(name, old, version)
         self._charts[name] = chart
@@ -750,11 +751,13 @@ class Observability:
 
     def state(self) -> dict[str, Any]:
         """What the averages are made of, as plain data for `restore`."""
-        return self._dials.state()
+        return self._dials.state() | ({} if self.menu is None else {"menu": self.menu.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The averages of each dial go on from a `state`."""
+        """The averages of each dial, and the sums of a menu, go on from a `state`."""
         self._dials.restore(state)
+        if self.menu is not None and isinstance(menu := state.get("menu"), Mapping):
+            self.menu.restore(menu)
 
     def render_metrics(self) -> bytes:
         """The text of `/metrics`, in Prometheus's format 0.0.4."""
@@ -821,6 +824,7 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
@@ -828,7 +832,7 @@ class Observability:
         """
         span = span if span in SPANS else "hour"
         self._dials.look_up_worth(self._charts)
-        settings = self._settings
+        settings, slots = self._settings, self._history.list_slots(span)
         return {
             "at": self._now(),
             "since": self._since,
@@ -856,6 +860,7 @@ class Observability:
             "dials": self._dials.describe(self._versions, paced=settings.average),
             "savings": self._dials.compute_savings(),
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
+            "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
             "recorder": self._read_recorder(),
             "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
@@ -890,7 +895,3 @@ class Observability:
             state.source,
             state.expected,
         )
-
-
-def _count(counts: dict[str, int], name: str) -> None:
-    counts[name] = counts.get(name, 0) + 1

@@ -44,8 +44,10 @@ import numpy.typing as npt
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial, Policy
+from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
+from adacompute.pool.menu import Menu
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.ledger import Spend
 
@@ -60,6 +62,7 @@ __all__ = [
     "SampleCosts",
     "find_bounds",
     "find_least_cost",
+    "find_menu",
     "guess_start",
     "is_in_currency",
     "make_local_pacer",
@@ -167,6 +170,10 @@ def find_bounds(policy: Policy) -> Bounds | None:
     """The bounds of a policy's dial; None if it has none."""
     if policy.dial != "price":
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
+    menu = find_menu(policy)
+    if menu is not None:
+        costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
+        return policy.dial, _MIN_SAMPLE_PRICE / max(costs), _MAX_SAMPLE_PRICE / min(costs)
     return policy.dial, policy.convert_price(_MIN_SAMPLE_PRICE), policy.convert_price(_MAX_SAMPLE_PRICE)
 
 
@@ -174,6 +181,9 @@ def guess_start(policy: Policy, budget: float) -> float:
     """A rough first dial for a policy that has no chart: it may cost about `budget` samples a request."""
     if policy.dial == "threshold":
         return _START_THRESHOLD
+    menu = find_menu(policy)
+    if menu is not None:
+        return _guess_menu_price(policy, menu, budget)
     if not isinstance(policy, StoppingPolicy):
         return policy.convert_price(_START_PRICE)
     openings = policy.prior_.price_quantiles[:, : policy.longest - 1]
@@ -182,6 +192,20 @@ def guess_start(policy: Policy, budget: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if _estimate_cost(middle, openings) > budget else (low, middle)
     return policy.convert_price(math.exp(high))
+
+
+def find_menu(policy: Policy) -> Menu | None:
+    """The menu of a policy that chooses among several modes; None: it draws samples of one."""
+    menu = getattr(policy, "menu", None)
+    return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+
+
+def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
+    """The price at which a policy over a menu cost so much on what it has learned from."""
+    if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
+        position = np.interp(budget, policy.cost_, -np.log(policy.prices_))
+        return float(np.exp(-position))
+    return _START_PRICE / max(float(np.min(menu.costs[menu.costs > 0], initial=math.inf)), 1e-12)
 
 
 def _estimate_cost(log_price: float, openings: Floats) -> float:

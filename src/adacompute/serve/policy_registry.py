@@ -24,13 +24,13 @@ from adacompute.answers.vote import SignalModel, transform_signal
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Policy, check_one_mode
+from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.records import Sample
-from adacompute.serve.pacer import find_bounds, guess_start
+from adacompute.serve.pacer import find_bounds, find_menu, guess_start
 
 __all__ = [
     "SINGLE",
@@ -273,6 +273,44 @@ class ModelScales:
         return valid
 
 
+class MenuScales:
+    """A scale for each mode of a menu, on which its votes are weighed."""
+
+    def __init__(self, base: VoteWeights) -> None:
+        self.base = base
+        self._modes = {name: ConfidenceScale(own) for name, own in base.modes if own.reads_tokens}
+        self._weigh = base
+
+    def observe(self, samples: Iterable[Sample], mode: str = "") -> None:
+        """Takes samples of a mode into account."""
+        if (scale := self._modes.get(mode)) is not None:
+            scale.observe(samples)
+
+    def weigh(self, _model: str = "") -> VoteWeights:
+        """The present weights: the same object until the scale of a mode has moved."""
+        modes = tuple(
+            (name, self._modes[name].weigh() if name in self._modes else own) for name, own in self.base.modes
+        )
+        if any(new is not old for (_, new), (_, old) in zip(modes, self._weigh.modes, strict=True)):
+            self._weigh = replace(self.base, modes=modes)
+        return self._weigh
+
+    def state(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {"modes": {name: scale.state() for name, scale in self._modes.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Continues from a state, whole or not at all; False if it is of other modes or signals."""
+        modes = state.get("modes")
+        if not isinstance(modes, Mapping) or set(modes) != set(self._modes):
+            return False
+        restored = {name: ConfidenceScale(scale.base) for name, scale in self._modes.items()}
+        if not all(scale.restore(modes[name]) for name, scale in restored.items()):
+            return False
+        self._modes = restored
+        return True
+
+
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
 DRIFT_WINDOW = 500  # requests that are compared
@@ -444,33 +482,40 @@ class ServedPolicy:
         *,
         chart: Chart | None,
         version: str,
-        scales: ModelScales | None = None,
+        scales: "ModelScales | MenuScales | None" = None,
     ) -> None:
         self.name = name
         self.policy = policy
         self.chart = chart
         self.version = version  # a short hash of what was read
         self.bounds = find_bounds(policy)  # None: it has no dial
+        self.menu = find_menu(policy)  # None: it draws samples of one model
         self._guesses: dict[float, float] = {}  # by budget, of which there are few
-        self._scales = None
-        if policy.weigh is not None:
-            self._scales = ModelScales(policy.weigh) if scales is None else scales.rebase(policy.weigh)
+        self._scales: ModelScales | MenuScales | None = None
+        if policy.weigh is not None and policy.weigh.modes:
+            self._scales = MenuScales(policy.weigh)
+        elif policy.weigh is not None:
+            known = scales if isinstance(scales, ModelScales) else None
+            self._scales = ModelScales(policy.weigh) if known is None else known.rebase(policy.weigh)
 
     def weigh(self, model: str = "") -> VoteWeights | None:
         """The weights of the policy's votes, on the scale of a model's live samples so far."""
         return None if self._scales is None else self._scales.weigh(model)
 
     def observe(self, samples: Iterable[Sample], model: str = "") -> None:
-        """Learns how confident live samples of a model are."""
+        """Learns how confident live samples of a model are; with a menu, of a mode."""
         if self._scales is not None:
             self._scales.observe(samples, model)
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
-        """The starting dial for a budget, the lowest and the highest; None: the policy has no dial."""
+        """The starting dial for a budget, the lowest and the highest; None: the policy has no dial.
+
+        The budget is in samples; for a policy over a menu, in the unit of its menu.
+        """
         if self.bounds is None:
             return None
         _, low, high = self.bounds
-        dial = None if self.chart is None else self.chart.price_at(budget)
+        dial = None if self.chart is None or self.menu is not None else self.chart.price_at(budget)
         if dial is None and (dial := self._guesses.get(budget)) is None:
             dial = self._guesses[budget] = guess_start(self.policy, budget)
         return min(high, max(low, dial)), low, high
@@ -513,12 +558,14 @@ class PolicyRegistry:
         *,
         fixed: float | None = None,
         policy: Policy | None = None,
+        modes: Sequence[str] = (),
     ) -> None:
         """`folders` by name, the default policy's first; "" is the prior in the package.
 
         `fixed` is the dial of all policies, whatever its kind; None: it moves. `policy` stands in the place
-        of the default policy's folder.
+        of the default policy's folder. `modes` are those of the gateway's menu; none: it has no menu.
         """
+        self._modes = tuple(modes)
         self._folders = dict(folders)
         self._policy = policy
         self._fixed = fixed
@@ -530,16 +577,18 @@ class PolicyRegistry:
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod
-    def open(cls, settings: ServeConfig, policy: Policy | None = None) -> "PolicyRegistry":
+    def open(
+        cls, settings: ServeConfig, policy: Policy | None = None, *, modes: Sequence[str] = ()
+    ) -> "PolicyRegistry":
         """Reads every policy that the settings name; raises the first error.
 
-        `policy` is the default one, if it is in memory and not in a folder.
+        `policy` is the default one, if it is in memory and not in a folder. `modes` are those of the menu.
         """
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
         if policy is not None:
             folders = {policy.kind: "", **dict(list(folders.items())[1:])}
-        registry = cls(folders, fixed=fixed, policy=policy)
+        registry = cls(folders, fixed=fixed, policy=policy, modes=modes)
         reading = registry.read()
         for error in reading.refused.values():
             raise error
@@ -566,6 +615,7 @@ class PolicyRegistry:
                 policies[name], remark = (
                     _read_policy(name, folder) if given is None else (_serve_policy(name, given), "")
                 )
+                check_modes(policies[name].policy, self._modes, folder or f"policy {name}")
                 _check_fixed(policies[name], self._fixed)
             except AdacomputeError as exc:
                 refused[name] = exc
@@ -591,6 +641,12 @@ class PolicyRegistry:
             lines.append(f"policy {name}: {served[name].version} keeps serving: {error}")
         self._served, self._number = served, reading.number
         return lines
+
+    def replace_default(self, policy: Policy) -> None:
+        """Puts a policy that is in memory in the place of the default one, which was in memory as well."""
+        new = _serve_policy(self.default, policy)
+        self._policy = policy
+        self._served = {**self._served, self.default: self._served[self.default].replace_with(new)}
 
     def state(self) -> dict[str, Any]:
         """The live scales by policy, as plain data."""
@@ -676,7 +732,6 @@ def _check_servable(policy: Policy, place: str) -> None:
             f"{place}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
             "serve; fit another policy"
         )
-    check_one_mode(policy, place)
     try:
         _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
     except PolicyError as exc:
@@ -697,6 +752,8 @@ def _check_fixed(served: ServedPolicy, fixed: float | None) -> None:
 
 
 def _decide(policy: Policy, dial: float | None) -> None:
-    samples: Sequence[str] = ("1", "2")
+    menu = find_menu(policy)
+    mode = None if menu is None else menu.names[0]
+    samples = [Sample(answer=answer, mode=mode) for answer in ("1", "2")]
     for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
-        policy.more("What is 1 + 1?", tally, dial)
+        policy.next("What is 1 + 1?", tally, dial)

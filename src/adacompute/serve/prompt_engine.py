@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
-from adacompute.client import Endpoint
+from adacompute.client import BreakerSettings, Endpoint
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import Config
 from adacompute.errors import (
@@ -95,6 +95,7 @@ class Reply:
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
     model: str = ""  # as the endpoint names it
+    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each mode of a menu
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     # ^ the winner's whole message in OpenAI's shape, with calls of tools
     error: AdacomputeError | None = None  # why nothing came; None: something did
@@ -111,6 +112,7 @@ class Reply:
             "agreement": self.agreement,
             "notes": list(self.notes),
             "model": self.model,
+            "modes": dict(self.modes),
             "message": dict(self.message),
             "error": None if self.error is None else str(self.error),
         }
@@ -132,6 +134,7 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
         agreement=outcome.agreement,
         notes=notes,
         model=outcome.server_info.get("model") or outcome.model,
+        modes={use.name: use.samples for use in outcome.modes},
         message=response.message,
     )
 
@@ -256,15 +259,19 @@ class Engine:
         self,
         config: Config,
         *,
-        endpoint: Endpoint,
+        endpoint: Endpoint | None,
         policy: Policy | None,
         in_memory: bool,
         concurrency: int,
         has_prices: bool,
+        breaker: BreakerSettings | None = None,
     ) -> None:
+        """`endpoint` is None where the settings name a menu, whose modes have this `breaker`."""
         self.model = config.endpoint.model  # "": not known before it is open
         self._config = config
         self._endpoint = endpoint
+        self._url = config.endpoint.url
+        self._breaker = breaker
         self._policy = policy
         self._in_memory = in_memory
         self._concurrency = concurrency
@@ -374,7 +381,13 @@ class Engine:
             settings = replace(settings, max_tokens=most)
         request = parse_request(raw, settings=settings, known_models=(self.model,))
         route = choose_route(
-            request, {}, settings=settings, key=_KEY_NAME, policies=registry.names, default=registry.default
+            request,
+            {},
+            settings=settings,
+            key=_KEY_NAME,
+            policies=registry.names,
+            default=registry.default,
+            modes=self.gateway.resources.modes,
         )
         return request, route
 
@@ -407,7 +420,7 @@ class Engine:
 
     def _make_outage_error(self) -> EndpointResting:
         return EndpointResting(
-            f"{self._endpoint.url}: not asked, because {self._outages} prompts in a row couldn't reach it, "
+            f"{self._url}: not asked, because {self._outages} prompts in a row couldn't reach it, "
             "with all their retries; ask again once it is back"
         )
 
@@ -449,7 +462,11 @@ class Engine:
             if self._cancels:
                 raise _make_closed_error()
             async with open_gateway(
-                self._config, endpoint=self._endpoint, policy=self._policy, in_memory=self._in_memory
+                self._config,
+                endpoint=self._endpoint,
+                policy=self._policy,
+                in_memory=self._in_memory,
+                breaker=self._breaker,
             ) as gateway:
                 await self._prepare(gateway)
                 self._opened.set()
@@ -487,7 +504,7 @@ class Engine:
                 self.model = await _find_model(gateway)
         except TimeoutError:
             raise EndpointTimeout(
-                f"{self._endpoint.url} didn't list its models within {deadline:g} seconds; name one: model "
+                f"{self._url} didn't list its models within {deadline:g} seconds; name one: model "
                 "(--model), or give more time: deadline (--deadline)"
             ) from None
 

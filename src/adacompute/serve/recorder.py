@@ -3,9 +3,9 @@
 What can't be stored is dropped and counted: a gateway whose disk is full still answers.
 
 One conversation is one problem, however often it is asked, and a model under one set of parameters is one
-source. Requests that were drawn to the end, for learning, are a source of their own, marked `explored`: in
-all others easy problems have few samples, because the policy stopped, and learning from those would be
-biased.
+source; so is a mode of a menu. Requests that were drawn to the end, for learning, are a source of their own,
+marked `explored`: in all others easy problems have few samples, because the policy stopped, and learning from
+those would be biased.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,9 +28,10 @@ from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
 from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
+from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.records import Problem, Sample
 from adacompute.serve.answer_reader import AnswerReader
-from adacompute.serve.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
 
 __all__ = ["Recorder", "build_problem"]
@@ -65,8 +66,10 @@ def build_problem(request: ChatRequest) -> Problem:
     )
 
 
-def build_source(outcome: RequestOutcome, request: ChatRequest) -> tuple[str, dict[str, Any]]:
-    """The model and the parameters that samples were drawn with."""
+def build_source(
+    outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The model and the parameters that samples were drawn with; `use` is of the mode of a menu."""
     parameters = {
         name: _shorten_parameter(_clean(value))
         for name, value in request.body.items()
@@ -74,7 +77,10 @@ def build_source(outcome: RequestOutcome, request: ChatRequest) -> tuple[str, di
     }
     if outcome.explored and not outcome.missing:
         parameters["explored"] = True
-    return replace_surrogates(outcome.model), parameters
+    if use is None:
+        return replace_surrogates(outcome.model), parameters
+    parameters |= {name: _shorten_parameter(value) for name, value in use.options.items()}
+    return use.model, parameters | {MODE_PARAMETER: use.name}
 
 
 def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
@@ -134,6 +140,7 @@ class _QueuedRequest(NamedTuple):
     samples: Sequence[Sample]  # its responses as read, or none
     responses: Sequence[Response]  # those to be read
     size: int  # characters
+    use: ModeUse | None = None  # the mode of a menu that these are of
 
 
 class Recorder:
@@ -183,7 +190,10 @@ class Recorder:
         """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
         if self._thread is None or not is_worth_recording(outcome):
             return
-        item = _make_item(outcome, request, samples)
+        for item in _make_items(outcome, request, samples):
+            self._enqueue(item)
+
+    def _enqueue(self, item: _QueuedRequest) -> None:
         with self._lock:
             full = self._queued_characters > 0 and self._queued_characters + item.size > _MAX_CHARACTERS
             self._queued_characters += 0 if full else item.size
@@ -239,7 +249,7 @@ class Recorder:
         sources: dict[tuple[str, str], list[_QueuedRequest]] = {}
         for item in batch:
             try:
-                model, parameters = build_source(item.outcome, item.request)
+                model, parameters = build_source(item.outcome, item.request, item.use)
                 sources.setdefault((model, fingerprint(parameters)), []).append(item)
             except Exception as exc:  # noqa: BLE001 - a value that isn't JSON; the others are recorded
                 self._drop(1, _describe_error(exc))
@@ -263,7 +273,7 @@ class Recorder:
 
     def _add(self, items: list[_QueuedRequest]) -> None:
         """Stores requests of one source, all or none."""
-        model, parameters = build_source(items[0].outcome, items[0].request)
+        model, parameters = build_source(items[0].outcome, items[0].request, items[0].use)
         problems = {(problem := build_problem(item.request)).id: problem for item in items}
         self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
         drawn = [self._number_samples(item, model, parameters) for item in items]
@@ -286,6 +296,22 @@ class Recorder:
         while len(self._next) > _MAX_REMEMBERED:
             self._next.popitem(last=False)
         return DrawnSamples(id_, list(enumerate(samples, first)))
+
+
+def _make_items(
+    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
+) -> Iterator[_QueuedRequest]:
+    """What is queued of a request: one item, or one for each mode of a menu that gave samples."""
+    if not outcome.modes:
+        yield _make_item(outcome, request, samples)
+        return
+    is_read = len(samples) == len(outcome.responses)
+    for use in outcome.modes:
+        places = [k for k, name in enumerate(outcome.response_modes) if name == use.name]
+        if places:
+            part = replace(outcome, responses=tuple(outcome.responses[k] for k in places))
+            own = [samples[k] for k in places] if is_read else ()
+            yield _make_item(part, request, own)._replace(use=use)
 
 
 def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> _QueuedRequest:

@@ -43,7 +43,9 @@ from adacompute.serve.stream_gate import StreamGate
 __all__ = [
     "CLIENT_GONE_STATUS",
     "NO_VERIFICATIONS",
+    "REASONING_TOKENS",
     "ForwardOutcome",
+    "ModeUse",
     "Refusal",
     "RequestOutcome",
     "StreamRelay",
@@ -144,6 +146,22 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModeUse:
+    """What a request drew from one mode of a menu, and what that cost."""
+
+    name: str
+    model: str = ""  # as its upstream names it
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that it adds to requests
+    samples: int = 0  # received
+    missing: int = 0  # requested, but not received
+    failed: str = ""  # the kind of the error for which it was left out; "": it wasn't
+    answer: str | None = None  # that leads among its own samples; None: none states one, or there's no vote
+    spent: Spend = field(default_factory=Spend)
+    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOutcome:
     """The outcome of a request that was passed on to another route of the upstream."""
 
@@ -200,6 +218,9 @@ class RequestOutcome:
     spent: Spend = field(default_factory=Spend)
     prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of their first draws; (): there is none
+    response_modes: tuple[str, ...] = ()  # the mode of each response; (): there is no menu
+    answered_by: str = ""  # the mode whose sample is the reply
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
@@ -231,6 +252,11 @@ class RequestOutcome:
         """Why there was no vote; None where there was one, or where none was wanted."""
         prefix = "no vote: "
         return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
+
+    @property
+    def mode_counts(self) -> str:
+        """The samples of each mode of a menu, e.g. "small:3,large:1"; "": there is no menu."""
+        return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
 
     @property
     def counts_in_average(self) -> bool:
@@ -490,11 +516,35 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         fields["weak"] = True
     if outcome.certified is not None:
         fields["certified"] = outcome.certified
+    if outcome.modes:
+        fields["answered_by"] = outcome.answered_by
+        fields["modes"] = {use.name: _describe_use(use, unit) for use in outcome.modes}
     if use := outcome.verified:
         fields["verifier"] = {"calls": use.calls, "failed": use.failed, "tokens": use.tokens}
     return fields
 
 
+def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "samples": use.samples,
+        "cost": use.spent.amount_in(unit),
+        "prompt_tokens": use.usage.prompt_tokens,
+        "completion_tokens": use.usage.completion_tokens,
+    }
+    if use.usage.cached_tokens:
+        fields["cached_tokens"] = use.usage.cached_tokens
+    if reasoning := use.usage.details.get(REASONING_TOKENS):
+        fields["reasoning_tokens"] = reasoning
+    if use.answer is not None:
+        fields["answer"] = use.answer
+    if use.missing:
+        fields["missing"] = use.missing
+    if use.failed:
+        fields["failed"] = use.failed
+    return fields
+
+
+REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
 _NOTE = "x-adacompute-note"
 _MAX_NOTE = 300  # characters
 
@@ -504,20 +554,23 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     headers = {
         "x-request-id": outcome.id,
         "x-adacompute-samples": str(outcome.samples),
-        "x-adacompute-policy": _quote_policy(outcome.policy),
+        "x-adacompute-policy": _quote_name(outcome.policy),
     }
     if outcome.agreement is not None:
         headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
     if outcome.price is not None:
         headers["x-adacompute-price"] = f"{outcome.price:.6g}"
+    if outcome.modes:
+        counts = [f"{_quote_name(use.name)}={use.samples}" for use in outcome.modes]
+        headers["x-adacompute-modes"] = ", ".join(counts)
     if outcome.notes:
         headers |= build_note_header(outcome.notes)
     return headers
 
 
 @lru_cache(maxsize=256)  # of names that serve
-def _quote_policy(name: str) -> str:
-    """A policy's name in ASCII, as a header is."""
+def _quote_name(name: str) -> str:
+    """The name of a policy or mode in ASCII, as a header is."""
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
 

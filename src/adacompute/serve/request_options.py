@@ -44,6 +44,7 @@ class RequestOptions:
 
     budget: Budget | None = None  # on average
     policy: str = ""  # its name
+    modes: tuple[str, ...] = ()  # of the menu that may be drawn from; (): all
     mode: Literal["", "pass"] = ""
     deadline: float | None = None  # seconds
     extract: str = ""  # as of a Task, or "none": its samples are not voted on
@@ -112,7 +113,7 @@ def _parse_header(name: str, text: str) -> object:
     """A header's text as the value that a body would have."""
     if name in ("budget", "deadline"):  # `float` would also accept nan, 1_000 and digits of other scripts
         return float(text) if _DECIMAL.fullmatch(text) else text
-    if name in ("exclude", "fields"):
+    if name in ("exclude", "fields", "modes"):
         return [part.strip() for part in text.split(",")]
     return text
 
@@ -246,6 +247,7 @@ def _check_names(value: object, place: str, settings: ServeConfig) -> tuple[str,
 _CHECKS: dict[str, Callable[[Any, str, ServeConfig], Any]] = {
     "budget": _check_budget,
     "policy": _check_policy,
+    "modes": _check_names,
     "mode": _check_mode,
     "deadline": _check_deadline,
     "extract": _check_extract,

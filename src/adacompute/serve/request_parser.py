@@ -30,7 +30,7 @@ import numpy as np
 import orjson
 
 from adacompute.client.server_quirks import LIMIT_NAMES
-from adacompute.config import KeyConfig, ServeConfig, parse_serve_budgets
+from adacompute.config import MENU_MODEL, KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Budget, BudgetUnit, Secret
@@ -100,6 +100,7 @@ class Route:
     budget: float  # on average
     unit: BudgetUnit = "samples"  # of the budget
     mode: Mode = "adaptive"
+    modes: tuple[str, ...] = ()  # of the menu that may be drawn from, cheapest first; (): all
     deadline: float  # seconds from now
     notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
     trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
@@ -403,26 +404,54 @@ def choose_route(
     key: str,
     policies: Collection[str],
     default: str,
+    modes: Sequence[str] = (),
 ) -> Route:
     """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
 
     Names in `headers`, whose options the request has already, are in lower case. `default` is the policy of
-    requests that name none of `policies`.
+    requests that name none of `policies`; `modes` are those of the menu, cheapest first.
     """
     options = request.options
     policy = _choose_policy(options, headers, policies, default)
     notes: list[str] = []
+    chosen = _choose_modes(request, headers, modes, notes)
     budget = _choose_budget(request, options, settings, notes)
+    if len(modes) > 1 and budget.unit == "samples":
+        raise RequestInvalid(
+            f"a budget of {budget} can't be kept over a menu, whose modes differ in cost; "
+            "give it in money, e.g. '0.002 USD', or in tokens",
+            param=f"{OPTIONS_FIELD}.budget",
+        )
+    is_passed = policy == SINGLE or (len(modes) > 1 and len(chosen) == 1)
     return Route(
         key=key,
         policy=policy,
         budget=budget.amount,
         unit=budget.unit,
-        mode="pass" if policy == SINGLE else options.mode or settings.mode,
+        mode="pass" if is_passed else options.mode or settings.mode,
+        modes=chosen,
         deadline=_choose_deadline(options, settings.deadline, notes),
         notes=tuple(notes),
         trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
     )
+
+
+def _choose_modes(
+    request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
+) -> tuple[str, ...]:
+    """The modes that a request names, by the option or as its model; (): all of the menu."""
+    header, wanted, model = get_header("modes"), request.options.modes, request.body.get("model")
+    place = header if header in headers else f"{OPTIONS_FIELD}.modes"
+    if wanted and not modes:
+        raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
+    for name in wanted:
+        if name not in modes:
+            raise RequestInvalid(f"{place} has {name[:60]!r}; give some of {', '.join(modes)}", param=place)
+    if not wanted and modes and model in modes:
+        return (str(model),)
+    if modes and model not in (*modes, MENU_MODEL):
+        notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
+    return tuple(name for name in modes if name in wanted)
 
 
 def _choose_budget(
@@ -479,7 +508,7 @@ def _choose_deadline(options: RequestOptions, maximum: float, notes: list[str]) 
 Body = dict[str, Any]
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
-_DEFAULT_MODEL_NAMES = ("", "default", "adacompute")  # names that stand for the operator's model
+_DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters

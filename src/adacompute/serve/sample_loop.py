@@ -5,16 +5,13 @@ that is held for the whole request.
 """
 
 import asyncio
-import logging
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
-from adacompute.answers.vote import MIN_SETTLED, ScoreWeights
 from adacompute.client import (
     ADDED_LIMIT,
     LIMIT_NAME,
@@ -22,319 +19,112 @@ from adacompute.client import (
     AttemptTracer,
     Client,
     DrawFailure,
+    ModeEndpoint,
     Response,
     Stream,
-    Verifier,
-    VerifierReply,
 )
-from adacompute.client.verifier import VERDICT_TOKENS
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.policies.base import Floats
-from adacompute.records import Call, Sample, Signals
+from adacompute.policies.base import Draw, Floats
+from adacompute.records import Call, Sample
 from adacompute.serve.answer_reader import AnswerReader, select_candidates
-from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend
+from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, TokenBounds, WaveReservation
 from adacompute.serve.policy_registry import ServedPolicy
-from adacompute.serve.reply import NO_VERIFICATIONS, Usage, VerifierUse, read_server_info
+from adacompute.serve.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
+from adacompute.serve.sample_scorer import SampleScorer
 from adacompute.serve.vote_eligibility import VoteEligibility
 
-__all__ = ["SampleLoop", "SampleScorer", "SamplingResources"]
+__all__ = ["EXPLORED_SAMPLES", "SampleLoop", "SampleSource", "SamplingResources"]
 
-_log = logging.getLogger("adacompute.serve")
-_SCORE_MEMORY = 2000  # scores that the running means cover, about
-_MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored
-_MIN_VARIANCE = 1e-9  # of scores, as a share of their square: below it they differ by rounding only
-
-
-class TokenBounds(Protocol):
-    """The most tokens that one call can cost."""
-
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def max_tokens(self) -> int: ...
-
-
-class Wave:
-    """Samples, or verifications, that are requested together: their reservation, and what they cost.
-
-    Always settle one that was begun.
-    """
-
-    def __init__(self, request: TokenBounds, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
-        self.count = count  # samples requested
-        self.calls: list[Call] = []  # finished
-        self._request = request
-        self._ledger = ledger
-        self._rates = rates
-        self._reserved = self._bound_cost(count)
-        self._used = (NO_SPEND, NO_SPEND)  # what `calls` cost, and what they may have cost
-        self._extension: asyncio.Future[bool] | None = None  # a pending extension of the reservation
-        self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
-        self.unsent = 0  # samples that were not asked for, because of that
-        self._under_way = 0  # samples that are asked for by calls that were sent and haven't ended
-
-    async def begin(self, key: str) -> "Wave":
-        """Reserves the most that it can cost; CapReached or LedgerUnavailable if that fails."""
-        self._reservation = await self._ledger.reserve(key, self._reserved)
-        return self
-
-    def may_send(self, samples: int) -> bool:
-        """Asked when a call's turn has come, with 0, and right before it is sent: whether the caps allow it.
-
-        What an upstream gave beyond what was asked for may have used up what this wave has reserved.
-        """
-        if self.refusal is None:
-            self.refusal = self._ledger.check_send(self._reservation)
-        if self.refusal is None:
-            self._under_way += samples
-        return self.refusal is None
-
-    def record_call(self, call: Call) -> "bool | asyncio.Future[bool]":
-        """Records an attempt. Whether more may be sent, be it a retry or what is missing.
-
-        True only if the reservation covers all that is still to come besides what was, or may have
-        been, used; it is extended if attempts cost more than expected. A future if that takes time.
-        What was used beyond the reservation counts at once, so that nothing more is sent on it.
-        """
-        self.calls.append(call)
-        if call.status is not None or call.paid != "no":  # it was sent
-            self._under_way -= call.asked
-        self._used = self._sum_used()
-        self._count_excess()
-        if self._extension is not None and not self._extension.done():
-            return self._extension  # it checks again before it ends
-        more = self._find_shortfall()
-        if more is NO_SPEND:
-            return True
-        granted = self._ledger.extend(self._reservation, more)
-        if not isinstance(granted, bool):
-            self._extension = asyncio.ensure_future(self._extend(more, granted))
-            return self._extension
-        if granted:
-            self._reserved += more
-        return granted
-
-    def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """Samples that didn't come: whether a cap prevented that they were asked for at all."""
-        if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
-            self.unsent += count
-
-    def _count_excess(self) -> None:
-        excess = self._find_lack(self._under_way)
-        if excess is not NO_SPEND:
-            self._ledger.grow(self._reservation, excess)
-            self._reserved += excess
-
-    async def _extend(self, more: Spend, granted: "bool | asyncio.Future[bool]") -> bool:
-        while granted if isinstance(granted, bool) else await granted:
-            self._reserved += more
-            more = self._find_shortfall()
-            if more is NO_SPEND:
-                return True
-            granted = self._ledger.extend(self._reservation, more)
-        return False
-
-    def _find_shortfall(self) -> Spend:
-        """What the reservation lacks for all that was, or may have been, used and is still to come."""
-        remaining = self.count
-        for call in self.calls:
-            remaining -= call.got
-        return self._find_lack(max(0, remaining))
-
-    def _find_lack(self, samples: int) -> Spend:
-        """What the reservation lacks for what was, or may have been, used and so many samples besides."""
-        spent, maybe = self._used
-        needed = spent + maybe
-        if samples:
-            needed += self._bound_cost(samples)
-        return needed.beyond(self._reserved)
-
-    def settle(self) -> tuple[Spend, Spend]:
-        """Ends the wave: what it cost, and what it may have cost."""
-        spent, maybe = self._used
-        self._ledger.settle(self._reservation, spent, maybe)
-        return spent, maybe
-
-    def _bound_cost(self, samples: int) -> Spend:
-        request = self._request
-        return self._rates.compute_max(
-            samples=samples, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
-        )
-
-    def _sum_used(self) -> tuple[Spend, Spend]:
-        rates, request = self._rates, self._request
-        maybe = rates.compute_maybe(
-            self.calls, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
-        )
-        return rates.compute_spent(self.calls), maybe
-
-
-class VerifierRates(Rates):
-    """Token prices of a verifier: its calls give no samples."""
-
-    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that so many verifications can cost."""
-        most = super().compute_max(samples=samples, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return replace(most, samples=0)
-
-    def compute_spent(self, calls: Iterable[Call]) -> Spend:
-        """What the calls that were paid for cost."""
-        return replace(super().compute_spent(calls), samples=0)
-
-    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
-        """The most that calls may be charged for beyond that."""
-        most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return most if most is NO_SPEND else replace(most, samples=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _VerdictBounds:
-    prompt_tokens: int
-    max_tokens: int = VERDICT_TOKENS
-
-
-class SampleScorer:
-    """Has the verifier score samples, reserves what that may cost, and logs a failure once.
-
-    A plain scoring endpoint has no tokens: its calls cost nothing here. What is asked of a model is reserved
-    and counted in tokens and money, at the verifier's prices; it is no sample.
-    """
-
-    def __init__(self, verifier: Verifier, rates: VerifierRates, *, beta: float = 0.0) -> None:
-        self.verifier = verifier
-        self._beta = beta  # of policies that have none of their own
-        self._rates = rates
-        self._count, self._mean, self._square = 0, 0.0, 0.0  # of scores; running means of them and squares
-        self._last: ScoreWeights | None = None  # on the live scale, until that has moved
-        self._failing = False  # whether that it fails was logged, and it hasn't worked since
-
-    async def score(
-        self,
-        request: ChatRequest,
-        samples: Sequence[Sample],
-        *,
-        ledger: LedgerProtocol,
-        key: str,
-        deadline: float,
-        on_spent: Callable[[Spend, Spend], None],
-    ) -> tuple[list[Sample], VerifierUse]:
-        """The samples, with a score where one came, and what that took; never raises for the verifier.
-
-        `on_spent` is told what it cost and may have cost, also if this is cancelled.
-        """
-        places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
-        if not places:
-            return list(samples), NO_VERIFICATIONS
-        wave: Wave | None = None
-        if self.verifier.model:
-            prompt_tokens = max(self._bound_prompt(request, samples[place]) for place in places)
-            wave = Wave(_VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates)
-            try:
-                await wave.begin(key)
-            except (CapReached, LedgerUnavailable) as exc:
-                note = f"not verified: {exc}"
-                return list(samples), VerifierUse(calls=0, failed=len(places), tokens=0, note=note)
-        spent = NO_SPEND
-        try:
-            outcomes = await asyncio.gather(
-                *[self._verify(request, samples[place], wave, deadline) for place in places]
-            )
-        finally:
-            if wave is not None:
-                spent, maybe = wave.settle()
-                on_spent(spent, maybe)
-        scored = list(samples)
-        for place, outcome in zip(places, outcomes, strict=True):
-            if outcome.score is not None:
-                signals = samples[place].signals or Signals()
-                scored[place] = replace(samples[place], signals=replace(signals, score=outcome.score))
-        self._observe(outcome.score for outcome in outcomes if outcome.score is not None)
-        self._log_failures(outcomes)
-        return scored, VerifierUse(
-            calls=len(places),
-            failed=sum(outcome.score is None for outcome in outcomes),
-            tokens=spent.tokens,
-        )
-
-    def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
-        """A policy's vote weights, with those of scores: on the live scale, once enough were seen."""
-        fitted = None if weigh is None else weigh.score
-        score = self._settle_weights(fitted)
-        if score is None or score is fitted:
-            return weigh
-        return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
-
-    def _settle_weights(self, fitted: ScoreWeights | None) -> ScoreWeights | None:
-        if self._count < MIN_SETTLED:
-            return fitted
-        beta = self._beta if fitted is None else fitted.beta
-        variance = self._square - self._mean * self._mean
-        spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
-        if beta == 0 or spread == 0:  # all scores are the same
-            return None if fitted is None else replace(fitted, beta=0.0)
-        last = self._last
-        if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
-            _MIN_SHIFT * last.spread
-        ):  # else the same votes would weigh a little different each time
-            last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
-        return last if last.beta == beta else replace(last, beta=beta)
-
-    def _observe(self, scores: Iterable[float]) -> None:
-        for score in scores:
-            self._count += 1
-            share = 1.0 / min(self._count, _SCORE_MEMORY)
-            self._mean += (score - self._mean) * share
-            self._square += (score * score - self._square) * share
-
-    def _verify(
-        self, request: ChatRequest, sample: Sample, wave: Wave | None, deadline: float
-    ) -> Awaitable[VerifierReply]:
-        return self.verifier.score(
-            request.body["messages"],
-            sample.text or "",
-            sample.answer,
-            prompt=request.prompt,
-            deadline=deadline,
-            on_call=None if wave is None else wave.record_call,
-            may_send=None if wave is None else wave.may_send,
-        )
-
-    def _bound_prompt(self, request: ChatRequest, sample: Sample) -> int:
-        return self.verifier.bound_prompt_tokens(request.prompt_tokens, sample.text or "", sample.answer)
-
-    def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
-        """Logs the first failure in a row; the verifier's own words may quote a client: at debug only."""
-        error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        if error is None:
-            self._failing = False
-        elif not self._failing:
-            self._failing = True
-            status = f"answered {error.status}" if error.status is not None else "failed"
-            _log.warning(
-                "the verifier %s (%s): votes go on without its scores; not logged again until it works",
-                status,
-                error.kind,
-            )
-            _log.debug("verifier: %s", error)
-
-
-_Fetched = tuple[Wave, list[Response]]  # a wave that has ended, and what came of it
+_Fetched = tuple["SampleSource", WaveReservation, list[Response]]  # a wave that has ended, and what came
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
+EXPLORED_SAMPLES = 8  # samples of each mode of a menu, at most, that a request drawn to the end gets
+_NO_TIME = 0.05  # seconds before the deadline in which no other mode is tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    prompt_tokens: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleSource:
+    """Where samples come from: the gateway's one endpoint, or a mode of its menu."""
+
+    client: Client
+    rates: Rates = field(default_factory=Rates)
+    mode: ModeEndpoint | None = None  # None: requests go to the endpoint as they came
+
+    @property
+    def name(self) -> str:
+        """Of its mode; "" where there is no menu."""
+        return "" if self.mode is None else self.mode.name
+
+    def build_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request's body as it goes there."""
+        return body if self.mode is None else self.mode.build_body(body)
+
+    def has_token_limit(self, request: ChatRequest) -> bool:
+        """Whether the client or the mode limits the tokens of a response."""
+        return request.has_token_limit or (self.mode is not None and self.mode.max_tokens is not None)
+
+    def bound_tokens(self, request: ChatRequest) -> TokenBounds:
+        """The most tokens that a call for one sample of a request can cost there."""
+        mode = self.mode
+        if mode is None:
+            return request
+        limit = mode.max_tokens
+        return _Bounds(
+            request.prompt_tokens + mode.added_tokens,
+            request.max_tokens if limit is None else min(limit, request.max_tokens),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingResources:
     """What every request shares."""
 
-    client: Client
+    sources: Mapping[str, SampleSource]  # by mode, the cheapest first; "" where there is no menu
+    default: str = ""  # the mode that answers what can't be voted on
     ledger: LedgerProtocol
-    rates: Rates
     task: Task
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
+
+    @property
+    def client(self) -> Client:
+        """That of the endpoint, or of the default mode: for whatever isn't a sample of a menu."""
+        return self.sources[self.default].client
+
+    @property
+    def rates(self) -> Rates:
+        """The token prices there."""
+        return self.sources[self.default].rates
+
+    @property
+    def has_menu(self) -> bool:
+        """Whether there are several modes to choose among."""
+        return len(self.sources) > 1
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The names of a menu's modes; none where there is one endpoint."""
+        return tuple(name for name in self.sources if name)
+
+
+@dataclass(slots=True, eq=False)
+class _SourceUse:
+    """What a request has drawn from one source so far."""
+
+    samples: int = 0
+    missing: int = 0
+    spent: Spend = NO_SPEND
+    maybe: Spend = NO_SPEND
+    calls: list[Call] = field(default_factory=list)
+    server_info: dict[str, str] = field(default_factory=dict)  # of its first reply
 
 
 class SampleLoop:
@@ -359,17 +149,19 @@ class SampleLoop:
         self.notes: list[str] = [*route.notes]
         self.weak = False  # whether the vote is below the operator's minimum
         self.responses: list[Response] = []
-        self.server_info: dict[str, str] = {}  # of the upstream's first reply
+        self.modes: list[str] = []  # of each response; "" where there is no menu
         self.samples: list[Sample] = []
         self.missing = 0  # samples requested but not received
         self.waves = 0
         self.would: int | None = None  # in shadow mode, how many more the policy would have drawn
         self.spent = NO_SPEND
         self.maybe = NO_SPEND
-        self.calls: list[Call] = []
+        self.left_out: dict[str, str] = {}  # modes that failed, and how
         self.verified = NO_VERIFICATIONS
         self.weigh: VoteWeights | None = None
         self._resources = resources
+        self._uses: dict[str, _SourceUse] = {}  # by mode, in the order of their first draw
+        self._answered_by_default = False  # whether the default mode was asked after all, without a vote
         self._tracer = tracer
         self._model = str(request.body.get("model", ""))
         self._explore = explore
@@ -382,17 +174,27 @@ class SampleLoop:
         self._error: EndpointError | None = None
         self._features: Floats | None = None  # of the prompt, as the policy sees it
         self._stopped = False  # True: no further wave, whatever the policy says
-        self._rest = 0  # samples of the first wave that are still to be drawn, because the first was streamed
+        self._rest: Draw | None = None  # what the first wave has besides a first sample that was streamed
         self._streams = False  # whether a first sample is, or was, streamed
         self._ahead: asyncio.Task[_Fetched | None] | None = None  # the rest of the first wave, under way
         if self.has_vote:
-            gives_logprobs = resources.client.quirks.gives_logprobs(request.body.get("model"))
-            self.weigh = served.weigh(self._model)
-            if gives_logprobs is False and self.weigh is not None:  # only scores are left
-                self.weigh = None if self.weigh.score is None else VoteWeights.by_score(self.weigh.score)
-            if resources.scorer is not None and not served.policy.needs_plain_votes:
-                self.weigh = resources.scorer.add_weights(self.weigh)
+            self.weigh = self._choose_weights()
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+
+    def _choose_weights(self) -> VoteWeights | None:
+        """How votes weigh: on the live scale of the model, or of each mode."""
+        resources, weigh = self._resources, self.served.weigh(self._model)
+        if not resources.has_menu:
+            gives_logprobs = resources.client.quirks.gives_logprobs(self.request.body.get("model"))
+            if gives_logprobs is False and weigh is not None:  # only scores are left
+                weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
+        scorer = resources.scorer
+        if scorer is None or self.served.policy.needs_plain_votes:
+            return weigh
+        if weigh is None or not weigh.modes:
+            return scorer.add_weights(weigh)
+        scored = [(name, own, scorer.add_weights(own)) for name, own in weigh.modes]
+        return replace(weigh, modes=tuple((name, own if new is None else new) for name, own, new in scored))
 
     @cached_property
     def reader(self) -> AnswerReader:
@@ -445,57 +247,93 @@ class SampleLoop:
         """Whether it was drawn to the end, for learning."""
         if not self._exploring or not self.has_vote or self.missing:
             return False
-        return len(self.responses) >= self.served.policy.longest
+        return not self._list_unexplored()
 
     @property
     def is_single_round(self) -> bool:
         """Whether one round is certain to be all, so that its stream may be passed through."""
         if not self.has_vote or self.route.mode == "shadow" or self.route.is_single:
             return True
-        return self.served.policy.one_shot and self._ask_policy() <= 1 and not self._explore
+        if not self.served.policy.one_shot or self._explore:
+            return False
+        draw = self._ask_policy()
+        return draw is None or draw.count <= 1
 
     @property
-    def upstream_body(self) -> Mapping[str, Any]:
-        """What goes upstream: the request, and log-probabilities if the policy or the vote uses them.
+    def calls(self) -> list[Call]:
+        """Every attempt upstream, in the order of its source's first draw."""
+        return [call for use in self._uses.values() for call in use.calls]
+
+    @property
+    def uses(self) -> tuple[ModeUse, ...]:
+        """What was drawn of each mode of a menu; none where there is one endpoint."""
+        if not self._resources.modes:
+            return ()
+        leaders = {name: self.tally.find_mode_leader(name) for name in self._uses} if self.has_vote else {}
+        return tuple(
+            ModeUse(
+                name=name,
+                model=self._get_mode(name).model,
+                options=self._get_mode(name).all_options,
+                samples=use.samples,
+                missing=use.missing,
+                failed=self.left_out.get(name, ""),
+                answer=leaders.get(name),
+                spent=use.spent,
+                maybe=use.maybe,
+                usage=Usage.from_calls(use.calls),
+            )
+            for name, use in self._uses.items()
+        )
+
+    def get_server_info(self, mode: str) -> dict[str, str]:
+        """What the upstream of a mode says of itself, for the reply."""
+        return self._uses[mode].server_info if mode in self._uses else {}
+
+    def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
+        """What goes to a source: the request, and log-probabilities if the policy or the vote uses them.
 
         If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
         """
-        policy, body = self.served.policy, self.request.body
-        if self._adds_limit:
+        policy, body = self.served.policy, source.build_body(self.request.body)
+        weigh = None if self.weigh is None else self.weigh.get_mode(source.name)
+        if self._adds_limit(source):
             body = {**body, "max_tokens": self.request.max_tokens}
         reads_alternatives = self.has_vote and (
-            policy.reads_entropy or (self.weigh is not None and self.weigh.reads_alternatives)
+            policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)
         )
-        if not reads_alternatives and (self.weigh is None or not self.weigh.reads_tokens):
+        if not reads_alternatives and (weigh is None or not weigh.reads_tokens):
             return body
         extended = {**body, "logprobs": True}
         if reads_alternatives and not body.get("top_logprobs"):
             extended["top_logprobs"] = _TOP_LOGPROBS
         return extended
 
-    @property
-    def optional_fields(self) -> frozenset[str]:
+    def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
         """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
         fields, body = LOGPROBS, self.request.body
         if not fields.isdisjoint(body):
             fields = frozenset(name for name in LOGPROBS if not body.get(name))
-        if self._adds_limit:
+        if self._adds_limit(source):
             return fields | ADDED_LIMIT
-        # what was translated into a chat has a limit whose name the client didn't choose
-        return fields if self.request.original is None else fields | LIMIT_NAME
+        # what was translated into a chat has a limit whose name the client didn't choose; a mode's neither
+        is_own = self.request.original is None and (source.mode is None or self.request.has_token_limit)
+        return fields if is_own else fields | LIMIT_NAME
 
-    @property
-    def _adds_limit(self) -> bool:
-        """Whether the gateway adds a limit of tokens, because the client gave none and a cap counts them."""
-        return not self.request.has_token_limit and self._resources.ledger.caps.counts_tokens
+    def _adds_limit(self, source: SampleSource) -> bool:
+        """Whether the gateway adds a limit of tokens, because nobody gave one and a cap counts them."""
+        return not source.has_token_limit(self.request) and self._resources.ledger.caps.counts_tokens
 
     @property
     def representative(self) -> int | None:
         """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
         if not self.responses:
             return None
+        if self._answered_by_default:
+            return len(self.responses) - 1
         has_winner = self.has_vote and self.tally.winner is not None
-        index = pick_representative(self.samples, self.tally) if has_winner else None
+        modes = self._resources.modes if self._resources.has_menu else ()
+        index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         return self._first_candidate if index is None else index
 
     @property
@@ -528,15 +366,20 @@ class SampleLoop:
         await self._check_pattern()
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
-        wanted = self._next_count() if self.responses else self._first_count()
-        while wanted > 0:
-            await self._draw_wave(wanted)
-            if not self.responses:
+        draws = self._next_draws() if self.responses else self._first_draws()
+        while draws:
+            await self._draw_waves(draws)
+            if not self.responses and (self._stopped or not self._open_sources):
                 raise self._error or EndpointError("the upstream returned nothing; try again")
-            wanted = self._next_count()
+            draws = self._next_draws() if self.responses else self._first_draws()
+        if not self.responses:
+            raise self._error or EndpointError("the upstream returned nothing; try again")
         if self._exploring and not self.explored:
-            count, longest = len(self.responses), self.served.policy.longest
-            self.notes.append(f"not drawn to the end, to learn from: {count} of {longest} samples came")
+            lacking = sum(draw.count for draw in self._list_unexplored())
+            count = len(self.responses)
+            self.notes.append(
+                f"not drawn to the end, to learn from: {count} of {count + lacking} samples came"
+            )
 
     @asynccontextmanager
     async def stream(self, *, ahead: bool = False) -> AsyncIterator[Stream]:
@@ -547,34 +390,44 @@ class SampleLoop:
         """
         request = self.request
         await self._check_pattern()
-        self._rest = self._first_count() - request.n
-        wave = await self._begin_wave(request.n)
-        began = self._loop.time()
-        try:
-            async with self._resources.client.stream(
-                {**self.upstream_body, "n": request.n} if request.n > 1 else self.upstream_body,
-                deadline=self._deadline - self._loop.time(),
-                on_call=wave.record_call,
-                may_send=wave.may_send,
-                optional=self.optional_fields,
-                headers=self.route.trace,
-                tracer=self._tracer,
-            ) as stream:
-                self._streams = True
-                if ahead and self._rest > 0:
-                    self._ahead = asyncio.ensure_future(self._fetch_wave(self._rest))
-                yield stream
-        except BaseException as exc:
-            await self.drop_ahead()
-            if isinstance(exc, SendingStopped) and wave.refusal is not None:
-                raise wave.refusal from None
-            raise
-        finally:
-            self._settle(wave)
+        while True:
+            (draw,) = self._first_draws() or (Draw(mode=self._plain_mode),)
+            self._rest = replace(draw, count=draw.count - request.n) if draw.count > request.n else None
+            source = self._get_source(draw)
+            wave = await self._begin_wave(source, request.n)
+            began, has_begun = self._loop.time(), False
+            body = self._build_body(source)
+            try:
+                async with source.client.stream(
+                    {**body, "n": request.n} if request.n > 1 else body,
+                    deadline=self._deadline - self._loop.time(),
+                    on_call=wave.record_call,
+                    may_send=wave.may_send,
+                    optional=self._list_optional_fields(source),
+                    headers=self.route.trace,
+                    tracer=self._tracer,
+                ) as stream:
+                    self._streams = has_begun = True
+                    if ahead and self._rest is not None:
+                        self._ahead = asyncio.ensure_future(self._fetch_wave(self._rest))
+                    yield stream
+            except BaseException as exc:
+                await self.drop_ahead()
+                if isinstance(exc, SendingStopped) and wave.refusal is not None:
+                    raise wave.refusal from None
+                if has_begun or not isinstance(exc, EndpointError):
+                    raise
+                self._handle_failure(source, exc)
+                if self._stopped:
+                    raise
+                continue
+            finally:
+                self._settle(source, wave)
+            break
         self.waves = 1
         self._slowest = max(self._slowest, self._loop.time() - began)
-        self.server_info = read_server_info(stream.body)
-        await self._count_votes(list(stream.responses), request.n)
+        self._get_use(source).server_info = read_server_info(stream.body)
+        await self._count_votes(source, list(stream.responses), request.n)
 
     async def drop_ahead(self) -> None:
         """Ends what is drawn ahead of its turn; what it has cost counts."""
@@ -587,7 +440,7 @@ class SampleLoop:
 
     def end_round(self) -> None:
         """Judges a stream that was passed through: there is no further round."""
-        self._next_count()
+        self._next_draws()
 
     def skip_vote(self, reason: str) -> None:
         """There is no vote: what is streamed can't be replaced by another sample any more."""
@@ -598,33 +451,83 @@ class SampleLoop:
         if self.request.options.extract:
             await self.reader.prepare()
 
-    def _first_count(self) -> int:
-        if not self.has_vote or self.route.mode == "shadow":
-            return self.request.n
-        count = 1 if self.route.is_single else self._ask_policy()
-        return 1 if count > 1 and self._resources.eligibility.is_doubtful(self.request) else count
+    @property
+    def _open_sources(self) -> list[str]:
+        """The modes that may be drawn from, cheapest first: those that the request names, of what works."""
+        names = self.route.modes or self._resources.sources
+        return [name for name in names if name not in self.left_out]
 
-    def _next_count(self) -> int:
-        """How many more to draw; 0 at the end, with a note of why unless the policy decided so."""
+    @property
+    def _plain_mode(self) -> str:
+        """The mode that answers where there is no vote: the default, or the dearest of those left."""
+        names, default = self._open_sources, self._resources.default
+        return default if default in names or not names else names[-1]
+
+    def _get_source(self, draw: Draw) -> SampleSource:
+        """Where a draw comes from."""
+        return self._resources.sources[self._resources.default if draw.mode is None else draw.mode]
+
+    def _get_mode(self, name: str) -> ModeEndpoint:
+        mode = self._resources.sources[name].mode
+        assert mode is not None
+        return mode
+
+    def _get_use(self, source: SampleSource) -> _SourceUse:
+        return self._uses.setdefault(source.name, _SourceUse())
+
+    def _first_draws(self) -> tuple[Draw, ...]:
+        if not self.has_vote or self.route.mode == "shadow":
+            return (Draw(mode=self._plain_mode, count=self.request.n),)
+        resources = self._resources
+        expects_text = resources.has_menu and resources.eligibility.expects_text(self.request)
+        is_plain = self.route.is_single or expects_text
+        draw = Draw(mode=self._plain_mode) if is_plain else self._ask_policy()
+        if draw is None:
+            return ()
+        if draw.count > 1 and resources.eligibility.is_doubtful(self.request):
+            draw = replace(draw, count=1)
+        return (draw,)
+
+    def _next_draws(self) -> tuple[Draw, ...]:
+        """What to draw next; nothing at the end, with a note of why unless the policy decided so."""
         if self.no_vote_reason or self.route.mode == "pass":
-            return 0
+            return ()
         self.no_vote_reason = self._find_no_vote_reason()
         if self.no_vote_reason:
-            return 0
-        more, self._rest = self._rest if self._rest > 0 else self._ask_policy(), 0
-        more = self._resources.eligibility.limit_wave(self.tally, more)
+            return self._ask_default()
+        draw, self._rest = self._rest or self._ask_policy(), None
+        count = 0 if draw is None else self._resources.eligibility.limit_wave(self.tally, draw.count)
         if self.route.mode == "shadow":
-            self.would = more
-            return 0
+            self.would = count
+            return ()
         if self._stopped or self.route.is_single:
-            return 0
+            return ()
+        draws: tuple[Draw, ...] = () if draw is None or count == 0 else (replace(draw, count=count),)
         if self._explore:
             self._explore, self._exploring = False, True
-            more = self.served.policy.longest - len(self.responses)
-        if more > 0 and self._loop.time() + self._slowest > self._deadline:
+            draws = self._list_unexplored()
+        if draws and self._loop.time() + self._slowest > self._deadline:
             self.notes.append(f"stopped by the deadline of {self.route.deadline:g} s")
-            return 0
-        return more
+            return ()
+        return draws
+
+    def _list_unexplored(self) -> tuple[Draw, ...]:
+        """What a request that is drawn to the end lacks: of every mode, all of it at the same time."""
+        policy = self.served.policy
+        if not self._resources.has_menu:
+            left = policy.longest - len(self.responses)
+            return (Draw(mode=self._plain_mode, count=left),) if left > 0 else ()
+        wanted = {name: EXPLORED_SAMPLES - self.modes.count(name) for name in self._open_sources}
+        return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
+
+    def _ask_default(self) -> tuple[Draw, ...]:
+        """One sample of the default mode, where another one's shows that there is nothing to vote on."""
+        resources = self._resources
+        if not resources.has_menu or self._stopped or self.route.mode == "shadow" or self._streams:
+            return ()
+        if resources.default not in self._open_sources or resources.default in self.modes:
+            return ()
+        return (Draw(mode=resources.default),)
 
     def _find_no_vote_reason(self) -> str:
         """Why there is nothing to vote on, judging by the samples so far; "": there may be."""
@@ -659,13 +562,15 @@ class SampleLoop:
         """Whether the first sample states no answer, and another of its wave does, which is paid for."""
         return self.samples[0].answer is None and self.tally.answered > 0
 
-    def _ask_policy(self) -> int:
+    def _ask_policy(self) -> Draw | None:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.tally
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
-        return min(
-            policy.more(prompt, tally, self.dial, reading=self._features), policy.longest - tally.drawn
-        )
+        modes = self._open_sources if self._resources.has_menu else None
+        draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        if draw is None or draw.count <= policy.longest - tally.drawn:
+            return draw
+        return replace(draw, count=policy.longest - tally.drawn) if tally.drawn < policy.longest else None
 
     async def _count_ahead(self, ahead: "asyncio.Task[_Fetched | None]") -> None:
         """Counts the rest of the first wave, unless the first sample shows that there is no vote."""
@@ -674,36 +579,59 @@ class SampleLoop:
         if self.no_vote_reason:
             await self.drop_ahead()
             return
-        self._rest = 0
+        self._rest = None
         fetched = await ahead  # cancelled with whoever waits for it
         self._ahead = None
         if fetched is not None:
             await self._count_wave(*fetched)
 
-    async def _draw_wave(self, wanted: int) -> None:
-        """Draws so many samples, and counts their votes in the order in which they were requested."""
-        fetched = await self._fetch_wave(wanted)
-        if fetched is not None:
-            await self._count_wave(*fetched)
+    async def _draw_waves(self, draws: Sequence[Draw]) -> None:
+        """Draws these, all at the same time, and counts their votes in the order of the draws."""
+        if len(draws) == 1:
+            fetched = await self._fetch_wave(draws[0])
+            if fetched is not None:
+                await self._count_wave(*fetched)
+            return
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._fetch_wave(draw)) for draw in draws]
+        for task in tasks:
+            if (fetched := task.result()) is not None:
+                await self._count_wave(*fetched)
 
-    async def _fetch_wave(self, wanted: int) -> "_Fetched | None":
-        """Draws so many samples; None: a cap or the ledger allows none, and there are others."""
-        wave = await self._reserve_wave(wanted)
+    async def _fetch_wave(self, draw: Draw) -> "_Fetched | None":
+        """Draws samples of one source; None: a cap or the ledger allows none, and there are others."""
+        source = self._get_source(draw)
+        wave = await self._reserve_wave(source, draw.count)
         if wave is None:
             return None
         began = self._loop.time()
         try:
-            responses = await (self._draw_one(wave) if wave.count == 1 else self._draw_several(wave))
+            responses = await (
+                self._draw_one(source, wave) if wave.count == 1 else self._draw_several(source, wave)
+            )
         finally:
-            self._settle(wave)
+            self._settle(source, wave)
         self._slowest = max(self._slowest, self._loop.time() - began)
-        return wave, responses
+        return source, wave, responses
 
-    async def _count_wave(self, wave: Wave, responses: list[Response]) -> None:
+    async def _count_wave(
+        self, source: SampleSource, wave: WaveReservation, responses: list[Response]
+    ) -> None:
         self.waves += 1
         if wave.refusal is not None:
             self._stop_at_cap(wave.refusal, received=len(responses))
-        await self._count_votes(responses, wave.count - wave.unsent)
+        await self._count_votes(source, responses, wave.count - wave.unsent)
+
+    def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
+        """A source failed: a menu goes on without that mode, while there are others and time."""
+        self._error = self._error or error
+        others = [name for name in self._open_sources if name != source.name]
+        has_time = self._loop.time() + _NO_TIME < self._deadline
+        if not others or isinstance(error, SendingStopped) or not has_time:
+            self._stopped = True
+        elif source.name not in self.left_out:
+            self.left_out[source.name] = error.kind
+            self.notes.append(f"mode {source.name} failed ({error.kind}), and is left out")
 
     def _stop_at_cap(self, refusal: CapReached, *, received: int) -> None:
         """A wave was not sent, or not all of it: the request goes on with what came, if anything did."""
@@ -712,65 +640,67 @@ class SampleLoop:
         self.notes.append(f"stopped by a cap: {refusal}")
         self._stopped = True
 
-    async def _draw_one(self, wave: Wave) -> list[Response]:
+    async def _draw_one(self, source: SampleSource, wave: WaveReservation) -> list[Response]:
         """As `_draw_several`, for a wave of one: most are, and this takes a fifth less processor time."""
         try:
-            reply = await self._resources.client.call(
-                self.upstream_body,
-                first=self._next_index,
+            reply = await source.client.call(
+                self._build_body(source),
+                first=self._next_index(source),
                 deadline=self._seconds_left,
                 on_call=wave.record_call,
                 may_send=wave.may_send,
-                optional=self.optional_fields,
+                optional=self._list_optional_fields(source),
                 headers=self.route.trace,
                 tracer=self._tracer,
             )
         except EndpointError as exc:
-            self._error, self._stopped = self._error or exc, True
+            self._handle_failure(source, exc)
             wave.note_failure(exc, exc.calls, 1)
             return []
-        self.server_info = self.server_info or read_server_info(reply.body)
+        use = self._get_use(source)
+        use.server_info = use.server_info or read_server_info(reply.body)
         return list(reply.responses)
 
-    async def _draw_several(self, wave: Wave) -> list[Response]:
+    async def _draw_several(self, source: SampleSource, wave: WaveReservation) -> list[Response]:
         responses: dict[int, Response] = {}
-        draw = self._resources.client.draw(
-            self.upstream_body,
+        use = self._get_use(source)
+        draw = source.client.draw(
+            self._build_body(source),
             wave.count,
-            first=self._next_index,
+            first=self._next_index(source),
             deadline=self._seconds_left,
             on_call=wave.record_call,
             may_send=wave.may_send,
-            optional=self.optional_fields,
+            optional=self._list_optional_fields(source),
             headers=self.route.trace,
             tracer=self._tracer,
         )
         async with aclosing(draw) as drawing:
             async for outcome in drawing:
                 if isinstance(outcome, DrawFailure):
-                    self._error, self._stopped = self._error or outcome.error, True
+                    self._handle_failure(source, outcome.error)
                     wave.note_failure(outcome.error, outcome.calls, outcome.count)
                 else:
-                    self.server_info = self.server_info or read_server_info(outcome.body)
+                    use.server_info = use.server_info or read_server_info(outcome.body)
                     responses.update(enumerate(outcome.responses, outcome.first))
         return [responses[index] for index in sorted(responses)]
 
-    @property
-    def _next_index(self) -> int:
-        """The index of the next sample; the first is 0, also while it is streamed."""
-        return max(len(self.responses) + self.missing, int(self._streams))
+    def _next_index(self, source: SampleSource) -> int:
+        """The index of a source's next sample; the first is 0, also while it is streamed."""
+        use = self._get_use(source)
+        return max(use.samples + use.missing, int(self._streams and not self.responses))
 
     @property
     def _seconds_left(self) -> float:
         """Seconds until the deadline."""
         return max(0.001, self._deadline - self._loop.time())
 
-    async def _reserve_wave(self, wanted: int) -> Wave | None:
+    async def _reserve_wave(self, source: SampleSource, wanted: int) -> WaveReservation | None:
         """The wave, smaller if a cap leaves no room for all of it; None: stop with what there is."""
         try:
             while True:
                 try:
-                    return await self._begin_wave(wanted)
+                    return await self._begin_wave(source, wanted)
                 except CapReached as exc:
                     if wanted == 1 or self.request.n > 1:
                         raise
@@ -783,43 +713,53 @@ class SampleLoop:
         self._stopped = True
         return None
 
-    def _begin_wave(self, count: int) -> Awaitable[Wave]:
-        resources = self._resources
-        wave = Wave(self.request, count, ledger=resources.ledger, rates=resources.rates)
+    def _begin_wave(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
+        bounds = source.bound_tokens(self.request)
+        wave = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
         return wave.begin(self.route.key)
 
-    def _settle(self, wave: Wave) -> None:
+    def _settle(self, source: SampleSource, wave: WaveReservation) -> None:
         spent, maybe = wave.settle()
-        self.calls += wave.calls
+        use = self._get_use(source)
+        use.calls += wave.calls
+        use.spent += spent
+        use.maybe += maybe
         self._add_spent(spent, maybe)
-        refuses_limit = self._resources.client.quirks.token_limits.is_unbounded(self._model)
-        if refuses_limit and self._adds_limit and _NO_LIMIT not in self.notes:
+        model = self._model if source.mode is None else source.mode.model
+        refuses_limit = source.client.quirks.token_limits.is_unbounded(model)
+        if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self.notes:
             self.notes.append(_NO_LIMIT)
 
     def _add_spent(self, spent: Spend, maybe: Spend) -> None:
         self.spent += spent
         self.maybe += maybe
 
-    async def _count_votes(self, responses: list[Response], count: int) -> None:
-        missing = count - len(responses)
+    async def _count_votes(self, source: SampleSource, responses: list[Response], count: int) -> None:
+        missing, use = count - len(responses), self._get_use(source)
+        use.samples += len(responses)
         if missing:
+            use.missing += missing
             self.missing += missing
             kind = "" if self._error is None else f" ({self._error.kind})"
             suffix = "; the vote is on what came" if self.has_vote and responses else ""
-            self.notes.append(f"{missing} of {count} samples failed{kind}{suffix}")
+            if source.name not in self.left_out:
+                self.notes.append(f"{missing} of {count} samples failed{kind}{suffix}")
         self.responses += responses
+        self.modes += [source.name] * len(responses)
         if not self.has_vote:
+            self._answered_by_default = self._answered_by_default or len(self.responses) > self.request.n
             return
-        share, samples = self._resources.client.share, []
+        share, samples = source.client.share, []
         for response in responses:
             await share.take_turn()
-            samples.append(await self.reader.read(response))
+            sample = await self.reader.read(response)
+            samples.append(sample if source.mode is None else replace(sample, mode=source.name))
         scorer = self._resources.scorer
         if scorer is not None and not self._is_refuted_by(samples):  # what isn't voted on needs no score
             samples = await self._verify(scorer, samples)
         self.samples += samples
         await self._tally_samples()
-        self.served.observe(samples, self._model)
+        self.served.observe(samples, self._model if source.mode is None else source.name)
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
         """The samples with their scores; what that costs is part of what the request costs."""

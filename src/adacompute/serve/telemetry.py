@@ -361,6 +361,8 @@ class Telemetry:
             "weak": outcome.weak or None,
             "budget.unit": None if outcome.unit == "samples" else outcome.unit,
             "explored": outcome.explored or None,
+            "modes": outcome.mode_counts or None,
+            "answered_by": outcome.answered_by or None,
             "no_vote": classify_unvoted(outcome) if unvoted else None,
         }
         attributes: _Attributes = {

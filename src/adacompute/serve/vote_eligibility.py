@@ -95,6 +95,10 @@ class VoteEligibility:
             return True
         return self._kind == "auto" and classify_purpose(request.prompt) != "value"
 
+    def expects_text(self, request: ChatRequest) -> bool:
+        """Whether the prompt asks for a text, so that a vote is very unlikely."""
+        return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
+
     def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
         """How much of a streamed first sample is held back, because it may still be voted on.
 

@@ -5,21 +5,21 @@ draws by mode), cascades of two modes, and each mode's own stopping. Every rule 
 accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
 between two corners, and requests are divided between these by a hash of their prompt. So cost doesn't rise
 with the price, every budget can be met, and with few problems, where the lattice is no better, a cascade or a
-single mode decides.
+single mode decides. A policy that isn't fitted takes its rules from the bundled prior of menus.
 """
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
     Dial,
@@ -28,6 +28,7 @@ from adacompute.policies.base import (
     Ints,
     Policy,
     VoteState,
+    check_choice,
     check_dial,
     check_flag,
     check_integer,
@@ -42,6 +43,15 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
+from adacompute.policies.menu.prior import (
+    CHEAP_FACTOR,
+    PRIOR_LONGEST,
+    MenuPrior,
+    PairKind,
+    limit_rule,
+    load_menu_prior,
+    measure_kind,
+)
 from adacompute.policies.menu.rules import (
     LatticeRule,
     Rule,
@@ -69,7 +79,7 @@ from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
-__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource"]
+__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
 
 MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
@@ -88,17 +98,21 @@ _MIN_FAMILIES = 3  # subjects: one for each fold
 _END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
 _SETTING_NAMES = (
     "menu", "longest", "weigh", "features", "families", "seed",
-    "stoppers", "rules", "points", "caps", "votes", "labels"
+    "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
 )  # fmt: skip
+_LEARNED_NAMES = ("stoppers", "rules", "points", "caps", "votes", "origin")
+Origin = Literal["prior", "settled", "fitted"]  # of the rules
 
 
 class MenuPolicy(Policy):
     """Stops, or draws from the mode whose next sample is worth most over its price.
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
-    does. A mode with an infinite cost is never drawn. `weigh=None` counts votes; "auto" also weighs them by
-    confidence, where log-probabilities are recorded. `families=True` learns for requests of new families:
-    rules are compared on problems of subjects that they weren't learned on.
+    does. Unfitted it decides by the bundled prior, between the cheapest and the dearest mode; `calibrate` and
+    `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn.
+    `weigh=None` counts votes; "auto" also weighs them by confidence, where log-probabilities are recorded.
+    `families=True` learns for requests of new families: rules are compared on problems of subjects that they
+    weren't learned on.
     """
 
     kind: ClassVar[str] = "menu"
@@ -139,8 +153,12 @@ class MenuPolicy(Policy):
         self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
         self.model_: LatticeModel | None = None
         self.labels_ = False
+        self.origin_: Origin = "prior"  # of its rules; "settled": of the prior, for this kind of modes
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
+        else:
+            stoppers = [self._make_stopper(longest) for longest in self._list_prior_longest()]
+            self.take_prior(load_menu_prior(), stoppers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,6 +175,44 @@ class MenuPolicy(Policy):
         return StoppingPolicy(
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
+
+    # ------------------------------------------------------------------ the prior
+
+    def _list_prior_longest(self) -> list[int]:
+        """Samples of each mode at most, by the prior; modes between the ends aren't drawn."""
+        between = [1] * (len(self.modes) - 2)
+        return [min(self.mode_longest, most) for most in (PRIOR_LONGEST[0], *between, PRIOR_LONGEST[1])]
+
+    def take_prior(
+        self, prior: MenuPrior, stoppers: Sequence[StoppingPolicy], kind: PairKind | None = None
+    ) -> None:
+        """Decides by a prior's rules for the cheapest and the dearest mode; `kind` is of these two.
+
+        `stoppers` weigh each mode's votes, and say how many of its samples may be drawn.
+        """
+        ends, last = (0, len(self.modes) - 1), len(self.modes) - 1
+        self.stoppers_ = tuple(stoppers)
+        factors = np.array([CHEAP_FACTOR] * last + [1.0])
+        self.weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
+        chosen = prior.choose((float(self.costs[0]), float(self.costs[-1])), kind)
+        longest = [stopper.longest for stopper in stoppers]
+        rules = [limit_rule(rule, ends, longest) for rule in chosen.rules]
+        kept = [k for k, rule in enumerate(rules) if rule not in rules[:k]]
+        self.rules_ = tuple(rules[k] for k in kept)
+        self.cost_, self.accuracy_ = chosen.cost[kept], chosen.worth[kept]
+        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.model_, self.origin_ = None, "prior" if kind is None else "settled"
+
+    def _settle_prior(self, ballots: MenuBallots) -> None:
+        """Takes the prior's rules for this kind of modes, without pairs that have the same prompts."""
+        stoppers = []
+        for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
+            settled = stopper.copy_for(votes)
+            settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
+            stoppers.append(settled)
+        weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], np.ones(len(self.modes)))
+        kind = measure_kind(ballots, self.active_menu, weigh)
+        self.take_prior(load_menu_prior().leave_out(ballots.prompts), stoppers, kind)
 
     # ------------------------------------------------------------------ learning
 
@@ -187,6 +243,7 @@ class MenuPolicy(Policy):
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
+        self.origin_ = "fitted"
         return self
 
     def _fit_stopper(self, ballots: Ballots, longest: int) -> StoppingPolicy:
@@ -194,7 +251,7 @@ class MenuPolicy(Policy):
 
     def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
         """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
-        weigh = _join_weights(
+        weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
         counts = [min(8, count) for count in recorded]
@@ -215,7 +272,7 @@ class MenuPolicy(Policy):
                     leaders = [np.tensordot(factors, each, axes=1).argmax(axis=1) for each in weights]
                     scores.append(np.mean([worth[rows, leader].mean() for leader in leaders]))
                 factors[mode] = _FACTORS[int(np.argmax(scores))]
-        return _join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
+        return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
     @property
     def active_menu(self) -> Menu:
@@ -351,32 +408,68 @@ class MenuPolicy(Policy):
         """What the prompts' words hint at for each mode, and a hash of each prompt, (prompts, numbers)."""
         if len(self.modes) == 1:
             return self.stoppers_[0].read(prompts)
-        self._check_fitted()
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
 
-    def next(self, prompt: str, tally: Tally, price: float | None = None) -> Draw | None:
-        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes."""
+    def next(
+        self,
+        prompt: str,
+        tally: Tally,
+        price: float | None = None,
+        *,
+        reading: Floats | None = None,
+        modes: Collection[str] | None = None,
+    ) -> Draw | None:
+        """The mode to draw from and how many samples, or None: stop. `tally` is of samples with modes.
+
+        Where the mode to draw from is none of `modes`, the dearest of these goes on as it would alone.
+        """
         if len(self.modes) == 1:
-            count = self.stoppers_[0].more(prompt, tally, price)
+            if modes is not None and self.names[0] not in modes:
+                return None
+            count = self.stoppers_[0].more(prompt, tally, price, reading=reading)
             return Draw(mode=self.names[0], count=count) if count else None
+        self._check_tally(tally)
+        reading = self.read([prompt]) if reading is None else reading
+        votes = MenuVotes.from_tallies([tally], self.names)
+        choice = int(self.choose(reading, votes, price)[0])
+        if modes is not None and choice != STOP and self.names[choice] not in modes:
+            choice = self._choose_among(modes, reading, votes, price)
+        return None if choice == STOP else Draw(mode=self.names[choice], count=1)
+
+    def _check_tally(self, tally: Tally) -> None:
         unknown = set(tally.drawn_by_mode) - set(self.menu.names)
         if unknown or sum(tally.drawn_by_mode.values()) < tally.drawn:
             raise PolicyError(
                 f"a sample of mode {next(iter(unknown), None)!r} is in the tally, and the menu has "
                 f"{', '.join(self.menu.names)}; give every Sample its mode"
             )
-        if tally.weigh != self.weigh:
+        if _list_factors(tally.weigh) != _list_factors(self.weigh):
             raise PolicyError(
                 "votes of the tally aren't weighed as this policy weighs them; make it with "
                 "Tally(weigh=policy.weigh)"
             )
-        choice = self.choose(self.read([prompt]), MenuVotes.from_tallies([tally], self.names), price)
-        return None if choice[0] == STOP else Draw(mode=self.names[choice[0]], count=1)
+
+    def _choose_among(
+        self, modes: Collection[str], reading: Floats, votes: MenuVotes, price: float | None
+    ) -> int:
+        """The dearest of these modes while its own stopping goes on at this price; -1 stops."""
+        allowed = [k for k, name in enumerate(self.names) if name in modes]
+        if not allowed:
+            return STOP
+        mode = allowed[-1]
+        rule = StoppingRule(
+            mode, check_dial("price", price) * float(self.costs[mode]), self.stoppers_[mode].longest
+        )
+        inputs = StateInputs(votes=votes, critical=self._estimate_critical(reading, votes), leaf=None)
+        return int(rule.decide(inputs)[0])
+
+    def skips_prompt(self, tally: Tally) -> bool:
+        """Whether it decides on this tally without looking at the prompt: with several modes, never."""
+        return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
     def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
-        self._check_fitted()
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
         for number in np.unique(rules):
@@ -451,19 +544,27 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].decide(reading, state, dial)
 
-    def settle(self, ballots: Ballots) -> Self:
-        """Adapts its one mode's stopping in place, as `StoppingPolicy.settle` does, and returns itself."""
+    def settle(self, ballots: Ballots | MenuBallots) -> Self:
+        """Adapts in place to these samples, without labels, and returns itself.
+
+        With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
+        takes the rules for this kind of modes, once; a fitted one stays as it is.
+        """
         if len(self.modes) == 1:
+            assert isinstance(ballots, Ballots)
             self._take_stopper(self.stoppers_[0].settle(ballots))
+        elif self.origin_ == "prior" and isinstance(ballots, MenuBallots) and len(ballots):
+            self._settle_prior(ballots.select(self.names))
         return self
 
-    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
-        """A copy whose one mode's stopping is settled on these samples; with several modes, itself."""
-        if len(self.modes) > 1:
-            return self
+    def copy_for(self, ballots: Ballots | MenuBallots) -> "MenuPolicy":
+        """A copy, settled on these samples."""
         policy = copy.copy(self)
-        policy._take_stopper(self.stoppers_[0].copy_for(ballots))
-        return policy
+        if len(self.modes) == 1:
+            assert isinstance(ballots, Ballots)
+            policy._take_stopper(self.stoppers_[0].copy_for(ballots))
+            return policy
+        return policy.settle(ballots)
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
         """Decides by this stopping policy, where there is one mode."""
@@ -491,10 +592,6 @@ class MenuPolicy(Policy):
                 f"a menu of {', '.join(self.names)} decides by mode; call next(prompt, tally, price)"
             )
 
-    def _check_fitted(self) -> None:
-        if not self.rules_:
-            raise NotFitted("a menu policy has to be fitted first; call fit(pool)")
-
     # ------------------------------------------------------------------ storing
 
     def settings(self) -> dict[str, Any]:
@@ -512,6 +609,7 @@ class MenuPolicy(Policy):
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else _dump_mode_weights(self.weigh),
             "labels": self.labels_,
+            **({"origin": self.origin_} if len(self.modes) > 1 and self.origin_ != "fitted" else {}),
         }
 
     def arrays(self) -> Arrays:
@@ -534,10 +632,13 @@ class MenuPolicy(Policy):
             votes = settings.get("votes")
             stored = settings.get("weigh")
             weigh = "auto" if stored == "auto" else load_weights(stored)
+            fitted = {"origin": "fitted"}  # of a fitted policy it isn't stored
             arguments = load_settings(
-                {name: None if name == "weigh" else value for name, value in settings.items()}, _SETTING_NAMES
+                fitted | {name: None if name == "weigh" else value for name, value in settings.items()},
+                _SETTING_NAMES,
             )
-            learned = {name: arguments.pop(name) for name in ("stoppers", "rules", "points", "caps", "votes")}
+            check_choice("origin", arguments["origin"], get_args(Origin))
+            learned = {name: arguments.pop(name) for name in _LEARNED_NAMES}
             labels = check_flag("labels", arguments.pop("labels"))
             menu = Menu.load(arguments.pop("menu"))
             policy = cls(menu, **{**arguments, "weigh": weigh})
@@ -550,14 +651,14 @@ class MenuPolicy(Policy):
         fewest = 1 if len(self.modes) == 1 or learned["rules"] else 0
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
+        if len(self.modes) > 1 and not learned["rules"]:
+            return  # saved unfitted, before there was a prior of menus
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)
         )
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0])
-            return
-        if not learned["rules"]:
             return
         self.weigh = _load_mode_weights(votes, self.names)
         actions = iter(())
@@ -578,6 +679,12 @@ class MenuPolicy(Policy):
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.origin_ = learned["origin"]
+
+
+def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
+    """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
+    return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
 
 
 def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
@@ -678,9 +785,7 @@ def _hint_width(stopper: StoppingPolicy) -> int:
     return 0 if model is None or model.hints is None else HINT_COUNT
 
 
-def _join_weights(
-    names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats
-) -> VoteWeights:
+def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
     """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
     plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
     modes = tuple(
@@ -703,7 +808,7 @@ def _load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
     if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
         raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
     factors = [check_number("factor", each["factor"], low=1e-6, high=1e6) for each in stored]
-    return _join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
+    return join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
 
 
 def _strip_prefix(arrays: Arrays, prefix: str) -> Arrays:

@@ -24,7 +24,7 @@ function ticks(low, high, about) {
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= raw * 0.999);
   const found = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step + 0); // never -0
   return found;
 }
 
@@ -139,6 +139,38 @@ function barChart(host, { label, bars }) {
     if (count && slot > 26) svg.append(shape("text", { class: "count", x: middle, y: y - 6, "text-anchor": "middle" }, share < 1 ? "<1%" : `${share.toFixed(0)}%`));
     if (slot > 13 || i % 2 === 0) svg.append(shape("text", { x: middle, y: height - 4, "text-anchor": "middle" }, name));
     svg.append(bar);
+  });
+  host.replaceChildren(svg);
+}
+
+// parts of a sum over time, one on the other; rows: [[at, [part]]], names and colors of the parts
+function stackChart(host, { label, names, colors, rows, from, to, width: wide, show }) {
+  const first = Math.floor(from / wide), bins = Array.from({ length: Math.floor(to / wide) - first + 1 }, () => names.map(() => 0));
+  for (const [at, parts] of rows) if (at >= first * wide) parts.forEach((part, i) => { bins[Math.floor(at / wide) - first][i] += part; });
+  const most = Math.max(...bins.map((bin) => bin.reduce((a, b) => a + b, 0)));
+  if (!(most > 0)) return nothing(host, "nothing yet");
+  const width = host.clientWidth, height = host.clientHeight, right = 6, top = 8, bottom = 22, marks = ticks(0, most * 1.1, 3);
+  const left = 8 + 6.6 * Math.max(...marks.map((m) => show(m).length)), begin = first * wide, end = begin + bins.length * wide;
+  const x = (at) => left + ((at - begin) / (end - begin)) * (width - left - right);
+  const y = (v) => top + (1 - v / (most * 1.1)) * (height - top - bottom);
+  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (const mark of marks) {
+    svg.append(shape("line", { class: "gridline", x1: left, x2: width - right, y1: y(mark), y2: y(mark) }));
+    svg.append(shape("text", { x: left - 7, y: y(mark) + 4, "text-anchor": "end" }, show(mark)));
+  }
+  for (const at of timeTicks(begin, end, Math.max(2, (width - left) / 90))) {
+    if (x(at) > left + 12 && x(at) < width - 16) svg.append(shape("text", { x: x(at), y: height - 4, "text-anchor": "middle" }, clock(at)));
+  }
+  bins.forEach((bin, k) => {
+    let below = 0;
+    const at = begin + k * wide, thick = x(at + wide) - x(at), column = shape("g");
+    bin.forEach((part, i) => {
+      if (!part) return;
+      column.append(shape("rect", { class: `part ${colors[i]}`, x: x(at) + thick * 0.08, width: Math.min(46, thick * 0.84), y: y(below + part), height: y(below) - y(below + part) }));
+      below += part;
+    });
+    column.append(shape("title", {}, `${clock(at)}  ${names.map((name, i) => `${name} ${show(bin[i])}`).join(" · ")}`));
+    if (below) svg.append(column);
   });
   host.replaceChildren(svg);
 }

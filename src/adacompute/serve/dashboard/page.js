@@ -5,6 +5,7 @@ const GAP = { hour: 600, day: 7200 }; // seconds without requests that break a l
 const LENGTH = { hour: 3600, day: 86400 };
 const FEWEST = 200; // requests with a vote, before a saving is told
 const ROWS = 15; // of recent requests, until more are asked for
+const BAR = { hour: 180, day: 3600 }; // seconds of a bar
 const COLORS = ["c0", "c1", "c2", "c3", "c4"];
 const $ = (selector) => document.querySelector(selector);
 const state = { span: "hour", board: null, timer: 0, lost: null, turn: 0, all: false };
@@ -13,16 +14,17 @@ const fixed = (value, places = 2) => (value === null || value === undefined ? "�
 const percent = (value, places = 0) => (value === null || value === undefined ? "–" : `${(value * 100).toFixed(places)}%`);
 const count = (value) => Math.round(value).toLocaleString("en-US");
 const price = (value) => (value === null || value === undefined ? "–" : value === 0 ? "0" : Math.abs(value) < 1e-3 ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
-const cash = (value) => (value === null || value === undefined ? "–" : Math.abs(value) >= 1 || !value ? value.toLocaleString("en-US", { maximumFractionDigits: 2 }) : Number(value.toPrecision(2)).toLocaleString("en-US", { maximumFractionDigits: 12 }));
+const cash = (value, digits = 2) => (value === null || value === undefined ? "–" : Math.abs(value) >= 1 || !value ? value.toLocaleString("en-US", { maximumFractionDigits: 2 }) : Number(value.toPrecision(digits)).toLocaleString("en-US", { maximumFractionDigits: 12 }));
 const amount = (value, unit) => (unit === "money" ? cash(value) : count(value));
 // how what a request costs is written: money for 1,000 of them
 const MEASURES = {
   samples: () => ({ scale: 1, name: "samples", show: (v) => fixed(v) }),
   tokens: () => ({ scale: 1, name: "tokens", show: (v) => (v === null || v === undefined ? "–" : count(v)) }),
-  money: (board) => ({ scale: 1000, name: `${board.currency} per 1,000`, show: (v) => cash(v === null || v === undefined ? v : v * 1000) }),
+  money: (board) => ({ scale: 1000, name: `${board.currency} per 1,000`, show: (v) => cash(v === null || v === undefined ? v : v * 1000, 3) }),
 };
 const measureOf = (board, unit = board.budget_unit) => MEASURES[unit](board);
 const budgetOf = (board, one) => (one.unit === "samples" ? `${one.budget}` : `${measureOf(board, one.unit).show(one.budget)} ${measureOf(board, one.unit).name}`);
+const menuOf = (board) => (board.menu && board.menu.modes.length > 1 ? board.menu : null); // where there is a choice
 const unitName = (board) => (board.unit === "money" ? board.currency : board.unit);
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 const put = (selector, text) => { $(selector).textContent = text; };
@@ -112,7 +114,8 @@ function spentTile(board) {
   const much = all ? amount(unit === "samples" ? all.spent : all[unit], unit) : "–";
   const known = savings.share !== null && Boolean(savings.protocol) && savings.requests >= FEWEST && !exploring;
   const hint = board.priced ? "" : "with input_price and output_price this is money";
-  $("#tile-savings details").hidden = !known;
+  $("#tile-savings details").hidden = !known || Boolean(menuOf(board));
+  if (menuOf(board)) return tile("savings", much, all ? names[unit] : "", "", "", [spentBy(board), hint].filter(Boolean).join(" · "));
   if (!known) {
     const why = exploring ? "not known while exploring" : savings.share !== null && savings.requests < FEWEST ? `told from ${FEWEST} requests with a vote on` : savings.why;
     return tile("savings", much, all ? names[unit] : "", "", "", [`saved against uniform sampling: ${why}`, hint].filter(Boolean).join(" · "));
@@ -124,6 +127,12 @@ function spentTile(board) {
     : `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`;
   tile("savings", much, names[unit], share >= 0 ? "good" : "bad", words, [told, hint].filter(Boolean).join(" · "));
   put("#tile-savings details p", `Calibration saw that ${fixed(savings.uniform)} samples for every request are as accurate as the ${fixed(savings.average)} that were drawn on average (${savings.protocol}). It is about ${plural(savings.requests, "request")} with a vote since the start, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on. Uniform sampling is taken to ask for all samples in one call and to pay the prompt once, or once for each call where the upstream limits the samples of one.`);
+}
+
+// what each mode of a menu cost in the span
+function spentBy(board) {
+  const { modes, unit } = menuOf(board);
+  return `last ${board.span}: ${modes.map((mode) => `${mode.name} ${amount(mode.spent, unit)}`).join(", ")}`;
 }
 
 function worst(board) {
@@ -221,6 +230,56 @@ function spend(board) {
   if (!rows.length) nothing($("#card-spend .bars"), "nothing yet");
 }
 
+// a table by mode, what it costs over time, and what one sample of a single mode for everyone would have cost
+function modes(board) {
+  const menu = menuOf(board);
+  $("#card-modes").hidden = $("#card-mode-cost").hidden = !menu;
+  if (!menu) return;
+  const unit = menu.unit, called = unit === "money" ? board.currency : "tokens", last = menu.modes.at(-1).name;
+  const all = menu.modes.reduce((sum, mode) => sum + mode.spent, 0), share = (part, whole) => (whole ? percent(part / whole) : "–");
+  const color = (i) => COLORS[Math.min(i, COLORS.length - 1)];
+  legend("card-modes", ["", "", `last ${board.span}, ${plural(menu.requests, "request")}; costs in ${called}`], ["", "", `agreement: how often the answer is that of ${last}`]);
+  const heads = ["mode", "samples", "of requests", "replies", "spent", "share", unit === "money" ? "1,000 samples" : "a sample", "agreement", "failures", "state"];
+  $("#card-modes thead").replaceChildren(el("tr", {}, ...heads.map((text, i) => el("th", { class: i && i < heads.length - 1 ? "n" : "", text }))));
+  $("#card-modes tbody").replaceChildren(...menu.modes.map((mode, i) => {
+    const failed = Object.entries(mode.failures), agreement = mode.agreement, number = (text, props = {}) => el("td", { class: "n", text, ...props });
+    const rests = mode.resting ? "resting" : "", drifts = agreement && agreement.alarm ? "drifting" : "";
+    return el("tr", {}, el("td", {}, el("i", { class: `key dot ${color(i)}` }), mode.name), number(count(mode.samples)), number(share(mode.requests, menu.requests)),
+      number(count(mode.replies)), number(amount(mode.spent, unit)), number(share(mode.spent, all)),
+      number(mode.sample_cost === null ? "–" : unit === "money" ? cash(1000 * mode.sample_cost) : count(mode.sample_cost)),
+      number(agreement && agreement.live !== null ? percent(agreement.live) : "–", agreement ? { title: agreed(menu, mode) } : {}),
+      number(count(failed.reduce((sum, kind) => sum + kind[1], 0)), { title: failed.map(([kind, n]) => `${kind}: ${n}`).join(", ") }),
+      el("td", { class: rests || drifts ? "bad" : "weak", text: [rests, drifts].filter(Boolean).join(", ") || "in use" }));
+  }));
+  put("#card-modes .once", onceEach(board, menu));
+  put("#card-modes .sub", [`since ${day(menu.ever.since)}: ${plural(menu.ever.requests, "request")}, ${menu.modes.map((mode, i) => `${mode.name} ${amount(menu.ever.spent[i], unit)}`).join(", ")} ${called}`,
+    menu.explored_only ? "agreement is of requests that were drawn to the end" : ""].filter(Boolean).join(" · "));
+  $("#card-mode-cost h2").textContent = unit === "money" ? `Spent by mode, ${called}` : "Tokens by mode";
+  legend("card-mode-cost", ...menu.modes.slice(0, 6).map((mode, i) => ["dot", color(i), mode.name]), ["", "", `a bar is ${lasted(BAR[board.span])}`]);
+  stackChart($("#card-mode-cost .chart"), {
+    label: `What each mode cost over time, in ${called}`, names: menu.modes.map((mode) => mode.name), colors: menu.modes.map((_, i) => color(i)), rows: menu.spent,
+    from: Math.max(board.at - LENGTH[board.span], Math.min(board.at - LENGTH[board.span] / 4, menu.spent.length ? menu.spent[0][0] : board.at)), to: board.at, width: BAR[board.span], show: (v) => amount(v, unit),
+  });
+}
+
+const day = (at) => new Date(at * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+// how often a mode's answer is that of the dearest, against the first requests
+function agreed(menu, mode) {
+  const { live, expected, requests } = mode.agreement, last = menu.modes.at(-1).name;
+  if (live === null) return `no request with answers of both ${mode.name} and ${last} yet`;
+  return expected === null ? `${plural(requests, "request")} with answers of both; the first 500 become the measure` : `of the last ${plural(requests, "request")} with answers of both; the first ones saw ${percent(expected)}`;
+}
+
+// what the requests that count in the average cost, and would have cost with one sample of one mode each
+function onceEach(board, menu) {
+  const n = board.total.counted, unit = menu.unit, called = unit === "money" ? board.currency : "tokens";
+  const much = (value) => `${unit === "money" ? cash(value, 3) : count(value)} ${called}`;
+  if (!n || board.budget_unit !== unit) return "";
+  const once = [menu.modes.at(-1), menu.modes[0]].map((mode) => `one sample of ${mode.name} for each: ${mode.sample_cost === null ? "not known yet" : `≈ ${much(n * mode.sample_cost)}`}`);
+  return `The ${plural(n, "request")} of the average cost ${much(board.total.cost)} in all; ${once.join(", ")}.`;
+}
+
 function dials(board) {
   $("#card-dials tbody").replaceChildren(...board.dials.slice(0, 12).map((one) => el("tr", {},
     el("td", { text: one.policy }), el("td", { class: "n", text: one.unit === "samples" ? fixed(one.budget) : budgetOf(board, one) }),
@@ -252,7 +311,8 @@ function recent(board) {
     const cell = el("td", {});
     if (one.prompt) cell.append(el("div", { class: "prompt", text: one.prompt }));
     cell.append(votes(one));
-    const notes = [...one.notes.filter((note) => one.votes.length || !note.startsWith("no vote")), ...(one.missing ? [`${one.missing} missing`] : []), ...(one.would ? [`the policy would have drawn ${one.would} more`] : [])];
+    const drawn = menuOf(board) && one.modes.length ? [`${one.modes.map(([name, n]) => `${name} ${n}`).join(", ")}${one.modes.length > 1 && one.answered_by ? `, reply of ${one.answered_by}` : ""}`] : [];
+    const notes = [...drawn, ...one.notes.filter((note) => one.votes.length || !note.startsWith("no vote")), ...(one.missing ? [`${one.missing} missing`] : []), ...(one.would ? [`the policy would have drawn ${one.would} more`] : [])];
     if (notes.length) cell.append(el("div", { class: "note", text: notes.join(" · ") }));
     const bad = one.status >= 400, own = one.unit !== "samples" && one.unit === board.budget_unit && one.budget === board.budget;
     return el("tr", {},
@@ -271,6 +331,8 @@ function banners(board) {
   if (state.lost) told.push(["The gateway can't be reached", `: ${state.lost.why}. ${board ? `What you see is from ${clock(board.at, true)}. ` : ""}Trying again every 2 seconds.`]);
   for (const one of board ? board.drift.filter((d) => d.alarm) : [])
     told.push(["Drift", `: votes of ${one.policy} agree by ${percent(one.live)}, and ${measured(board, one)} saw ${percent(one.expected)}. Traffic is not what the policy was fitted on: record some of it, and fit anew.`]);
+  for (const mode of board && board.menu ? board.menu.modes : [])
+    if (mode.agreement && mode.agreement.alarm) told.push([`Mode ${mode.name}`, ` gives the answer of ${board.menu.modes.at(-1).name} in ${percent(mode.agreement.live)} of the requests that have both, and the first requests saw ${percent(mode.agreement.expected)}. A mode or the traffic is not what it was: record some of it, and fit anew.`]);
   for (const one of board ? board.spend : []) {
     const used = one.spent + one.maybe + one.reserved;
     if (one.cap !== null && used >= 0.9 * one.cap)
@@ -278,7 +340,7 @@ function banners(board) {
   }
   if (board && board.shortfall) told.push(["Budget", `: ${board.shortfall}. Every request gets one sample.`]);
   for (const name of board ? board.resting : [])
-    told.push(name ? [`Model ${name}`, " keeps failing. Requests like those that failed are held back for a few seconds at a time; others are served."] : ["The upstream can't be reached", ". It is tried again every few seconds; until then requests are refused with 503."]);
+    told.push(board.menu ? [`Mode ${name}`, " keeps failing. It is tried again every few seconds; until then the other modes answer."] : name ? [`Model ${name}`, " keeps failing. Requests like those that failed are held back for a few seconds at a time; others are served."] : ["The upstream can't be reached", ". It is tried again every few seconds; until then requests are refused with 503."]);
   if (board && board.recorder && board.recorder.dropped) told.push(["Recording", `: ${plural(board.recorder.dropped, "request")} could not be written to the pool in time.`]);
   const text = JSON.stringify(told);
   if (text === state.told) return; // a screen reader says an alert each time that it changes
@@ -312,6 +374,7 @@ function render() {
   charts(board);
   upstream(board);
   spend(board);
+  modes(board);
   dials(board);
   recent(board);
   const told = [Object.entries(board.unvoted).map(([why, n]) => `${why} ${count(n)}`).join(", "), Object.entries(board.refused).map(([code, n]) => `${code} ${count(n)}`).join(", ")];

@@ -1,0 +1,416 @@
+"""The gateway over a menu: decisions, costs by mode, failures, requests that name modes, and refusals."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from behaviours import Reply, Status
+from crowd import until
+from menus import COSTS, MenuUpstreams, fit_policy, list_questions, read_recorded, save_policy, write_menu
+from running import Answer, Running
+from sdk_clients import sdk
+
+import adacompute as ac
+from adacompute.errors import AdacomputeError
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.serve.menu_prior import choose_explore
+from adacompute.serve.pacer import guess_start
+
+BUDGET = "0.00005 USD"  # half a sample of the large mode
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_policy(tmp_path_factory.mktemp("policy")))
+
+
+def run(menu: MenuUpstreams, folder: Path, policy: str, **settings: Any) -> Running:
+    """The gateway over these upstreams; answers of facts are taken as they are."""
+    more = settings.pop("more", {})
+    options = {"budget": BUDGET, "vote": "always", "answers": {"extract": "line"}, **settings}
+    return Running("", folder=folder, menu=str(menu.write(folder, **more)), policy=policy, **options)
+
+
+def ask(gate: Running, question: str, **more: Any) -> Answer:
+    message = {"role": "user", "content": question}
+    return gate.ask({"model": "adacompute", "messages": [message], "temperature": 0.7, **more})
+
+
+def read_extra(answer: Answer) -> dict[str, Any]:
+    chunk = next(line for line in answer.raw.splitlines() if b'"adacompute"' in line)
+    return json.loads(chunk.removeprefix(b"data: "))["adacompute"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_samples(
+    policy: str, tmp_path: Path, stream: bool
+):
+    price = guess_start(fit_policy(), 5e-5)
+    recorded = read_recorded()
+    drawn_live, drawn_here, used = [], [], set[str]()
+    with MenuUpstreams() as menu, run(menu, tmp_path, policy, price=price) as gate:
+        served = gate.gateway.policy_registry.get("menu-policy")
+        for row in range(40):
+            question, weigh = recorded["small"][row].problem.question, served.weigh()
+            extra = read_extra(ask(gate, question, stream=stream))
+            drawn_live.append({name: use["samples"] for name, use in extra["modes"].items()})
+            tally, places = ac.Tally(weigh=weigh, task=ac.Task(extract="line")), dict.fromkeys(COSTS, 0)
+            while (draw := served.policy.next(question, tally, price)) is not None:
+                for _ in range(draw.count):
+                    sample = recorded[draw.mode][row].samples[places[draw.mode]]
+                    tally.add(ac.Sample(**{**_fields(sample), "mode": draw.mode}))
+                    places[draw.mode] += 1
+            drawn_here.append({name: count for name, count in places.items() if count})
+            assert extra["answer"] == tally.winner
+            used |= set(extra["modes"])
+        counts = menu.count_samples()
+    assert [dict(sorted(each.items())) for each in drawn_live] == [
+        dict(sorted(each.items())) for each in drawn_here
+    ]
+    assert used == {"small", "large"}
+    assert counts == {name: sum(each.get(name, 0) for each in drawn_live) for name in COSTS}
+
+
+def _fields(sample: ac.Sample) -> dict[str, Any]:
+    return {name: getattr(sample, name) for name in ("answer", "tokens", "logprob", "finished")}
+
+
+def test_the_reply_says_samples_tokens_and_money_by_mode_and_the_ledger_agrees(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=1) as menu, run(menu, tmp_path, policy, unit="money") as gate:
+        answers = [ask(gate, question) for _, question in list_questions(60)]
+        extras = [read_extra(answer) for answer in answers]
+        spent = gate.call(_read_spent(gate))
+        counts, money = menu.count_samples(), menu.count_money()
+    for answer, extra in zip(answers, extras, strict=True):
+        uses = extra["modes"]
+        assert extra["cost"] == pytest.approx(sum(use["cost"] for use in uses.values()))
+        assert extra["samples"] == sum(use["samples"] for use in uses.values())
+        assert answer.json["usage"]["completion_tokens"] == 10 * extra["samples"]
+        for name, use in uses.items():
+            assert use["cost"] == pytest.approx(COSTS[name] * use["samples"])
+            assert f"{name}={use['samples']}" in answer.headers["x-adacompute-modes"]
+    assert {
+        name: sum(e["modes"].get(name, {"samples": 0})["samples"] for e in extras) for name in COSTS
+    } == counts
+    assert spent == pytest.approx(money)
+
+
+async def _read_spent(gate: Running) -> float:
+    return gate.gateway.resources.ledger.account().spent.money
+
+
+def test_the_reply_is_a_sample_of_the_dearest_mode_that_gave_the_winning_answer(policy: str, tmp_path: Path):
+    checked = 0
+    with MenuUpstreams(seed=2) as menu, run(menu, tmp_path, policy) as gate:
+        for _, question in list_questions(60, seed=5):
+            answer = ask(gate, question)
+            extra = read_extra(answer)
+            leaders = {name: use.get("answer") for name, use in extra["modes"].items()}
+            if len(leaders) < 2 or extra["answer"] is None:
+                continue
+            checked += 1
+            if leaders["large"] == extra["answer"]:
+                assert extra["answered_by"] == "large"
+                assert answer.json["model"] == "large-model"
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("failing", ["small", "large"])
+def test_a_mode_that_fails_is_left_out_and_the_vote_goes_on_with_the_other(
+    policy: str, tmp_path: Path, failing: str, stream: bool
+):
+    other = {"small": "large", "large": "small"}[failing]
+    with MenuUpstreams(seed=3) as menu, run(menu, tmp_path, policy) as gate:
+        menu.scripts[failing].fault = Status(code=400, message="scripted refusal")
+        answers = [ask(gate, question, stream=stream) for _, question in list_questions(25, seed=2)]
+        extras = [read_extra(answer) for answer in answers]
+        menu.scripts[failing].fault = None
+        assert menu.count_samples()[failing] == 0
+    assert {answer.status for answer in answers} == {200}
+    assert {extra["answered_by"] for extra in extras} == {other}
+    told = [extra for extra in extras if failing in extra["modes"]]
+    assert told, "the failing mode was asked for at least once"
+    for extra in told:
+        assert extra["modes"][failing]["failed"]
+        assert any(f"mode {failing} failed" in note for note in extra["notes"])
+
+
+def test_with_every_mode_failing_the_request_fails(policy: str, tmp_path: Path):
+    with MenuUpstreams() as menu, run(menu, tmp_path, policy) as gate:
+        for script in menu.scripts.values():
+            script.fault = Status(code=400, message="scripted refusal")
+        assert ask(gate, "What is the capital of France?").status == 400
+
+
+def test_a_request_may_name_modes_and_a_single_one_is_passed_through(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy) as gate:
+        question = list_questions(1)[0][1]
+        for name in COSTS:
+            passed = [
+                read_extra(ask(gate, question, adacompute={"modes": [name]})),
+                read_extra(ask(gate, question, model=name)),
+                read_extra(gate.ask(_build_question(question), {"x-adacompute-modes": name})),
+                read_extra(ask(gate, question, model=name, stream=True)),
+            ]
+            for extra in passed:
+                assert (list(extra["modes"]), extra["samples"], extra["mode"]) == ([name], 1, "pass")
+        both = read_extra(ask(gate, question, adacompute={"modes": ["large", "small"]}))
+        assert "mode" not in both
+        refused = ask(gate, question, adacompute={"modes": ["huge"]})
+        assert refused.status == 400
+        assert refused.error["message"] == "adacompute.modes has 'huge'; give some of small, large"
+        other = read_extra(ask(gate, question, model="gpt-4o"))
+        assert "model 'gpt-4o' is no mode of the menu, which decides" in other["notes"]
+        listed = [model["id"] for model in gate.get("/v1/models").json["data"]]
+        assert listed == ["adacompute", "small", "large"]
+
+
+def _build_question(question: str) -> dict[str, Any]:
+    return {
+        "model": "adacompute",
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0.7,
+    }
+
+
+def test_a_budget_in_samples_is_refused_and_one_in_money_is_served(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy) as gate:
+        question = list_questions(1)[0][1]
+        refused = ask(gate, question, adacompute={"budget": 2})
+        assert refused.status == 400
+        assert (
+            "can't be kept over a menu, whose modes differ in cost; give it in money"
+            in (refused.error["message"])
+        )
+        assert ask(gate, question, adacompute={"budget": "0.0001 USD"}).status == 200
+
+
+def test_what_cant_be_voted_on_is_answered_by_the_default_mode(policy: str, tmp_path: Path):
+    poem = "Write a poem about the sea."
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy, vote="auto", answers={}) as gate:
+        for stream in (False, True):
+            extra = read_extra(ask(gate, poem, stream=stream))
+            assert next(iter(extra["modes"])) == "large", "it isn't asked of a cheaper one first"
+            assert extra["answered_by"] == "large"
+        greedy = read_extra(ask(gate, list_questions(1)[0][1], temperature=0))
+        assert list(greedy["modes"]) == ["large"]
+    with (
+        MenuUpstreams(seed=4) as menu,
+        run(menu, tmp_path, policy, vote="auto", answers={}, more={"small": "default = true"}) as gate,
+    ):
+        assert read_extra(ask(gate, poem, temperature=0))["answered_by"] == "small"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_first_sample_without_an_answer_to_vote_on_is_replaced_by_the_default_modes(
+    policy: str, tmp_path: Path, stream: bool
+):
+    text = "Well, there is a lot to say about that. " * 20
+    question = "What do you think of the sea?"
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy, vote="auto", answers={}) as gate:
+        for name, script in menu.scripts.items():
+            script.fault = Reply(
+                texts=[f"{name}: {text}"], usage={"prompt_tokens": 20, "completion_tokens": 10}
+            )
+        answer = ask(gate, question, stream=stream)
+        extra = read_extra(answer)
+    assert extra["answered_by"] == "large"
+    assert any("no vote" in note for note in extra["notes"])
+    assert b"large: Well" in answer.raw
+    assert b"small: Well" not in answer.raw
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_openai_sdk_gets_a_completion_and_a_stream(policy: str, tmp_path: Path, stream: bool):
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy) as gate:
+        client = sdk(gate)
+        message = {"role": "user", "content": list_questions(1)[0][1]}
+        reply = client.chat.completions.create(
+            model="adacompute", messages=[message], temperature=0.7, stream=stream
+        )
+        if stream:
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices)
+        else:
+            text = reply.choices[0].message.content
+            assert reply.usage.completion_tokens == 10 * reply.adacompute["samples"]
+        assert text.startswith("Answer: ")
+        names = [model.id for model in client.models.list()]
+        assert names == ["adacompute", "small", "large"]
+
+
+def test_a_cap_in_money_holds_over_all_modes(policy: str, tmp_path: Path):
+    cap = 0.004
+    with MenuUpstreams(seed=6) as menu, run(menu, tmp_path, policy, unit="money", cap=cap) as gate:
+        statuses = [ask(gate, question, max_tokens=10).status for _, question in list_questions(150, seed=1)]
+        money = menu.count_money()
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+    assert cap / 2 < money <= cap
+
+
+def test_options_of_a_mode_reach_its_upstream_and_no_other(policy: str, tmp_path: Path):
+    more = {"small": 'options = { reasoning_effort = "low", max_tokens = 7, system_suffix = "Be brief." }'}
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy, more=more) as gate:
+        question = list_questions(1)[0][1]
+        ask(gate, question, model="small")
+        ask(gate, question, model="large")
+        small, large = (json.loads(menu.upstreams[name].requests[-1].raw) for name in COSTS)
+    assert (small["reasoning_effort"], small["max_tokens"]) == ("low", 7)
+    assert small["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert small["model"] == "small-model"
+    assert "reasoning_effort" not in large
+    assert large["messages"][0]["role"] == "user"
+
+
+def test_a_request_that_explores_draws_every_mode_at_the_same_time_and_is_recorded_to_learn_from(
+    policy: str, tmp_path: Path
+):
+    pool = tmp_path / "traffic.sqlite"
+    with (
+        MenuUpstreams(seed=4, delays=(0.05, 0.05)) as menu,
+        run(menu, tmp_path, policy, explore=1.0, record=str(pool), budget="0.01 USD") as gate,
+    ):
+        extras = [read_extra(ask(gate, question)) for _, question in list_questions(6)]
+        counts = menu.count_samples()
+    assert all(
+        {name: use["samples"] for name, use in e["modes"].items()} == {"small": 8, "large": 8} for e in extras
+    )
+    assert counts == {"small": 48, "large": 48}
+    with ac.open_pool(pool) as recorded:
+        menu_read = ac.Menu.of(recorded, costs=COSTS)
+        assert set(menu_read.names) == {"small", "large"}
+        assert len(recorded) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"budget": 2.0}, "budget 2 samples per request can't be kept over the menu of small, large"),
+        (
+            {"policy": "stopping"},
+            "a stopping policy draws samples of one mode, and the menu has small, large",
+        ),
+        ({"menu": "renamed"}, "needs the mode 'small', and the menu has cheap, large"),
+        ({"menu": "missing"}, "can't be read (No such file or directory)"),
+    ],
+)
+def test_settings_that_dont_fit_a_menu_are_refused_in_one_line(
+    policy: str, tmp_path: Path, settings: dict[str, Any], line: str
+):
+    StoppingPolicy().save(tmp_path / "stopping")
+    urls = {"small": "http://127.0.0.1:9/v1", "large": "http://127.0.0.1:9/v1"}
+    file = write_menu(tmp_path, urls)
+    if settings.get("menu") == "renamed":
+        file.write_text(file.read_text().replace("[small]", "[cheap]"))
+    elif settings.get("menu") == "missing":
+        file = tmp_path / "missing.toml"
+    chosen = str(tmp_path / "stopping") if settings.get("policy") else policy
+    with (
+        pytest.raises(AdacomputeError) as caught,
+        Running("", menu=str(file), policy=chosen, budget=settings.get("budget", BUDGET), wait=False),
+    ):
+        pass
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_menu_policy_needs_its_menu(policy: str):
+    with (
+        pytest.raises(AdacomputeError, match=r"give their menu \(--menu menu.toml\)"),
+        Running("http://127.0.0.1:9/v1", policy=policy, wait=False),
+    ):
+        pass
+
+
+def test_an_asker_over_a_menu_asks_as_the_gateway_does(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu:
+        file = menu.write(tmp_path)
+        with ac.Asker(menu=file, policy=policy, budget=BUDGET) as asker:
+            replies = asker.ask_many([question for _, question in list_questions(20)], extract="line")
+            spent = asker.spent
+        counts = menu.count_samples()
+    assert all(reply.error is None and sum(reply.modes.values()) == reply.samples for reply in replies)
+    assert {name: sum(reply.modes.get(name, 0) for reply in replies) for name in COSTS} == counts
+    assert sum(reply.cost or 0.0 for reply in replies) == pytest.approx(spent.money)
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"endpoint": "http://127.0.0.1:9/v1"}, "endpoint is given beside a menu"),
+        ({"model": "m"}, "model is given beside a menu"),
+        ({"input_price": 1.0}, "input_price is given beside a menu"),
+        ({"budget": 2}, "can't be kept over the menu of small, large"),
+    ],
+)
+def test_an_asker_takes_a_menu_or_one_endpoint(policy: str, tmp_path: Path, more: dict[str, Any], line: str):
+    file = write_menu(tmp_path, dict.fromkeys(COSTS, "http://127.0.0.1:9/v1"))
+    with pytest.raises(AdacomputeError, match=line):
+        ac.Asker(**{"menu": file, "policy": policy, "budget": BUDGET, **more})
+
+
+def test_the_commands_ask_and_serve_check_work_over_a_menu(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu:
+        words = ["--menu", str(menu.write(tmp_path)), "--policy", policy, "--budget", "0.05 USD per 1000"]
+        question = list_questions(1)[0][1]
+        asked = run_command("ask", question, *words, "--extract", "line", "--json", folder=tmp_path)
+        reply = json.loads(asked.stdout)
+        assert sum(reply["modes"].values()) == reply["samples"]
+        assert reply["cost"] == pytest.approx(menu.count_money())
+        shown = run_command("ask", question, *words, "--extract", "line", folder=tmp_path)
+        assert "USD" in shown.stdout
+        checked = run_command("serve", "--check", *words, folder=tmp_path)
+        assert "mode small" in checked.stdout
+        assert "large-model" in checked.stdout
+        both = run_command("ask", question, *words, "--endpoint", "http://127.0.0.1:9/v1", folder=tmp_path)
+    assert both.returncode == 2
+    assert "--endpoint is given too" in " ".join(both.stderr.split())
+
+
+def run_command(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "adacompute", *words]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ADACOMPUTE_")}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environ, check=False, timeout=120
+    )
+
+
+def test_without_a_policy_the_prior_decides_explores_a_little_and_is_settled_on_what_it_sees(tmp_path: Path):
+    pool = tmp_path / "traffic.sqlite"
+    with (
+        MenuUpstreams(seed=8) as menu,
+        run(menu, tmp_path, "", record=str(pool), explore=0.3, budget="0.0005 USD") as gate,
+    ):
+        served = gate.gateway.policy_registry.get("menu")
+        assert served.policy.origin_ == "prior"
+        guessed = served.menu.costs.tolist()
+        extras = [read_extra(ask(gate, question)) for _, question in list_questions(120, seed=9)]
+        until(lambda: gate.gateway.policy_registry.get("menu").policy.origin_ == "settled")
+        settled = gate.gateway.policy_registry.get("menu")
+        assert settled.menu.costs.tolist() != guessed
+        assert settled.menu.costs.tolist() == pytest.approx(list(COSTS.values()), rel=0.05)
+        assert ask(gate, list_questions(1)[0][1]).status == 200
+    assert {name for extra in extras for name in extra["modes"]} == {"small", "large"}
+    explored = sum(e["samples"] == 16 for e in extras)
+    assert 20 <= explored <= 60
+    with ac.open_pool(pool) as recorded:
+        menu_read = ac.Menu.of(recorded, costs=COSTS)
+        policy = ac.MenuPolicy(menu_read, longest=8).fit(recorded)
+    assert policy.origin_ == "fitted"
+    policy.save(tmp_path / "learned")
+    with MenuUpstreams(seed=8) as menu, run(menu, tmp_path, str(tmp_path / "learned")) as gate:
+        assert ask(gate, list_questions(1)[0][1]).status == 200
+
+
+def test_a_share_to_explore_is_small_beside_the_budget_and_only_where_a_prior_decides():
+    costs = ac.Menu(modes=(ac.Mode(name="a", cost=0.1), ac.Mode(name="b", cost=1.0)))
+    assert choose_explore(-1.0, ac.Budget(0.5), None) == 0.0
+    assert choose_explore(0.25, ac.Budget(0.5), costs) == 0.25
+    assert choose_explore(0.0, ac.Budget(0.5), costs) == 0.0
+    assert choose_explore(-1.0, ac.Budget(0.5), costs) == pytest.approx(0.1 * 0.5 / (8 * 1.1))
+    assert choose_explore(-1.0, ac.Budget(100.0), costs) == 0.02
