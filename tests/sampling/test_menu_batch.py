@@ -203,7 +203,7 @@ def test_a_menu_of_one_mode_is_answered_as_an_endpoint(tmp_path: Path):
 
 
 def test_what_does_not_fit_together_is_said_before_anything_is_sent(tmp_path: Path):
-    recorded, path, policy = unseen(2), tmp_path / "p.sqlite", menu_policy()
+    recorded, path, policy = unseen(1), tmp_path / "p.sqlite", menu_policy()
     with two_upstreams(recorded) as ups:
         plans = mode_plans(ups)
         free = [replace_prices(plan) for plan in plans]

@@ -417,7 +417,7 @@ def _check_menu_budget(
 ) -> None:
     """BudgetOutOfRange where not even the cheapest mode can be paid."""
     cheapest = policy.modes[0]
-    if policy.menu.unit == "money" and policy.rules_ and budget.amount < cheapest.cost:
+    if policy.origin_ == "fitted" and policy.menu.unit == "money" and budget.amount < cheapest.cost:
         raise BudgetOutOfRange(
             f"budget {budget} is below what one sample of {cheapest.name!r} costs on average; give "
             f"{policy.menu.format_least(cheapest.cost)} or more"
