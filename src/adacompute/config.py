@@ -406,9 +406,10 @@ def average_budget(config: Config) -> Budget:
     )
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "money" and not (endpoint.input_price or endpoint.output_price):
+            place = "in the menu" if settings.menu else "--input-price, --output-price"
             raise BudgetInvalid(
                 f"{name} {value} needs prices, and input_price and output_price are 0: nothing would ever "
-                "count; give them (--input-price, --output-price), or a budget in tokens or samples"
+                f"count; give them ({place}), or a budget in tokens or samples"
             )
     return budget
 
@@ -652,11 +653,22 @@ class MenuConfig:
         return any(mode.endpoint.input_price or mode.endpoint.output_price for mode in self.modes)
 
     @property
+    def by_cost(self) -> "tuple[ModeConfig, ...]":
+        """The modes, cheapest first, by what a sample may cost; of equal ones the later is the dearer."""
+        return tuple(sorted(self.modes, key=self._guess_cost))
+
+    def _guess_cost(self, mode: ModeConfig) -> float:
+        limits = [mode.options.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        response = float(min([_GUESSED_TOKENS[1], *(limit for limit in limits if limit)]))
+        if not self.has_prices:
+            return response
+        return _GUESSED_TOKENS[0] * mode.endpoint.input_price + response * mode.endpoint.output_price
+
+    @property
     def default(self) -> ModeConfig:
         """The mode that answers what can't be voted on: the one that says so, else the dearest."""
         marked = [mode for mode in self.modes if mode.is_default]
-        prices = [(mode.endpoint.output_price, mode.endpoint.input_price) for mode in self.modes]
-        return marked[0] if marked else self.modes[prices.index(max(prices))]
+        return marked[0] if marked else self.by_cost[-1]
 
 
 _MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
@@ -667,7 +679,15 @@ _MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
     "default": "true: answers what can't be voted on; else the dearest mode does",
 }
 MODE_KEYS = (*_MODE_FIELDS, *(each.name for each in fields(EndpointConfig) if each.name != "url"))
+_GUESSED_TOKENS = (100, 300)  # of a prompt and a response
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
+# what would draw more samples or longer ones than are counted, or change what is voted on
+_REFUSED_OPTIONS = frozenset(
+    (
+        *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
+        *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
+    )
+)
 _RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
 _MAX_MODES = 16
 _MODE_NAME = 64  # characters
@@ -690,9 +710,9 @@ def read_menu_file(file: Path) -> MenuConfig:
         raise ConfigError(f"{file}, [{defaults[1]}]: default is true, as in [{defaults[0]}]; leave one out")
     currencies = {mode.endpoint.currency: mode.name for mode in modes}
     if len(currencies) > 1:
-        (one, first), (other, second) = list(currencies.items())[:2]
+        (currency, name), (other, other_name) = list(currencies.items())[:2]
         raise ConfigError(
-            f"{file}, [{second}]: currency is {other!r}, and {one!r} in [{first}]; "
+            f"{file}, [{other_name}]: currency is {other!r}, and {currency!r} in [{name}]; "
             "give all prices in one currency, as nothing is converted"
         )
     return MenuConfig(modes=modes, currency=next(iter(currencies)))
@@ -745,6 +765,8 @@ def _read_mode_options(place: str, options: object) -> dict[str, Any]:
     for key in options:
         if key in _SET_OPTIONS:
             raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
+        if key in _REFUSED_OPTIONS:
+            raise ConfigError(f"{place}: options.{key} is not supported; leave it out, or give max_tokens")
     for key in ("max_tokens", "max_completion_tokens"):
         if key in options and (type(options[key]) is not int or options[key] < 1):
             raise ConfigError(

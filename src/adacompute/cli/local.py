@@ -116,6 +116,7 @@ def _announce(model: LocalModel, menu: Path | None, *, json: bool) -> None:
         print_line(f"Menu of two of its modes, short and long, in {format_path(menu)}; elsewhere, try:")
         print_line()
         print_line(f"  adacompute menu check {path}")
+        print_line(f"  adacompute serve --menu {path} --budget '0.05 USD per 1000'")
         print_line(f"  adacompute collect facts --limit 20 --menu {path} --samples 4 --pool modes.sqlite")
         print_line()
     print_message("Ctrl-C stops it")

@@ -485,11 +485,13 @@ def announce_engine(engine: EngineName) -> None:
 def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, object]) -> str:
     """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
 
-    `single` are options of one endpoint, by name, which can't be given beside --menu.
+    `single` are options of one endpoint, its address first, which can't be given beside a menu.
     """
+    address = next(iter(single))
     named = [option for option, value in single.items() if value not in (None, "")]
-    if menu is not None and named:
+    file = str(menu) if menu is not None else "" if address in named else settings.menu
+    if file and named:
         raise typer.BadParameter(
             f"{named[0]} is given too, and the menu says it for each mode; leave one out", param_hint="--menu"
         )
-    return str(menu) if menu is not None else "" if named else settings.menu
+    return file

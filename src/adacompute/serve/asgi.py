@@ -55,6 +55,9 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
         config.endpoint, url=upstream or config.endpoint.url, model=model or config.endpoint.model
     )
     if config.serve.menu:
+        for name, value in (("upstream", upstream), ("model", model)):
+            if value:
+                raise ConfigError(f"{name} is given beside a menu, which has it for each mode; leave one out")
         build_mode_endpoints(read_menu_file(Path(config.serve.menu)))
     else:
         build_endpoint(endpoint, remedy="give upstream=URL, or menu=FILE in the settings")

@@ -101,8 +101,11 @@ class Asker:
         key = _hide_key(key)
         modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
         if modes is not None:
-            single = {"endpoint": endpoint, "model": model, "key": key, "key_file": key_file}
-            _check_menu_alone({**single, "input_price": input_price, "output_price": output_price})
+            single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
+            single |= {"key_file": key_file}
+            single |= {"input_price": input_price, "output_price": output_price}
+            single |= {"key_env": None if key_env == _DEFAULT_KEY_ENV else key_env}
+            _check_menu_alone({**single, "currency": None if currency == DEFAULT_CURRENCY else currency})
             upstream, currency = None, modes.currency
         else:
             upstream = _build_upstream(
@@ -123,6 +126,7 @@ class Asker:
             ),
             serve=ServeConfig(
                 menu="" if menu is None else str(menu),
+                concurrency=concurrency,
                 policy=_read_folder(policy),
                 state=ServeConfig().state if state is None else _read_path(state, "state"),
                 deadline=convert_scalar(deadline, float, "deadline"),

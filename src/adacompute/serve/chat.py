@@ -31,7 +31,6 @@ from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCo
 from adacompute.serve.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.reply import (
     CLIENT_GONE_STATUS,
-    ModeUse,
     RequestOutcome,
     StreamRelay,
     build_chunks,
@@ -194,6 +193,7 @@ class Gateway:
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
+    explore: float = 0.0  # share of requests that are drawn to the end
     mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
@@ -216,7 +216,7 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
-        served, explore = self.policy_registry.get(route.policy), self.settings.explore
+        served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
         sampling = SampleLoop(
@@ -547,12 +547,13 @@ class Gateway:
         unit = sampling.route.unit
         if unit == "samples":
             return None
-        cost = sampling.spent.amount_in(unit)
-        for use in sampling.uses or (sampling,):
-            name = use.name if isinstance(use, ModeUse) else ""
-            maybe = use.maybe.samples * (self.find_costs(name).estimate(unit) or 0.0)
+        cost, rest = sampling.spent.amount_in(unit), sampling.maybe
+        for use in sampling.uses:
+            maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
-        return cost
+            rest -= use.maybe
+        maybe = rest.samples * (self.costs.estimate(unit) or 0.0)  # of one endpoint, or of a verifier
+        return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
         self.pacers.settle(
@@ -595,7 +596,7 @@ class Gateway:
             agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
             weak=sampling.weak,
             certified=None if tally is None else sampling.is_certified,
-            weighted=sampling.weigh is not None and quirks.gives_logprobs(request.body.get("model")) is True,
+            weighted=sampling.is_weighted,
             explored=sampling.explored,
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),

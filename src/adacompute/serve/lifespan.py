@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Task, warm_judge
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
-from adacompute.client.modes import build_mode_endpoints
+from adacompute.client.modes import build_mode_endpoint
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
 from adacompute.config import (
     Config,
-    EndpointConfig,
     MenuConfig,
     ServeConfig,
-    VerifierConfig,
     apply_menu,
     average_budget,
     read_key,
@@ -34,7 +32,7 @@ from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.menu_prior import PriorUpdater, choose_explore, make_prior_policy
+from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
@@ -83,16 +81,19 @@ async def open_gateway(
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps = _build_caps(settings, keys)
-    for _, rates, _ in origins:
-        _check_prices(caps, rates, has_menu=menu is not None)
+    _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
     verifier = build_verifier(config.verifier, endpoint)
     has_prior = len(modes) > 1 and policy is None and not settings.policy
     if has_prior:
         policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
-    prior_menu = registry.get(registry.default).menu if has_prior else None
-    settings = replace(settings, explore=choose_explore(settings.explore, budget, prior_menu))
+    explores_freely = has_prior and settings.explore < 0
+    explore = max(0.0, settings.explore)
+    if explores_freely:
+        guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
+        explore = choose_explore(budget.amount, guesses)
+    settings = replace(settings, explore=explore)
     config = replace(config, serve=settings)
     eligibility = VoteEligibility(settings, task)
     observability = Observability(settings, config.endpoint, modes=modes)
@@ -118,7 +119,8 @@ async def open_gateway(
         scorer = None
         if verifier is not None:
             opened = await stack.enter_async_context(verifier)
-            scorer = SampleScorer(opened, _build_verifier_rates(config, endpoint), beta=config.verifier.beta)
+            verifier_rates = _build_verifier_rates(config, origins)
+            scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
         resources = SamplingResources(
             sources=sources,
             default="" if menu is None else menu.default.name,
@@ -145,11 +147,14 @@ async def open_gateway(
             telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
             model=config.endpoint.model,
+            explore=settings.explore,
         )
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known
         _load_state(gateway)
-        prior = PriorUpdater(gateway) if has_prior else None
+        prior = PriorUpdater(gateway, explores_freely=explores_freely) if has_prior else None
+        if prior is not None:
+            prior.update()
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
@@ -187,8 +192,10 @@ def _list_origins(
 ) -> list[_Origin]:
     """Where samples come from, with their prices: the endpoint, or the modes of the menu, cheapest first."""
     if menu is not None:
-        modes = sorted(build_mode_endpoints(menu), key=lambda mode: (mode.prices.output, mode.prices.input))
-        return [(_adapt_retries(mode.endpoint, breaker), _build_mode_rates(mode), mode) for mode in modes]
+        modes, most = map(build_mode_endpoint, menu.by_cost), config.serve.concurrency
+        return [
+            (_adapt_endpoint(mode.endpoint, breaker, most), _build_mode_rates(mode), mode) for mode in modes
+        ]
     if endpoint is None:
         upstream = replace(config.endpoint, concurrency=config.serve.concurrency)
         endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
@@ -220,13 +227,16 @@ def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
-def _build_verifier_rates(config: Config, endpoint: Endpoint) -> VerifierRates:
-    """The verifier's prices; where it has none, and is at the endpoint's own address, the endpoint's."""
-    settings: VerifierConfig | EndpointConfig = config.verifier
-    priced = config.verifier.input_price or config.verifier.output_price
-    if not priced and config.verifier.url.rstrip("/") == endpoint.url.rstrip("/"):
-        settings = config.endpoint
-    return VerifierRates(input=settings.input_price, output=settings.output_price)
+def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> VerifierRates:
+    """The verifier's prices; where it has none, and is where samples come from, the prices there."""
+    settings = config.verifier
+    if settings.input_price or settings.output_price:
+        return VerifierRates(input=settings.input_price, output=settings.output_price)
+    address = settings.url.rstrip("/")
+    there = [(mode, rates) for endpoint, rates, mode in origins if endpoint.url.rstrip("/") == address]
+    same_model = [rates for mode, rates in there if mode is not None and mode.model == settings.model]
+    chosen = [*same_model, *(rates for _, rates in there)][:1]
+    return VerifierRates(input=chosen[0].input, output=chosen[0].output) if chosen else VerifierRates()
 
 
 def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
@@ -266,8 +276,10 @@ def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
         )
 
 
-def _adapt_retries(endpoint: Endpoint, breaker: BreakerSettings | None) -> Endpoint:
-    """A mode's endpoint with this breaker and its own retries, or with shortened ones."""
+def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
+    """A mode's endpoint for so many calls at most, with this breaker, or with shortened retries."""
+    limits = replace(endpoint.limits, concurrency=min(endpoint.limits.concurrency, concurrency))
+    endpoint = replace(endpoint, limits=limits)
     return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
 
 
@@ -316,21 +328,19 @@ def _build_rates(config: Config) -> Rates:
     )
 
 
-def _check_prices(caps: Caps, rates: Rates, *, has_menu: bool) -> None:
-    if (
-        not has_menu
-        and caps.counts_tokens
-        and caps.unit == "money"
-        and not (rates.input > 0 or rates.output > 0)
-    ):
+def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
+    is_priced = any(rates.input > 0 or rates.output > 0 for rates in all_rates)
+    if caps.counts_tokens and caps.unit == "money" and not is_priced:
         raise ConfigError(
             "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
             "give them, or unit samples or tokens"
         )
-    if rates.cached is not None and rates.cached > rates.input:
-        raise ConfigError(
-            f"cached_price {rates.cached:g} is above input_price {rates.input:g}; lower it, or leave it out"
-        )
+    for rates in all_rates:
+        if rates.cached is not None and rates.cached > rates.input:
+            raise ConfigError(
+                f"cached_price {rates.cached:g} is above input_price {rates.input:g}; "
+                "lower it, or leave it out"
+            )
 
 
 def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:

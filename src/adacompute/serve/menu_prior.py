@@ -13,10 +13,10 @@ from adacompute.client import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.prior import PairKind, load_menu_prior
 from adacompute.pool.menu import Menu, Mode
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import BudgetUnit
 from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleLoop
 
-__all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "make_prior_policy"]
+__all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_prior_policy"]
 
 if TYPE_CHECKING:
     from adacompute.serve.chat import Gateway
@@ -33,26 +33,32 @@ _NOTE = "menu_pair"  # the ledger's note that keeps what a monitor has seen
 def make_prior_policy(
     modes: Sequence[ModeEndpoint], unit: BudgetUnit, measured: Mapping[str, float] | None = None
 ) -> MenuPolicy:
-    """The unfitted policy of these modes, at what a sample of each costs: as measured, else as guessed."""
+    """The unfitted policy of these modes, at what a sample of each costs beside one of the dearest.
+
+    That is as measured; a mode that wasn't is guessed by its prices.
+    """
     known = {} if measured is None else measured
-    priced = tuple(Mode(name=mode.name, cost=known.get(mode.name, _guess_cost(mode, unit))) for mode in modes)
-    if unit == "money":
-        return MenuPolicy(Menu(modes=priced, unit="money", currency=modes[0].prices.currency))
-    return MenuPolicy(Menu(modes=priced, unit="tokens"))
+    costs = {mode.name: known.get(mode.name, guess_cost(mode, unit)) for mode in modes}
+    dearest = max(costs.values()) or 1.0
+    order = sorted(costs, key=lambda name: costs[name])  # stable: of equal ones the later is the dearer
+    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
-def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
+def guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
+    """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
     prompt = _GUESSED_TOKENS[0] + mode.added_tokens / _TOKEN_BYTES
     response = min(mode.max_tokens or _GUESSED_TOKENS[1], _GUESSED_TOKENS[1])
     return mode.prices.cost(prompt, response) if unit == "money" else prompt + response
 
 
-def choose_explore(share: float, budget: Budget, menu: Menu | None) -> float:
-    """The share of requests that are drawn to the end: as set, else none, or a little of a prior's budget."""
-    if share >= 0 or menu is None:
-        return max(0.0, share)
-    whole = EXPLORED_SAMPLES * float(menu.costs.sum())
-    return min(_EXPLORE, _EXPLORE_COST * budget.amount / whole) if whole else _EXPLORE
+def choose_explore(budget: float, costs: Sequence[float]) -> float:
+    """The share of requests to draw to the end, for a tenth of the budget at most, by a sample's costs.
+
+    >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
+    True
+    """
+    whole = EXPLORED_SAMPLES * sum(costs)
+    return min(_EXPLORE, _EXPLORE_COST * budget / whole) if whole else _EXPLORE
 
 
 class PairMonitor:
@@ -95,49 +101,82 @@ class PairMonitor:
 
 
 class PriorUpdater:
-    """Keeps a gateway's prior at the measured costs, and on the kind of pair that its modes are."""
+    """Keeps a gateway's prior at the measured costs, and on the kind of pair that its modes are.
 
-    def __init__(self, gateway: "Gateway") -> None:
+    `explores_freely`: the share of requests that are drawn to the end is chosen here as well. In a fleet each
+    gateway measures for itself.
+    """
+
+    def __init__(self, gateway: "Gateway", *, explores_freely: bool) -> None:
         self._gateway = gateway
+        self._explores_freely = explores_freely
+        self._pair = ("", "")  # the cheapest and the dearest mode, which the monitor compares
         self.monitor = PairMonitor()
         self._settled_at = 0  # requests, of the monitor, when the rules in use were chosen
-        if (stored := gateway.resources.ledger.recall(_NOTE)) is not None:
-            self.monitor.restore(stored)
         gateway.on_explored = self._observe
-        self.update()
-
-    def _observe(self, sampling: SampleLoop) -> None:
-        modes = self._gateway.resources.modes
-        self.monitor.add(sampling.tally, modes[0], modes[-1])
+        self._choose_pair()
+        stored = None if gateway.settings.redis else gateway.resources.ledger.recall(_NOTE)
+        if stored is not None and stored.get("modes") == self._describe_pair():
+            self.monitor.restore(stored)
 
     def update(self) -> None:
         """Chooses the rules anew, where costs or the kind are known better than before."""
-        gateway, monitor = self._gateway, self.monitor
-        if monitor.requests:
-            gateway.resources.ledger.remember(_NOTE, monitor.state())
-        costs = self._find_new_costs()
-        has_new_kind = monitor.kind is not None and monitor.requests >= 2 * self._settled_at
-        if costs is None and not has_new_kind:
-            return
-        registry = gateway.policy_registry
-        served = registry.get(registry.default)
-        assert served.menu is not None
-        in_use = {mode.name: mode.cost for mode in served.menu.modes}
-        modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
-        policy = make_prior_policy(modes, gateway.budget.unit, in_use if costs is None else costs)
-        if monitor.kind is not None:
-            policy.take_prior(load_menu_prior(), policy.stoppers_, monitor.kind)
-            self._settled_at = monitor.requests
-        registry.replace_default(policy)
-        gateway.announce_policies()
+        gateway, costs = self._gateway, self._measure_costs()
+        if self._explores_freely and costs is not None:
+            gateway.explore = choose_explore(gateway.budget.amount, list(costs.values()))
+        has_new_costs = costs is not None and self._are_far(costs)
+        has_new_kind = self.monitor.kind is not None and self.monitor.requests >= 2 * self._settled_at
+        if has_new_costs or has_new_kind:
+            self._replace_policy(costs)
+        if self.monitor.requests and not gateway.settings.redis:
+            note = {**self.monitor.state(), "modes": self._describe_pair()}
+            gateway.resources.ledger.remember(_NOTE, note)
 
-    def _find_new_costs(self) -> dict[str, float] | None:
-        """What a sample of each mode was measured to cost; None: not known yet, or near what is in use."""
+    def _observe(self, sampling: SampleLoop) -> None:
+        self.monitor.add(sampling.tally, *self._pair)
+
+    def _replace_policy(self, costs: Mapping[str, float] | None) -> None:
+        gateway = self._gateway
+        modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
+        in_use = {mode.name: mode.cost for mode in self._menu.modes}
+        policy = make_prior_policy(modes, gateway.budget.unit, in_use if costs is None else costs)
+        kind = self.monitor.kind
+        if kind is not None and (policy.names[0], policy.names[-1]) == self._pair:
+            policy.take_prior(load_menu_prior(), policy.stoppers_, kind)
+            self._settled_at = self.monitor.requests
+        gateway.policy_registry.replace_default(policy)
+        gateway.announce_policies()
+        self._choose_pair()
+
+    def _choose_pair(self) -> None:
+        """Compares the modes that are the cheapest and the dearest by now; another pair from scratch."""
+        pair = (self._menu.names[0], self._menu.names[-1])
+        if pair != self._pair:
+            self._pair, self.monitor, self._settled_at = pair, PairMonitor(), 0
+
+    @property
+    def _menu(self) -> Menu:
+        registry = self._gateway.policy_registry
+        menu = registry.get(registry.default).menu
+        assert menu is not None, "the prior serves where there are several modes"
+        return menu
+
+    def _describe_pair(self) -> list[str]:
+        """The modes that are compared, with their models: what is stored of others doesn't apply to them."""
+        modes = [self._gateway.resources.sources[name].mode for name in self._pair]
+        return [text for mode in modes if mode is not None for text in (mode.name, mode.model)]
+
+    def _measure_costs(self) -> dict[str, float] | None:
+        """What a sample of each mode costs, in the unit of the budget; None: not known of all yet."""
         gateway, unit = self._gateway, self._gateway.budget.unit
-        names = gateway.resources.modes
-        costs = {name: cost for name in names if (cost := gateway.find_costs(name).find(unit))}
-        menu = gateway.policy_registry.get(gateway.policy_registry.default).menu
-        if menu is None or len(costs) < len(names):
-            return None
-        ratios = [costs[mode.name] / max(mode.cost, 1e-300) for mode in menu.modes]
-        return None if all(1 / _COST_RATIO < ratio < _COST_RATIO for ratio in ratios) else costs
+        known = {name: gateway.find_costs(name).find(unit) for name in gateway.resources.modes}
+        costs = {name: cost for name, cost in known.items() if cost is not None}
+        return costs if len(costs) == len(known) else None
+
+    def _are_far(self, costs: Mapping[str, float]) -> bool:
+        """Whether costs, beside the dearest's, are far from those in use."""
+        dearest = max(costs.values())
+        pairs = [(costs[mode.name] / dearest, mode.cost) for mode in self._menu.modes] if dearest else []
+        return any(
+            new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
+        )

@@ -295,6 +295,14 @@ class MenuScales:
             self._weigh = replace(self.base, modes=modes)
         return self._weigh
 
+    def rebase(self, base: VoteWeights) -> "MenuScales":
+        """What was observed so far of modes that another policy's weights have too."""
+        rebased = MenuScales(base)
+        for name, scale in rebased._modes.items():
+            if name in self._modes:
+                rebased._modes[name] = self._modes[name].rebase(scale.base)
+        return rebased
+
     def state(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {"modes": {name: scale.state() for name, scale in self._modes.items()}}
@@ -493,7 +501,8 @@ class ServedPolicy:
         self._guesses: dict[float, float] = {}  # by budget, of which there are few
         self._scales: ModelScales | MenuScales | None = None
         if policy.weigh is not None and policy.weigh.modes:
-            self._scales = MenuScales(policy.weigh)
+            by_mode = scales if isinstance(scales, MenuScales) else None
+            self._scales = MenuScales(policy.weigh) if by_mode is None else by_mode.rebase(policy.weigh)
         elif policy.weigh is not None:
             known = scales if isinstance(scales, ModelScales) else None
             self._scales = ModelScales(policy.weigh) if known is None else known.rebase(policy.weigh)
@@ -587,7 +596,12 @@ class PolicyRegistry:
         fixed = settings.price if settings.price >= 0 else None
         folders = _read_folders(settings)
         if policy is not None:
-            folders = {policy.kind: "", **dict(list(folders.items())[1:])}
+            others = dict(list(folders.items())[1:])
+            if policy.kind in others:
+                raise ConfigError(
+                    f"policies: {policy.kind!r} is the name of the default policy; give another name"
+                )
+            folders = {policy.kind: "", **others}
         registry = cls(folders, fixed=fixed, policy=policy, modes=modes)
         reading = registry.read()
         for error in reading.refused.values():
@@ -611,9 +625,9 @@ class PolicyRegistry:
         policies, refused, remarks = {}, {}, {}
         for name, folder in self._folders.items():
             try:
-                given = self._policy if name == self.default else None
+                in_memory = self._policy if name == self.default else None
                 policies[name], remark = (
-                    _read_policy(name, folder) if given is None else (_serve_policy(name, given), "")
+                    _read_policy(name, folder) if in_memory is None else (_serve_policy(name, in_memory), "")
                 )
                 check_modes(policies[name].policy, self._modes, folder or f"policy {name}")
                 _check_fixed(policies[name], self._fixed)

@@ -561,7 +561,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     if outcome.price is not None:
         headers["x-adacompute-price"] = f"{outcome.price:.6g}"
     if outcome.modes:
-        counts = [f"{_quote_name(use.name)}={use.samples}" for use in outcome.modes]
+        counts = [f"{quote(use.name, safe=' ')}={use.samples}" for use in outcome.modes]
         headers["x-adacompute-modes"] = ", ".join(counts)
     if outcome.notes:
         headers |= build_note_header(outcome.notes)
@@ -570,7 +570,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # of names that serve
 def _quote_name(name: str) -> str:
-    """The name of a policy or mode in ASCII, as a header is."""
+    """A policy's name in ASCII, as a header is."""
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")
 
 

@@ -449,7 +449,7 @@ def _choose_modes(
             raise RequestInvalid(f"{place} has {name[:60]!r}; give some of {', '.join(modes)}", param=place)
     if not wanted and modes and model in modes:
         return (str(model),)
-    if modes and model not in (*modes, MENU_MODEL):
+    if len(modes) > 1 and model not in (*modes, MENU_MODEL):
         notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
     return tuple(name for name in modes if name in wanted)
 

@@ -23,6 +23,7 @@ from adacompute.client import (
     Response,
     Stream,
 )
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw, Floats
 from adacompute.records import Call, Sample
@@ -63,9 +64,13 @@ class SampleSource:
         """Of its mode; "" where there is no menu."""
         return "" if self.mode is None else self.mode.name
 
-    def build_body(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A request's body as it goes there."""
-        return body if self.mode is None else self.mode.build_body(body)
+    def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
+        """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
+        if self.mode is None:
+            return request.body
+        body = self.mode.build_body(request.body)
+        limits = {name: min(body[name], request.max_tokens) for name in LIMIT_NAMES if body.get(name)}
+        return {**body, **limits}
 
     def has_token_limit(self, request: ChatRequest) -> bool:
         """Whether the client or the mode limits the tokens of a response."""
@@ -145,7 +150,9 @@ class SampleLoop:
         self.route = route
         self.served = served
         self.dial = dial
-        self.no_vote_reason = resources.eligibility.check_request(request)  # "": there is a vote
+        self._policy_modes = None if served.menu is None else served.menu.names  # None: whatever there is
+        self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes()
+        # ^ "": there is a vote
         self.notes: list[str] = [*route.notes]
         self.weak = False  # whether the vote is below the operator's minimum
         self.responses: list[Response] = []
@@ -164,7 +171,7 @@ class SampleLoop:
         self._answered_by_default = False  # whether the default mode was asked after all, without a vote
         self._tracer = tracer
         self._model = str(request.body.get("model", ""))
-        self._explore = explore
+        self._explore = explore and not route.modes  # of some modes alone, nothing is learned
         self._exploring = False  # whether it is being drawn to the end, for learning
         self._policy_decides = self.has_vote
         self._refuted = False  # whether its first sample shows that there is nothing to vote on
@@ -180,6 +187,13 @@ class SampleLoop:
         if self.has_vote:
             self.weigh = self._choose_weights()
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+
+    def _check_modes(self) -> str:
+        """Why there is no vote over the modes that a request names; "": there may be one."""
+        if self._policy_modes is None or not self.route.modes:
+            return ""
+        knows = any(name in self._policy_modes for name in self.route.modes)
+        return "" if knows else "the policy knows none of the modes that the request names"
 
     def _choose_weights(self) -> VoteWeights | None:
         """How votes weigh: on the live scale of the model, or of each mode."""
@@ -265,6 +279,21 @@ class SampleLoop:
         return [call for use in self._uses.values() for call in use.calls]
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether votes weigh by log-probabilities that an upstream gives."""
+        weigh = self.weigh
+        if weigh is None:
+            return False
+        if not weigh.modes:
+            return self._resources.client.quirks.gives_logprobs(self.request.body.get("model")) is True
+        sources = self._resources.sources
+        return any(
+            own.reads_tokens
+            and sources[name].client.quirks.gives_logprobs(self._get_mode(name).model) is True
+            for name, own in weigh.modes
+        )
+
+    @property
     def uses(self) -> tuple[ModeUse, ...]:
         """What was drawn of each mode of a menu; none where there is one endpoint."""
         if not self._resources.modes:
@@ -295,7 +324,7 @@ class SampleLoop:
 
         If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
         """
-        policy, body = self.served.policy, source.build_body(self.request.body)
+        policy, body = self.served.policy, source.build_body(self.request)
         weigh = None if self.weigh is None else self.weigh.get_mode(source.name)
         if self._adds_limit(source):
             body = {**body, "max_tokens": self.request.max_tokens}
@@ -332,7 +361,7 @@ class SampleLoop:
         if self._answered_by_default:
             return len(self.responses) - 1
         has_winner = self.has_vote and self.tally.winner is not None
-        modes = self._resources.modes if self._resources.has_menu else ()
+        modes = self._policy_modes or (self._resources.modes if self._resources.has_menu else ())
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         return self._first_candidate if index is None else index
 
@@ -420,6 +449,8 @@ class SampleLoop:
                 self._handle_failure(source, exc)
                 if self._stopped:
                     raise
+                self._get_use(source).missing += request.n
+                self.missing += request.n
                 continue
             finally:
                 self._settle(source, wave)
@@ -455,7 +486,8 @@ class SampleLoop:
     def _open_sources(self) -> list[str]:
         """The modes that may be drawn from, cheapest first: those that the request names, of what works."""
         names = self.route.modes or self._resources.sources
-        return [name for name in names if name not in self.left_out]
+        votable = self._policy_modes if self.has_vote and self._policy_modes is not None else names
+        return [name for name in names if name not in self.left_out and name in votable]
 
     @property
     def _plain_mode(self) -> str:
@@ -465,7 +497,7 @@ class SampleLoop:
 
     def _get_source(self, draw: Draw) -> SampleSource:
         """Where a draw comes from."""
-        return self._resources.sources[self._resources.default if draw.mode is None else draw.mode]
+        return self._resources.sources[self._plain_mode if draw.mode is None else draw.mode]
 
     def _get_mode(self, name: str) -> ModeEndpoint:
         mode = self._resources.sources[name].mode
@@ -568,6 +600,8 @@ class SampleLoop:
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
         modes = self._open_sources if self._resources.has_menu else None
         draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        if modes is not None and not modes:
+            return None
         if draw is None or draw.count <= policy.longest - tally.drawn:
             return draw
         return replace(draw, count=policy.longest - tally.drawn) if tally.drawn < policy.longest else None
@@ -747,7 +781,8 @@ class SampleLoop:
         self.responses += responses
         self.modes += [source.name] * len(responses)
         if not self.has_vote:
-            self._answered_by_default = self._answered_by_default or len(self.responses) > self.request.n
+            came_after = bool(responses) and len(self.responses) > self.request.n
+            self._answered_by_default = self._answered_by_default or came_after
             return
         share, samples = source.client.share, []
         for response in responses:
