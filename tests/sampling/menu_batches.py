@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from batches import Recording, endpoint, task
+from batches import Recording, task
+from collecting import endpoint
 
 import adacompute as ac
 from adacompute.answers import Tally
@@ -63,7 +64,7 @@ def mode_plans(ups: dict[str, Upstream], *, concurrency: int = 8, **sampling: An
         build_mode_plan(
             ModeEndpoint(
                 name=name,
-                endpoint=endpoint(up, concurrency=concurrency),
+                endpoint=endpoint(up.url, concurrency=concurrency),
                 model=f"{name}-model",
                 prices=PRICES[name],
             ),
