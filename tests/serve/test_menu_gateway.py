@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from behaviours import Reply, Status
 from crowd import until
 from menus import COSTS, MenuUpstreams, fit_policy, list_questions, read_recorded, save_policy, write_menu
@@ -15,10 +16,14 @@ from running import Answer, Running
 from sdk_clients import sdk
 
 import adacompute as ac
+from adacompute.cli.options import choose_menu
+from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.serve.menu_prior import choose_explore
 from adacompute.serve.pacer import guess_start
+from adacompute.serve.policy_registry import MenuScales
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
 
@@ -133,9 +138,9 @@ def test_a_mode_that_fails_is_left_out_and_the_vote_goes_on_with_the_other(
         assert menu.count_samples()[failing] == 0
     assert {answer.status for answer in answers} == {200}
     assert {extra["answered_by"] for extra in extras} == {other}
-    told = [extra for extra in extras if failing in extra["modes"]]
-    assert told, "the failing mode was asked for at least once"
-    for extra in told:
+    failed = [extra for extra in extras if failing in extra["modes"]]
+    assert failed, "the failing mode was asked for at least once"
+    for extra in failed:
         assert extra["modes"][failing]["failed"]
         assert any(f"mode {failing} failed" in note for note in extra["notes"])
 
@@ -393,7 +398,7 @@ def test_without_a_policy_the_prior_decides_explores_a_little_and_is_settled_on_
         until(lambda: gate.gateway.policy_registry.get("menu").policy.origin_ == "settled")
         settled = gate.gateway.policy_registry.get("menu")
         assert settled.menu.costs.tolist() != guessed
-        assert settled.menu.costs.tolist() == pytest.approx(list(COSTS.values()), rel=0.05)
+        assert settled.menu.costs.tolist() == pytest.approx([0.05, 1.0], rel=0.05)
         assert ask(gate, list_questions(1)[0][1]).status == 200
     assert {name for extra in extras for name in extra["modes"]} == {"small", "large"}
     explored = sum(e["samples"] == 16 for e in extras)
@@ -407,10 +412,122 @@ def test_without_a_policy_the_prior_decides_explores_a_little_and_is_settled_on_
         assert ask(gate, list_questions(1)[0][1]).status == 200
 
 
-def test_a_share_to_explore_is_small_beside_the_budget_and_only_where_a_prior_decides():
-    costs = ac.Menu(modes=(ac.Mode(name="a", cost=0.1), ac.Mode(name="b", cost=1.0)))
-    assert choose_explore(-1.0, ac.Budget(0.5), None) == 0.0
-    assert choose_explore(0.25, ac.Budget(0.5), costs) == 0.25
-    assert choose_explore(0.0, ac.Budget(0.5), costs) == 0.0
-    assert choose_explore(-1.0, ac.Budget(0.5), costs) == pytest.approx(0.1 * 0.5 / (8 * 1.1))
-    assert choose_explore(-1.0, ac.Budget(100.0), costs) == 0.02
+def test_a_share_to_explore_is_small_beside_the_budget():
+    assert choose_explore(0.5, [0.1, 1.0]) == pytest.approx(0.1 * 0.5 / (8 * 1.1))
+    assert choose_explore(100.0, [0.1, 1.0]) == 0.02
+    assert choose_explore(1.0, [0.0, 0.0]) == 0.02
+
+
+def write_modes(folder: Path, text: str) -> str:
+    (folder / "menu.toml").write_text(text)
+    return str(folder / "menu.toml")
+
+
+def test_a_policy_that_names_no_mode_asks_the_default_one_and_another_where_that_fails(tmp_path: Path):
+    FixedPolicy(2.0).save(tmp_path / "two")
+    question = list_questions(1)[0][1]
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, str(tmp_path / "two")) as gate:
+        assert read_extra(ask(gate, question))["modes"].keys() == {"large"}
+        menu.scripts["large"].fault = Status(code=400, message="scripted refusal")
+        extra = read_extra(ask(gate, question))
+        calls = menu.upstreams["large"].count.requests
+        assert read_extra(ask(gate, question, stream=True))["answered_by"] == "small"
+        assert menu.upstreams["large"].count.requests - calls <= 3
+    assert (extra["answered_by"], extra["modes"]["small"]["samples"]) == ("small", 2)
+
+
+def test_a_modes_limit_of_tokens_is_no_higher_than_the_operators(policy: str, tmp_path: Path):
+    more = {"large": "options = { max_tokens = 100000 }"}
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy, more=more, max_tokens=1000) as gate:
+        ask(gate, list_questions(1)[0][1], model="large")
+        assert json.loads(menu.upstreams["large"].requests[-1].raw)["max_tokens"] == 1000
+
+
+@pytest.mark.parametrize("settings", [{"explore": 1.0}, {"mode": "shadow"}, {}])
+def test_modes_that_the_policy_doesnt_know_are_never_voted_on(
+    policy: str, tmp_path: Path, settings: dict[str, Any]
+):
+    with MenuUpstreams(seed=4) as menu:
+        text = menu.write(tmp_path).read_text()
+        large = menu.upstreams["large"].url
+        text += f'[huge]\nupstream = "{large}"\nmodel = "large-model"\noutput_price = 100.0\n'
+        file = write_modes(tmp_path, text)
+        options = {"vote": "always", "answers": {"extract": "line"}, "budget": "0.01 USD", **settings}
+        with Running("", folder=tmp_path, menu=file, policy=policy, **options) as gate:
+            question = list_questions(1)[0][1]
+            extra = read_extra(ask(gate, question))
+            assert "huge" not in extra["modes"]
+            named = ask(gate, question, adacompute={"modes": ["huge", "large"]})
+            assert named.status == 200
+            assert list(read_extra(named)["modes"]) == ["large"]
+            alone = read_extra(ask(gate, question, adacompute={"modes": ["huge"]}))
+            assert list(alone["modes"]) == ["huge"]
+            poem = read_extra(ask(gate, question, temperature=0))
+            assert poem["answered_by"] == ("huge" if not settings.get("mode") else poem["answered_by"])
+
+
+def test_of_modes_at_one_price_the_later_one_is_the_dearer(tmp_path: Path):
+    with MenuUpstreams() as menu:
+        url = menu.upstreams["large"].url
+        mode = f'upstream = "{url}"\nmodel = "m"\ninput_price = 1.0\noutput_price = 4.0\n'
+        file = write_modes(tmp_path, f"[low]\n{mode}[high]\n{mode}")
+        with Running("", folder=tmp_path, menu=file, budget=BUDGET) as gate:
+            resources, served = gate.gateway.resources, gate.gateway.policy_registry.get("menu")
+            assert (resources.modes, resources.default, served.menu.names) == (
+                ("low", "high"),
+                "high",
+                ("low", "high"),
+            )
+
+
+def test_the_average_goes_on_while_the_prior_learns_what_modes_cost_and_over_a_restart(tmp_path: Path):
+    questions = [question for _, question in list_questions(60, seed=3)]
+    more = {"small": "options = { max_tokens = 10 }"}  # so that the first guess of costs is far off
+    with MenuUpstreams(seed=8) as menu:
+        with run(menu, tmp_path, "", explore=0.5, budget="0.0005 USD", more=more) as gate:
+            guessed = gate.gateway.policy_registry.get("menu").menu.costs.tolist()
+            for question in questions:
+                ask(gate, question)
+            until(lambda: gate.gateway.policy_registry.get("menu").menu.costs.tolist() != guessed)
+            before = gate.gateway.find_pacer()
+            assert before.requests == len(questions)
+        with run(menu, tmp_path, "", explore=0.5, budget="0.0005 USD", more=more) as gate:
+            assert gate.gateway.find_pacer().requests == len(questions)
+            assert gate.gateway.policy_registry.get("menu").policy.origin_ == "settled"
+        renamed = Path(menu.write(tmp_path, **more)).read_text().replace("[small]", "[tiny]")
+        file = write_modes(tmp_path, renamed)
+        options = {"vote": "always", "answers": {"extract": "line"}, "budget": "0.0005 USD"}
+        with Running("", folder=tmp_path, menu=file, **options) as gate:
+            assert gate.gateway.policy_registry.get("menu").policy.origin_ == "prior"
+
+
+def test_a_cap_in_money_over_a_menu_without_prices_is_refused(tmp_path: Path):
+    mode = 'upstream = "http://127.0.0.1:9/v1"\nmodel = "m"\n'
+    file = write_modes(tmp_path, f"[a]\n{mode}[b]\n{mode}")
+    with (
+        pytest.raises(AdacomputeError, match="caps in money need prices"),
+        Running("", menu=file, budget="500 tokens", unit="money", cap=1.0, wait=False),
+    ):
+        pass
+
+
+def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy, explore=1.0, budget="0.01 USD") as gate:
+        extra = read_extra(ask(gate, list_questions(1)[0][1], adacompute={"modes": ["small", "large"]}))
+    assert extra["samples"] < 16
+
+
+def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
+    scales = MenuScales(fit_policy().weigh)
+    scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")
+    rebased = scales.rebase(fit_policy().weigh)
+    assert rebased.state() == scales.state()
+    assert rebased.state()["modes"]["small"][0] == 50
+
+
+def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):
+    settings = ServeConfig(menu="menu.toml")
+    assert choose_menu(None, settings, {"--upstream": None, "--input-price": None}) == "menu.toml"
+    assert choose_menu(None, settings, {"--upstream": "http://h/v1", "--input-price": 1.0}) == ""
+    with pytest.raises(typer.BadParameter, match="--input-price is given too"):
+        choose_menu(None, settings, {"--upstream": None, "--input-price": 1.0})

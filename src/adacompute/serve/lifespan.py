@@ -77,17 +77,20 @@ async def open_gateway(
         config = apply_menu(config, menu)
     settings, budget = config.serve, average_budget(config)
     origins = _list_origins(config, menu, endpoint, breaker)
-    endpoint = origins[-1][0] if menu is None else _find_default(menu, origins)
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(read_keys(Path(settings.keys_file))) if settings.keys_file else Keys([])
     caps = _build_caps(settings, keys)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
+    address = config.verifier.url.rstrip("/")
+    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
     verifier = build_verifier(config.verifier, endpoint)
     has_prior = len(modes) > 1 and policy is None and not settings.policy
     if has_prior:
         policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
+    _sort_by_policy(origins, registry)
+    modes = [mode.name for _, _, mode in origins if mode is not None]
     explores_freely = has_prior and settings.explore < 0
     explore = max(0.0, settings.explore)
     if explores_freely:
@@ -123,7 +126,7 @@ async def open_gateway(
             scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
         resources = SamplingResources(
             sources=sources,
-            default="" if menu is None else menu.default.name,
+            default="" if menu is None else _find_default(menu, modes),
             ledger=ledger,
             task=task,
             eligibility=eligibility,
@@ -206,9 +209,17 @@ def _build_mode_rates(mode: ModeEndpoint) -> Rates:
     return Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
 
 
-def _find_default(menu: MenuConfig, origins: Sequence[_Origin]) -> Endpoint:
-    """The endpoint of the menu's default mode."""
-    return next(endpoint for endpoint, _, mode in origins if mode and mode.name == menu.default.name)
+def _sort_by_policy(origins: list[_Origin], registry: PolicyRegistry) -> None:
+    """Sorts modes by what their samples cost when the policy was fitted, if it knows all of them."""
+    served = registry.get(registry.default).menu
+    names = () if served is None else served.names
+    if all(mode is not None and mode.name in names for _, _, mode in origins):
+        origins.sort(key=lambda origin: names.index(origin[2].name if origin[2] else ""))
+
+
+def _find_default(menu: MenuConfig, modes: Sequence[str]) -> str:
+    """The mode that answers what can't be voted on: the one that says so, else the dearest, which is last."""
+    return next((mode.name for mode in menu.modes if mode.is_default), modes[-1])
 
 
 def _list_modes(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
