@@ -6,7 +6,7 @@ from pathlib import Path
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
 from adacompute.serve.observability import Observability
-from adacompute.serve.reply import RequestOutcome, VerifierUse, build_extra, build_headers
+from adacompute.serve.reply import ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
 from adacompute.serve.request_options import _CHECKS, get_header
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,6 +33,8 @@ TOLD = RequestOutcome(
     weak=True,
     certified=True,
     verified=VerifierUse(calls=2),
+    modes=(ModeUse(name="small", samples=2),),
+    answered_by="small",
     notes=("a note",),
 )
 

@@ -14,6 +14,7 @@ from crowd import until
 from menus import COSTS, MenuUpstreams, fit_policy, list_questions, read_recorded, save_policy, write_menu
 from running import Answer, Running
 from sdk_clients import sdk
+from test_operations import documented, families
 
 import adacompute as ac
 from adacompute.cli.options import choose_menu
@@ -246,6 +247,16 @@ def test_the_openai_sdk_gets_a_completion_and_a_stream(policy: str, tmp_path: Pa
         assert text.startswith("Answer: ")
         names = [model.id for model in client.models.list()]
         assert names == ["adacompute", "small", "large"]
+
+
+def test_the_metrics_of_a_menu_are_those_documented(policy: str, tmp_path: Path):
+    with MenuUpstreams(seed=4) as menu, run(menu, tmp_path, policy) as gate:
+        for _, question in list_questions(5):
+            ask(gate, question)
+        text = gate.get("/metrics").raw.decode()
+    assert {name for name in families(text) if name.startswith("menu_")} == {
+        name for name in documented() if name.startswith("menu_")
+    }
 
 
 def test_a_cap_in_money_holds_over_all_modes(policy: str, tmp_path: Path):
