@@ -89,7 +89,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
-        "explore": settings.explore,
+        "explore": gateway.explore,
         "verifier": _describe_verifier(gateway.config.verifier),
     }
 

@@ -96,10 +96,8 @@ async def open_gateway(
     if explores_freely:
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
-    settings = replace(settings, explore=explore)
-    config = replace(config, serve=settings)
     eligibility = VoteEligibility(settings, task)
-    observability = Observability(settings, config.endpoint, modes=modes)
+    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -150,7 +148,7 @@ async def open_gateway(
             telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
             model=config.endpoint.model,
-            explore=settings.explore,
+            explore=explore,
         )
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known

@@ -247,12 +247,12 @@ def _check_names(value: object, place: str, settings: ServeConfig) -> tuple[str,
 _CHECKS: dict[str, Callable[[Any, str, ServeConfig], Any]] = {
     "budget": _check_budget,
     "policy": _check_policy,
-    "modes": _check_names,
     "mode": _check_mode,
     "deadline": _check_deadline,
     "extract": _check_extract,
     "exclude": _check_names,
     "fields": _check_names,
     "stream_mode": _check_stream_mode,
+    "modes": _check_names,
 }
 _NAMES = {get_header(name): name for name in _CHECKS}  # of options, by header
