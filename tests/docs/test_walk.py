@@ -5,6 +5,7 @@ that behaves as `adacompute local` does. The report has tests of its own, and ta
 """
 
 import importlib.util
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from recorded_replies import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "quickstart.md"
+# what `fit` says only where a budget is underspent: calls end in any order, so a price may be a little other
+OPTIONAL = re.compile(r"^ *Many requests have equal votes here.*?by lot\.\n", re.DOTALL | re.MULTILINE)
 
 spec = importlib.util.spec_from_file_location("walk_script", ROOT / "scripts" / "walk.py")
 assert spec is not None
@@ -65,7 +68,8 @@ def test_every_step_of_the_quickstart_prints_what_the_page_shows(tmp_path: Path,
         if went.kind == "live":
             assert len(went.printed.splitlines()) == len(went.shown.splitlines()), went.printed
         else:
-            assert walk.skeleton(went.printed) == walk.skeleton(went.shown), went.command
+            printed = OPTIONAL.sub("", went.printed)
+            assert walk.skeleton(printed) == walk.skeleton(went.shown), went.command
     assert taken == ["ask", "collect", "collect", "pool", "fit", "serve", "ask.py"]
 
 
