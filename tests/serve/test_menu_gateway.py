@@ -495,14 +495,15 @@ def test_the_average_goes_on_while_the_prior_learns_what_modes_cost_and_over_a_r
     questions = [question for _, question in list_questions(60, seed=3)]
     more = {"small": "options = { max_tokens = 10 }"}  # so that the first guess of costs is far off
     with MenuUpstreams(seed=8) as menu:
-        with run(menu, tmp_path, "", explore=0.5, budget="0.0005 USD", more=more) as gate:
+        with run(menu, tmp_path, "", explore=0.8, budget="0.0005 USD", more=more) as gate:
             guessed = gate.gateway.policy_registry.get("menu").menu.costs.tolist()
             for question in questions:
                 ask(gate, question)
             until(lambda: gate.gateway.policy_registry.get("menu").menu.costs.tolist() != guessed)
             before = gate.gateway.find_pacer()
             assert before.requests == len(questions)
-        with run(menu, tmp_path, "", explore=0.5, budget="0.0005 USD", more=more) as gate:
+        # what was seen up to the stop counts, saved or not before it
+        with run(menu, tmp_path, "", explore=0.8, budget="0.0005 USD", more=more) as gate:
             assert gate.gateway.find_pacer().requests == len(questions)
             assert gate.gateway.policy_registry.get("menu").policy.origin_ == "settled"
         renamed = Path(menu.write(tmp_path, **more)).read_text().replace("[small]", "[tiny]")
@@ -510,6 +511,19 @@ def test_the_average_goes_on_while_the_prior_learns_what_modes_cost_and_over_a_r
         options = {"vote": "always", "answers": {"extract": "line"}, "budget": "0.0005 USD"}
         with Running("", folder=tmp_path, menu=file, **options) as gate:
             assert gate.gateway.policy_registry.get("menu").policy.origin_ == "prior"
+
+
+def test_what_the_prior_saw_since_the_last_save_is_kept_at_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("adacompute.serve.lifespan._SAVE_SECONDS", 3600.0)
+    with MenuUpstreams(seed=8) as menu:
+        with run(menu, tmp_path, "", explore=1.0, budget="0.0005 USD") as gate:
+            for _, question in list_questions(30, seed=3):
+                ask(gate, question)
+            assert gate.gateway.policy_registry.get("menu").policy.origin_ == "prior"
+        with run(menu, tmp_path, "", budget="0.0005 USD") as gate:
+            assert gate.gateway.policy_registry.get("menu").policy.origin_ == "settled"
 
 
 def test_a_cap_in_money_over_a_menu_without_prices_is_refused(tmp_path: Path):

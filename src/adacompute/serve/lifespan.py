@@ -183,6 +183,8 @@ async def open_gateway(
             reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
+            if prior is not None:
+                prior.save()
 
 
 _Origin = tuple[Endpoint, Rates, ModeEndpoint | None]

@@ -128,9 +128,13 @@ class PriorUpdater:
         has_new_kind = self.monitor.kind is not None and self.monitor.requests >= 2 * self._settled_at
         if has_new_costs or has_new_kind:
             self._replace_policy(costs)
-        if self.monitor.requests and not gateway.settings.redis:
+        self.save()
+
+    def save(self) -> None:
+        """Saves what the monitor has seen, for the next start; in a fleet nothing is kept."""
+        if self.monitor.requests and not self._gateway.settings.redis:
             note = {**self.monitor.state(), "modes": self._describe_pair()}
-            gateway.resources.ledger.remember(_NOTE, note)
+            self._gateway.resources.ledger.remember(_NOTE, note)
 
     def _observe(self, sampling: SampleLoop) -> None:
         self.monitor.add(sampling.tally, *self._pair)
