@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from adacompute.errors import BudgetInvalid, ConfigError, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
 
 __all__ = [
     "AnswersConfig",
@@ -659,10 +659,9 @@ class MenuConfig:
 
     def _guess_cost(self, mode: ModeConfig) -> float:
         limits = [mode.options.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        response = float(min([_GUESSED_TOKENS[1], *(limit for limit in limits if limit)]))
-        if not self.has_prices:
-            return response
-        return _GUESSED_TOKENS[0] * mode.endpoint.input_price + response * mode.endpoint.output_price
+        prices = TokenPrices(input=mode.endpoint.input_price, output=mode.endpoint.output_price)
+        unit: BudgetUnit = "money" if self.has_prices else "tokens"
+        return prices.guess_cost(max_tokens=min(filter(None, limits), default=None), unit=unit)
 
     @property
     def default(self) -> ModeConfig:
@@ -679,7 +678,6 @@ _MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
     "default": "true: answers what can't be voted on; else the dearest mode does",
 }
 MODE_KEYS = (*_MODE_FIELDS, *(each.name for each in fields(EndpointConfig) if each.name != "url"))
-_GUESSED_TOKENS = (100, 300)  # of a prompt and a response
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
 # what would draw more samples or longer ones than are counted, or change what is voted on
 _REFUSED_OPTIONS = frozenset(

@@ -110,7 +110,10 @@ class Account:
         return prices.cost(prompts, completions)
 
 
+BudgetUnit = Literal["samples", "tokens", "money"]
+
 _MILLION = 1e6
+_GUESSED_PROMPT, _GUESSED_RESPONSE = 100.0, 300.0  # tokens, before anything is known
 _OLD_PRICE_NAMES = {"input_per_million": "input", "output_per_million": "output", "of": "cost"}
 
 
@@ -159,6 +162,22 @@ class TokenPrices:
         """Money for so many tokens."""
         return (prompt_tokens * self.input + completion_tokens * self.output) / _MILLION
 
+    def guess_cost(
+        self,
+        *,
+        max_tokens: int | None = None,
+        prompt_tokens: float = _GUESSED_PROMPT,
+        completion_tokens: float = _GUESSED_RESPONSE,
+        unit: BudgetUnit = "money",
+    ) -> float:
+        """What a sample may cost before any was drawn; a response is no longer than its limit, `max_tokens`.
+
+        >>> TokenPrices(output=1.5).guess_cost(max_tokens=100_000) == TokenPrices(output=1.5).cost(100, 300)
+        True
+        """
+        response = min(max_tokens or completion_tokens, completion_tokens)
+        return self.cost(prompt_tokens, response) if unit == "money" else prompt_tokens + response
+
     if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever has that name
@@ -175,7 +194,6 @@ def _check_amount(value: object, name: str) -> None:
         raise PriceInvalid(f"{name} {format_value(value)} can't be paid; give a number from 0 up")
 
 
-BudgetUnit = Literal["samples", "tokens", "money"]
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
 _WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a comma only groups thousands
 _BUDGET = re.compile(

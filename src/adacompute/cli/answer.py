@@ -14,7 +14,6 @@ from adacompute.cli.collect import (
     estimate_remaining,
     format_errors,
     print_failures,
-    refuse_beside_menu_file,
     show_account,
     show_answer_rate,
     show_collect_progress,
@@ -44,7 +43,9 @@ from adacompute.cli.options import (
     VerifierModelOption,
     VerifierOption,
     load_settings,
+    override_section,
     parse_budget,
+    refuse_beside_menu,
     warn_counting,
 )
 from adacompute.cli.sampling_options import (
@@ -77,7 +78,7 @@ from adacompute.cli.sampling_options import (
     choose_sampler,
     choose_tasks,
     choose_template,
-    override_endpoint,
+    name_endpoint_options,
     read_problem_set,
     resolve_verifier,
 )
@@ -327,39 +328,25 @@ def answer(
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    single: dict[str, object] = {
+        "url": url,
+        "model": model,
+        "key_env": key_env,
+        "key_file": key_file,
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "total_timeout": timeout,
+        "retry_timeouts": retry_timeouts or None,
+        "input_price": input_price,
+        "output_price": output_price,
+        "currency": currency,
+    }
     if menu is not None:
-        refuse_beside_menu_file(
-            endpoint=url,
-            model=model,
-            key_env=key_env,
-            key_file=key_file,
-            concurrency=concurrency,
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-            timeout=timeout,
-            retry_timeouts=retry_timeouts or None,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-            vllm=vllm,
-        )
+        refuse_beside_menu({**name_endpoint_options(single), "--vllm": vllm})
     modes = [] if menu is None else choose_mode_endpoints(menu)
     upstream = modes[0][1] if modes else config.endpoint
-    upstream = override_endpoint(
-        upstream,
-        url=url,
-        model=model,
-        key_env=key_env,
-        key_file=key_file,
-        concurrency=concurrency,
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-        timeout=timeout,
-        retry_timeouts=retry_timeouts,
-        input_price=input_price,
-        output_price=output_price,
-        currency=currency,
-    )
+    upstream = override_section(upstream, **single)
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
     if len(modes) < 2:

@@ -35,6 +35,8 @@ from adacompute.cli.options import (
     VerifierOption,
     build_option,
     load_settings,
+    override_section,
+    refuse_beside_menu,
 )
 from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
@@ -66,7 +68,7 @@ from adacompute.cli.sampling_options import (
     choose_sampler,
     choose_tasks,
     choose_template,
-    override_endpoint,
+    name_endpoint_options,
     read_problem_set,
     resolve_verifier,
 )
@@ -581,22 +583,25 @@ def collect(
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
+    single: dict[str, object] = {
+        "url": url,
+        "model": model,
+        "key_env": key_env,
+        "key_file": key_file,
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "total_timeout": timeout,
+        "retry_timeouts": retry_timeouts or None,
+        "input_price": input_price,
+        "output_price": output_price,
+        "currency": currency,
+    }
     if menu is not None:
-        refuse_beside_menu_file(
-            endpoint=url,
-            model=model,
-            key_env=key_env,
-            key_file=key_file,
-            concurrency=concurrency,
-            requests_per_minute=requests_per_minute,
-            tokens_per_minute=tokens_per_minute,
-            timeout=timeout,
-            retry_timeouts=retry_timeouts or None,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-            engine=None if engine is EngineName.local else engine,
-        )
+        refuse_beside_menu(name_endpoint_options(single))
+        if engine is not EngineName.local:
+            reason = "the modes of --menu are asked from this process; leave this option out"
+            raise typer.BadParameter(reason, param_hint="--engine")
     elif wanted is not None and wanted.count is None:
         raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
     problem_set = read_problem_set(
@@ -637,21 +642,7 @@ def collect(
             ),
         )
         return
-    upstream = override_endpoint(
-        config.endpoint,
-        url=url,
-        model=model,
-        key_env=key_env,
-        key_file=key_file,
-        concurrency=concurrency,
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-        timeout=timeout,
-        retry_timeouts=retry_timeouts,
-        input_price=input_price,
-        output_price=output_price,
-        currency=currency,
-    )
+    upstream = override_section(config.endpoint, **single)
     scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
     endpoint, names = choose_sampler(
         upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
@@ -704,16 +695,6 @@ def collect(
     print_remaining(result)
     if code := _compute_exit_code(result):
         raise typer.Exit(code)
-
-
-def refuse_beside_menu_file(**options: object) -> None:
-    """Refuse options that the tables of --menu stand for."""
-    for name, value in options.items():
-        if value is not None:
-            reason = "--menu says this for each mode; leave this option out, or --menu"
-            if name == "engine":
-                reason = "the modes of --menu are asked from this process; leave this option out"
-            raise typer.BadParameter(reason, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _check_mode_names(counts: WantedSamples, plans: Sequence[ModePlan]) -> None:

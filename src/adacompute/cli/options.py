@@ -83,6 +83,7 @@ __all__ = [
     "parse_finite",
     "parse_number",
     "parse_price",
+    "refuse_beside_menu",
     "split_budgets",
     "warn_counting",
 ]
@@ -488,10 +489,15 @@ def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, o
     `single` are options of one endpoint, its address first, which can't be given beside a menu.
     """
     address = next(iter(single))
-    named = [option for option, value in single.items() if value not in (None, "")]
-    file = str(menu) if menu is not None else "" if address in named else settings.menu
-    if file and named:
-        raise typer.BadParameter(
-            f"{named[0]} is given too, and the menu says it for each mode; leave one out", param_hint="--menu"
-        )
+    file = str(menu) if menu is not None else "" if single[address] else settings.menu
+    if file:
+        refuse_beside_menu(single, "--menu" if menu is not None else "the setting serve.menu")
     return file
+
+
+def refuse_beside_menu(single: Mapping[str, object], menu: str = "--menu") -> None:
+    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
+    for option, value in single.items():
+        if value is not None and value != "":
+            reason = f"{menu} says this for each mode; leave this option out, or {menu}"
+            raise typer.BadParameter(reason, param_hint=option)

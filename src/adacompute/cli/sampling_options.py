@@ -65,7 +65,7 @@ __all__ = [
     "choose_sampler",
     "choose_tasks",
     "choose_template",
-    "override_endpoint",
+    "name_endpoint_options",
     "read_problem_set",
     "resolve_verifier",
 ]
@@ -330,38 +330,14 @@ def choose_sampler(
     return RayEngine(endpoint=endpoint, workers=workers), names
 
 
-def override_endpoint(
-    settings: EndpointConfig,
-    *,
-    url: str | None,
-    model: str | None,
-    key_env: str | None,
-    key_file: Path | None,
-    concurrency: int | None,
-    requests_per_minute: float | None,
-    tokens_per_minute: float | None,
-    timeout: float | None,
-    retry_timeouts: bool,
-    input_price: float | None,
-    output_price: float | None,
-    currency: str | None = None,
-) -> EndpointConfig:
-    """Return the settings of the endpoint, overridden by the options that were given."""
-    return override_section(
-        settings,
-        url=url,
-        model=model,
-        key_env=key_env,
-        key_file=key_file,
-        concurrency=concurrency,
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-        total_timeout=timeout,
-        retry_timeouts=retry_timeouts or None,
-        input_price=input_price,
-        output_price=output_price,
-        currency=currency,
-    )
+def name_endpoint_options(single: Mapping[str, object]) -> dict[str, object]:
+    """Return options of an endpoint, which are called as its settings are, by their names on a command line.
+
+    >>> name_endpoint_options({"url": "http://127.0.0.1", "key_env": None})
+    {'--endpoint': 'http://127.0.0.1', '--key-env': None}
+    """
+    names = {"url": "endpoint", "total_timeout": "timeout"}
+    return {f"--{names.get(name, name).replace('_', '-')}": value for name, value in single.items()}
 
 
 def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:

@@ -16,7 +16,6 @@ __all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estim
 
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
-_COMPLETION_TOKENS = 300  # of a response, where nothing says how long it may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,18 +111,20 @@ def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
 
 
 def estimate_menu(
-    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float | None = None
+    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float = 300.0
 ) -> Menu:
     """The menu of modes that nothing was recorded of: what a sample of each costs, by its prices and a guess.
 
-    A response is taken to have as many tokens as the mode allows, else `completion_tokens`, else 300.
+    A response is taken to have `completion_tokens`, or as many as the mode allows.
     """
     return Menu(
         modes=tuple(
             Mode(
                 name=mode.name,
-                cost=mode.prices.cost(
-                    prompt_tokens, mode.max_tokens or completion_tokens or _COMPLETION_TOKENS
+                cost=mode.prices.guess_cost(
+                    max_tokens=mode.max_tokens,
+                    prompt_tokens=prompt_tokens,
+                    completion_tokens=completion_tokens,
                 ),
             )
             for mode in modes

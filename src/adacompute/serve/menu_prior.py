@@ -21,7 +21,7 @@ __all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_
 if TYPE_CHECKING:
     from adacompute.serve.chat import Gateway
 
-_GUESSED_TOKENS = (100, 300)  # of a prompt and a response, before anything is known
+_PROMPT_TOKENS = 100  # before anything is known
 _TOKEN_BYTES = 4  # of a prompt, on average
 _COST_RATIO = 1.5  # of a mode's measured cost and the one in use, beyond which rules are chosen anew
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1  # of requests; of the budget, at most, where exploring isn't set
@@ -46,9 +46,8 @@ def make_prior_policy(
 
 def guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
     """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
-    prompt = _GUESSED_TOKENS[0] + mode.added_tokens / _TOKEN_BYTES
-    response = min(mode.max_tokens or _GUESSED_TOKENS[1], _GUESSED_TOKENS[1])
-    return mode.prices.cost(prompt, response) if unit == "money" else prompt + response
+    prompt = _PROMPT_TOKENS + mode.added_tokens / _TOKEN_BYTES
+    return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
 
 
 def choose_explore(budget: float, costs: Sequence[float]) -> float:
