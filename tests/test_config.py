@@ -191,6 +191,16 @@ def test_the_average_budget_has_its_unit_from_its_text_or_from_the_settings(serv
     assert average_budget(Config(serve=ServeConfig(**serve), endpoint=EndpointConfig(**endpoint))) == budget
 
 
+def test_a_budget_that_a_menu_cant_have_is_answered_with_one_that_it_can():
+    with pytest.raises(
+        ConfigError, match=r"budget 2e-05 can't be used; modes cost differently, so give money"
+    ):
+        ServeConfig(menu="menu.toml", budget="0.02 per 1000")
+    settings = ServeConfig(menu="menu.toml", budget="2 USD per 1000")
+    with pytest.raises(BudgetInvalid, match=r"give them in each table of menu\.toml, or a budget in tokens$"):
+        average_budget(Config(serve=settings))
+
+
 @pytest.mark.parametrize("price", ["input_price", "output_price"])
 def test_a_budget_in_money_needs_prices_in_its_currency(price: str):
     settings = ServeConfig(budget="2 USD per 1000")

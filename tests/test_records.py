@@ -175,6 +175,14 @@ def test_a_decimal_comma_is_refused_and_not_left_out(text: str, written: str):
             Budget.parse(text, currency=currency)
 
 
+@pytest.mark.parametrize("text", ["0.02 USD per 1,000 requets", "3 for requets", "2 USD per 10 requets"])
+def test_a_word_that_is_no_request_is_named(text: str):
+    with pytest.raises(
+        BudgetInvalid, match=r"can't be read; 'requets' is not known: write requests, or give"
+    ):
+        Budget.parse(text)
+
+
 @pytest.mark.parametrize(
     "text",
     ["1,,0 tokens", "1__0 tokens", "1_ tokens", "12 per", "12 USD per", "12/", "500 tok", "5 s"],

@@ -324,7 +324,10 @@ def _check_budgets(settings: ServeConfig) -> None:
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "samples" and not 1 <= value.amount <= _MAX_SAMPLES:
-            raise ConfigError(f"{name} {value.amount:,.10g} can't be used; give 1 to {_MAX_SAMPLES:,.10g}")
+            remedy = f"give 1 to {_MAX_SAMPLES:,.10g}"
+            if settings.menu:
+                remedy = "modes cost differently, so give money, e.g. '0.1 USD per 1,000 requests'"
+            raise ConfigError(f"{name} {value.amount:,.10g} can't be used; {remedy}")
     if budget.unit == most.unit and budget.amount > most.amount:
         raise ConfigError(f"budget {budget} is above max_budget {most}; lower it, or raise that")
 
@@ -406,10 +409,12 @@ def average_budget(config: Config) -> Budget:
     )
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "money" and not (endpoint.input_price or endpoint.output_price):
-            place = "in the menu" if settings.menu else "--input-price, --output-price"
+            remedy = "give them (--input-price, --output-price), or a budget in tokens or samples"
+            if settings.menu:
+                remedy = f"give them in each table of {settings.menu}, or a budget in tokens"
             raise BudgetInvalid(
                 f"{name} {value} needs prices, and input_price and output_price are 0: nothing would ever "
-                f"count; give them ({place}), or a budget in tokens or samples"
+                f"count; {remedy}"
             )
     return budget
 
@@ -713,7 +718,21 @@ def read_menu_file(file: Path) -> MenuConfig:
             f"{file}, [{other_name}]: currency is {other!r}, and {currency!r} in [{name}]; "
             "give all prices in one currency, as nothing is converted"
         )
+    _check_mode_prices(file, tables)
     return MenuConfig(modes=modes, currency=next(iter(currencies)))
+
+
+def _check_mode_prices(file: Path, tables: Mapping[str, Any]) -> None:
+    """A price that was forgotten would make a mode look free: all modes have both, or none has any."""
+    names = ("input_price", "output_price")
+    priced = [(mode, name) for mode, table in tables.items() for name in names if name in table]
+    missing = [(mode, name) for mode, table in tables.items() for name in names if name not in table]
+    if priced and missing:
+        mode, name = missing[0]
+        raise ConfigError(
+            f"{file}, [{mode}]: has no {name}, and [{priced[0][0]}] has {priced[0][1]}; give the money for a "
+            "million tokens, 0 where it is free"
+        )
 
 
 def _read_mode(place: str, name: str, table: object) -> ModeConfig:
@@ -794,7 +813,7 @@ def apply_menu(config: Config, menu: MenuConfig) -> Config:
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
     budget = parse_serve_budgets(config.serve)[0]
     if budget.unit == "samples" and len(menu.modes) > 1:
-        remedy = f"'0.002 {menu.currency}'" if menu.has_prices else "'500 tokens'"
+        remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
         raise ConfigError(
             f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "
             f"something else; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"

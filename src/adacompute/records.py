@@ -203,6 +203,8 @@ _BUDGET = re.compile(
     r"(?:requests?|prompts?|questions?)?)?"
 )
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
+_AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
+_REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
 _NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # units, cut short
 _CURRENCY_LETTERS = 3  # of a currency's name, e.g. EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
@@ -283,9 +285,13 @@ class Budget:
 
 def _suggest_budget(text: str) -> str:
     """How to write a budget that can't be read."""
-    match = _DECIMAL_COMMA.search(text)
-    if match is None:
+    unread = _AFTER_PER.search(text)
+    if unread is not None and not _REQUESTS.fullmatch(unread[1]):
+        return f"{unread[1]!r} is not known: write requests, or {_BUDGET_EXAMPLES}"
+    commas = [match for match in _DECIMAL_COMMA.finditer(text) if not re.fullmatch(_WHOLE, match[0])]
+    if not commas:
         return _BUDGET_EXAMPLES
+    match = commas[0]
     return f"a comma only groups thousands, as in 1,000: write {match[1]}.{match[2]}, or {_BUDGET_EXAMPLES}"
 
 

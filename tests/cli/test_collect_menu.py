@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from adacompute.pool import Pool, get_menu_ballots, open_pool
+from adacompute.pool.menu import measure_prompts
 from upstream import Honest, Reply, Status, Upstream
 
 COMMAND = [sys.executable, "-m", "adacompute"]
@@ -255,6 +256,7 @@ def test_of_two_limits_of_tokens_the_smaller_one_is_sent_unless_one_is_a_default
         (["--key-env", "K"], 2, "--key-env: --menu says this"),
         (["--engine", "ray"], 2, "the modes of --menu are asked from this process"),
         (["--samples", "small=2"], 2, "--samples: has no number for mode 'large'"),
+        (["--samples", "small=2,lrge=2"], 2, "names 'lrge', which is no mode of --menu"),
         (["--samples", "small=2,large=2,huge=2"], 2, "names 'huge', which is no mode of --menu"),
         (["--samples", "0"], 2, "'0' can't be used; give a whole number from 1 up"),
         (["--samples", "small=2,3"], 2, "'small=2,3' can't be used"),
@@ -311,8 +313,22 @@ def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
     fitted = json.loads(adacompute(*words, "--json").stdout)
     assert [mode["mode"] for mode in fitted["modes"]] == ["small", "large"]
     assert fitted["unit"] == "money"
-    judged = adacompute("evaluate", "p.sqlite", "--prices", "menu.toml", "--budgets", "30,60 USD per 1000")
+    words = ("evaluate", "p.sqlite", "--prices", "menu.toml", "--budgets", "30,60 USD per 1000")
+    judged = adacompute(*words)
     assert "USD per 1,000 requests" in judged.stdout
+    with open_pool(tmp_path / "p.sqlite") as pool:  # prompts cost what the calls were charged
+        measured = {
+            name: each.count.prompt_tokens / each.count.requests
+            for name, each in {"small": small, "large": large}.items()
+        }
+        assert measure_prompts(pool) == pytest.approx(measured)
+    assert f"{measured['small']:.0f} of small, {measured['large']:.0f} of large" in judged.stderr
+    assert "tokens of prompts are estimated" not in judged.stdout
+    menu = (tmp_path / "menu.toml").read_text()
+    (tmp_path / "menu.toml").write_text(menu.replace("[small]", "[small]\nprompt_tokens = 7"))
+    judged = adacompute(*words)
+    assert "of small" not in judged.stderr
+    assert f"{measured['large']:.0f} of large" in judged.stderr
 
 
 @contextmanager

@@ -64,6 +64,8 @@ def test_the_default_mode_is_the_one_that_says_so(tmp_path: Path):
         (("input_price = 0.1", "input_pric = 0.1"), "unknown setting 'input_pric'; did you mean"),
         (("input_price = 0.1", "input_price = -1"), "[small]: input_price -1 can't be used; give 0 or more"),
         (("input_price = 0.1", "input_price = 'dear'"), "[small]: input_price is 'dear'; give a number"),
+        (("output_price = 0.4\n", ""), "[small]: has no output_price, and [small] has input_price; give"),
+        (("input_price = 2.0\noutput_price = 8.0", ""), "[large]: has no input_price, and [small] has"),
         (("cached_price = 0.05", "cached_price = 0.5"), "cached_price is 0.5; give 0 to 0.1"),
         (("max_tokens = 64", "max_tokens = 0"), "options.max_tokens is 0; give a whole number from 1 up"),
         (("max_tokens = 64", "n = 3"), "options.n is set by adacompute itself; leave it out"),

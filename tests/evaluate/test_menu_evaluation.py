@@ -134,6 +134,16 @@ def test_savings_are_what_single_modes_cost_for_the_same(evaluation: MenuEvaluat
 
 
 @pytest.mark.slow
+def test_a_saving_is_told_only_where_the_menu_gains_for_sure():
+    evaluation = evaluate_modes(budgets=(0.3, 0.7, 6.0), problems=200)
+    (sentence,) = [part for part in evaluation.verdict.split(". ") if part.startswith("At ")]
+    budget = float(sentence.split()[1])
+    gains = [evaluation.get(policy, budget).gain for policy in ("best fixed mix", "stopping, mixed")]
+    assert all(gain is not None and gain.low is not None and gain.low > 0 for gain in gains)
+    assert not all(row.gain is None or (row.gain.low or 0) > 0 for row in evaluation.rows)
+
+
+@pytest.mark.slow
 def test_a_mode_that_is_never_right_is_not_worth_having():
     evaluation = evaluate_modes(skills=(0.0, 0.7), budgets=(2.0, 3.0), families=True)
     assert evaluation.worth is not True

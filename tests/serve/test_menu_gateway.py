@@ -385,7 +385,7 @@ def test_the_commands_ask_and_serve_check_work_over_a_menu(policy: str, tmp_path
         assert "large-model" in checked.stdout
         both = run_command("ask", question, *words, "--endpoint", "http://127.0.0.1:9/v1", folder=tmp_path)
     assert both.returncode == 2
-    assert "--endpoint is given too" in " ".join(both.stderr.split())
+    assert "--endpoint: --menu says this for each mode" in " ".join(both.stderr.split())
 
 
 def run_command(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]":
@@ -461,7 +461,8 @@ def test_modes_that_the_policy_doesnt_know_are_never_voted_on(
     with MenuUpstreams(seed=4) as menu:
         text = menu.write(tmp_path).read_text()
         large = menu.upstreams["large"].url
-        text += f'[huge]\nupstream = "{large}"\nmodel = "large-model"\noutput_price = 100.0\n'
+        text += f'[huge]\nupstream = "{large}"\nmodel = "large-model"\n'
+        text += "input_price = 1.0\noutput_price = 100.0\n"
         file = write_modes(tmp_path, text)
         options = {"vote": "always", "answers": {"extract": "line"}, "budget": "0.01 USD", **settings}
         with Running("", folder=tmp_path, menu=file, policy=policy, **options) as gate:
@@ -554,5 +555,5 @@ def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):
     settings = ServeConfig(menu="menu.toml")
     assert choose_menu(None, settings, {"--upstream": None, "--input-price": None}) == "menu.toml"
     assert choose_menu(None, settings, {"--upstream": "http://h/v1", "--input-price": 1.0}) == ""
-    with pytest.raises(typer.BadParameter, match="--input-price is given too"):
+    with pytest.raises(typer.BadParameter, match=r"serve\.menu says this for each mode"):
         choose_menu(None, settings, {"--upstream": None, "--input-price": 1.0})

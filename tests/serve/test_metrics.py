@@ -1,5 +1,6 @@
 """Metrics: complete, bounded in their labels, and without a word of what clients say."""
 
+import math
 import random
 import string
 from dataclasses import replace
@@ -157,6 +158,17 @@ def test_average_and_target_are_over_what_the_pacer_counts():
     ended(seen, samples=5, n=5, agreement=None, votes={})
     assert value(seen, "overall_average_samples") == 5.0
     assert value(seen, "overall_target_samples") == 3.0
+
+
+def test_averages_of_a_budget_in_money_are_of_money():
+    seen = seen_of(budget="2 USD per 1000")
+    for cost, votes in ((0.001, {"42": 2}), (0.009, {})):
+        decided = {} if votes else {"agreement": None, "decided": False}
+        ended(seen, unit="money", budget=0.002, cost=cost, votes=votes, **decided)
+    assert value(seen, "overall_average_cost", unit="money") == pytest.approx(0.005)
+    assert value(seen, "voted_average_cost", unit="money") == pytest.approx(0.001)
+    for name in ("overall_average_samples", "overall_target_samples", "voted_average_samples"):
+        assert math.isnan(value(seen, name))
 
 
 def test_the_dial_of_each_budget_is_shown():

@@ -45,7 +45,7 @@ from adacompute.cli.options import (
     load_settings,
     override_section,
     parse_budget,
-    refuse_beside_menu,
+    refuse_endpoint_options,
     warn_counting,
 )
 from adacompute.cli.sampling_options import (
@@ -343,7 +343,7 @@ def answer(
         "currency": currency,
     }
     if menu is not None:
-        refuse_beside_menu({**name_endpoint_options(single), "--vllm": vllm})
+        refuse_endpoint_options({**name_endpoint_options(single), "--vllm": vllm})
     modes = [] if menu is None else choose_mode_endpoints(menu)
     upstream = modes[0][1] if modes else config.endpoint
     upstream = override_section(upstream, **single)

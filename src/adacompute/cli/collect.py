@@ -36,7 +36,7 @@ from adacompute.cli.options import (
     build_option,
     load_settings,
     override_section,
-    refuse_beside_menu,
+    refuse_endpoint_options,
 )
 from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
@@ -598,7 +598,7 @@ def collect(
         "currency": currency,
     }
     if menu is not None:
-        refuse_beside_menu(name_endpoint_options(single))
+        refuse_endpoint_options(name_endpoint_options(single))
         if engine is not EngineName.local:
             reason = "the modes of --menu are asked from this process; leave this option out"
             raise typer.BadParameter(reason, param_hint="--engine")
@@ -612,6 +612,8 @@ def collect(
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
     counts = WantedSamples(config.collect.samples) if wanted is None else wanted
     if menu is not None:
+        modes = choose_mode_endpoints(menu)
+        _check_mode_names(counts, [mode.name for mode, _ in modes])
         plans = [
             build_mode_plan(
                 mode,
@@ -623,9 +625,8 @@ def collect(
                 top_logprobs=top_logprobs,
                 verifier=resolve_verifier(config.verifier, settings, url=verifier, model=verifier_model),
             )
-            for mode, settings in choose_mode_endpoints(menu)
+            for mode, settings in modes
         ]
-        _check_mode_names(counts, plans)
         _run_menu_collection(
             problem_set,
             pool_path,
@@ -697,8 +698,7 @@ def collect(
         raise typer.Exit(code)
 
 
-def _check_mode_names(counts: WantedSamples, plans: Sequence[ModePlan]) -> None:
-    names = [plan.name for plan in plans]
+def _check_mode_names(counts: WantedSamples, names: Sequence[str]) -> None:
     for name in counts.by_mode:
         if name not in names:
             reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(names)}"

@@ -83,7 +83,7 @@ __all__ = [
     "parse_finite",
     "parse_number",
     "parse_price",
-    "refuse_beside_menu",
+    "refuse_endpoint_options",
     "split_budgets",
     "warn_counting",
 ]
@@ -491,11 +491,11 @@ def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, o
     address = next(iter(single))
     file = str(menu) if menu is not None else "" if single[address] else settings.menu
     if file:
-        refuse_beside_menu(single, "--menu" if menu is not None else "the setting serve.menu")
+        refuse_endpoint_options(single, "--menu" if menu is not None else "the setting serve.menu")
     return file
 
 
-def refuse_beside_menu(single: Mapping[str, object], menu: str = "--menu") -> None:
+def refuse_endpoint_options(single: Mapping[str, object], menu: str = "--menu") -> None:
     """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
     for option, value in single.items():
         if value is not None and value != "":

@@ -7,6 +7,7 @@ a mode of a menu, whose costs options say.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -30,6 +31,7 @@ from adacompute.errors import (
 )
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, Menu, MenuBallots, Pool, bundled_names, get_menu_ballots, join_pools
+from adacompute.pool.menu import measure_prompts
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import ShardedPool
 from adacompute.scale.stages import open_sharded_pool as open_on_ray
@@ -344,9 +346,11 @@ def read_menu(
     """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
     given = parse_mode_costs(costs)  # refused before any sample is read
     price_table = read_prices(prices)
-    ballots = read_menu_ballots(
-        source, joins, answers=answers, missing=missing, extract=extract, percent=percent
-    )
+    with _open_modes(source, joins, answers, extract, percent) as pools:
+        ballots = _read_votes(pools, joins, missing)
+        if price_table and not joins:
+            (pool,) = pools.values()
+            price_table = _count_prompts(pool, price_table)
     menu = build_menu(ballots, given, price_table)
     unpriced = [name for name in ballots.modes if name not in menu.names]
     if joins and unpriced:
@@ -363,6 +367,23 @@ def read_menu(
     return ballots, menu
 
 
+def _count_prompts(pool: Pool, prices: Mapping[str, TokenPrices]) -> dict[str, TokenPrices]:
+    """Return prices with the tokens of prompts that the pool's calls were charged, where none are given."""
+    counts = measure_prompts(pool)
+    taken = {
+        name: counts[name]
+        for name, price in prices.items()
+        if price.prompt_tokens is None and price.input and name in counts
+    }
+    if taken:
+        listed = ", ".join(f"{count:.0f} of {name}" for name, count in taken.items())
+        print_message(f"tokens of a prompt, as the calls in the pool counted them: {listed}")
+    return {
+        name: replace(price, prompt_tokens=taken.get(name, price.prompt_tokens))
+        for name, price in prices.items()
+    }
+
+
 def read_menu_ballots(
     source: Path | None,
     joins: Sequence[str] | None,
@@ -376,17 +397,35 @@ def read_menu_ballots(
 
     With --join the pool itself is a mode as well, called by its name.
     """
+    with _open_modes(source, joins, answers, extract, percent) as pools:
+        return _read_votes(pools, joins, missing)
+
+
+@contextmanager
+def _open_modes(
+    source: Path | None,
+    joins: Sequence[str] | None,
+    answers: AnswersConfig,
+    extract: str | None,
+    percent: PercentMode | None,
+) -> Iterator[dict[str, Pool]]:
+    """The pools of the modes by name; without --join the one pool of all of them."""
     paths = parse_joins(source, joins)
     task, default_task = build_tasks(answers, extract, percent)
     with ExitStack() as stack:
-        pools: dict[str, Pool] = {
+        yield {
             name: stack.enter_context(open_source(path, task=task, default_task=default_task))
             for name, path in paths.items()
         }
-        if joins:
-            return join_pools(pools, missing=missing.value).ballots()
-        (pool,) = pools.values()
-        return get_menu_ballots(pool, missing=missing.value)
+
+
+def _read_votes(
+    pools: Mapping[str, Pool], joins: Sequence[str] | None, missing: MissingProblems
+) -> MenuBallots:
+    if joins:
+        return join_pools(pools, missing=missing.value).ballots()
+    (pool,) = pools.values()
+    return get_menu_ballots(pool, missing=missing.value)
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:

@@ -527,6 +527,11 @@ def _conclude(
     cascade = _find_best(matched, _CASCADES, job.budgets)
     gain = _average_gain(matched, single, boot)
     savings = _compute_savings(job, matched, held_out)
+    clear = [
+        row.budget
+        for row in rows
+        if row.policy == single.get(row.budget) and row.gain and (row.gain.low or 0.0) > 0
+    ]
     worth = _judge_worth(gain)
     return MenuEvaluation(
         menu=job.menu,
@@ -538,7 +543,8 @@ def _conclude(
         rows=tuple(rows),
         oracle=oracle,
         worth=worth,
-        verdict=_word_verdict(job, worth, gain, savings, matched) + _word_unspent(job, matched),
+        verdict=_word_verdict(job, worth, gain, {budget: savings[budget] for budget in clear}, matched)
+        + _word_unspent(job, matched),
         gain=gain,
         cascade_gain=_average_gain(matched, cascade, boot),
         savings=savings,
@@ -629,7 +635,7 @@ def _word_verdict(
         return f"Not worth it: {gained}. {_advise(job, matched)}"
     if worth is None:
         return f"Can't tell: {gained}. Record more problems, or stay with what is simpler."
-    return f"Worth it: {gained}. {_word_savings(job, savings, matched)}"
+    return f"Worth it: {gained}.{_word_savings(job, savings, matched)}"
 
 
 def _word_unspent(job: _Job, matched: MatchedByBudget) -> str:
@@ -641,16 +647,18 @@ def _word_unspent(job: _Job, matched: MatchedByBudget) -> str:
 
 
 def _word_savings(job: _Job, savings: Mapping[float, float | None], matched: MatchedByBudget) -> str:
-    """One sentence about the budget at which most is saved."""
+    """One sentence about the budget at which most is saved, of those where the menu gains for sure."""
     saved = {
         budget: math.inf if cost is None else cost / budget - 1
         for budget, cost in savings.items()
         if matched[_MENU, budget] is not None
     }
+    if not saved:
+        return ""
     budget = max(saved, key=lambda each: saved[each])
     ours, cost = matched[_MENU, budget], savings[budget]
     assert ours is not None
-    reached = f"At {job.menu.format_cost(budget)} it reaches {100 * ours.each.mean():.1f}%"
+    reached = f" At {job.menu.format_cost(budget)} it reaches {100 * ours.each.mean():.1f}%"
     if cost is None:
         return f"{reached}, which single modes don't reach at any cost that was recorded."
     if cost <= budget:

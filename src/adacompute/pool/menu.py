@@ -46,6 +46,7 @@ __all__ = [
     "Mode",
     "get_menu_ballots",
     "join_pools",
+    "measure_prompts",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -564,6 +565,21 @@ def get_menu_ballots(
             ],
             missing,
         )
+
+
+def measure_prompts(pool: Pool) -> dict[str, float]:
+    """Mean tokens of a prompt by mode, as the calls that a pool recorded were charged.
+
+    A call for several samples has one prompt. Modes without calls that were paid for are left out.
+    """
+    with pool.snapshot():
+        sources = pool.models
+        accounts = [pool.account(*source) for source in sources]
+    return {
+        name: account.prompt_tokens / account.paid
+        for name, account in zip(_name_modes(sources), accounts, strict=True)
+        if account.paid and account.prompt_tokens
+    }
 
 
 def _check_missing(missing: object) -> None:

@@ -16,12 +16,17 @@ from adacompute.records import BudgetUnit
 from adacompute.serve.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
 from adacompute.serve.pacer import is_in_currency, round_budget
 
-__all__ = ["DialStats", "DialTable"]
+__all__ = ["DialStats", "DialTable", "format_budget"]
 
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
 _COUNTS = ("requests", "samples", "decided", "decided_samples")  # of a dial, kept over restarts
 _COSTS = ("cost", "decided_cost")  # also kept, if its unit isn't samples
+
+
+def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
+    """A budget, rounded, so that clients can't create ever more labels; samples are a bare number."""
+    return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import BudgetUnit, Call
-from adacompute.serve.dial_table import DialTable
+from adacompute.serve.dial_table import DialTable, format_budget
 from adacompute.serve.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
@@ -66,6 +66,11 @@ UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
     ("operator", "rule"),
 )
 _NO_VOTE = "no vote: "
+_MEANS = (
+    ("average_samples", "Mean number of samples"),
+    ("target_samples", "Mean target in samples"),
+    ("average_cost", "Mean cost in tokens or money", "unit"),
+)
 
 _T = TypeVar("_T", bound=MetricWrapperBase)
 
@@ -84,11 +89,6 @@ class BoundedLabels:
             return OTHER
         self._known.add(value)
         return value
-
-
-def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
-    """A budget, rounded, so that clients can't create ever more labels; samples are a bare number."""
-    return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
 
 
 def classify_unvoted(outcome: RequestOutcome) -> str:
@@ -116,9 +116,7 @@ class Metrics:
             "forwarded", "Requests passed on to the upstream's other routes", "route", "status"
         )
         self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
-        self.would = histogram(
-            "would_samples", "Shadow mode: what it would have drawn", _SAMPLE_BUCKETS, "policy"
-        )
+        self.would = histogram("would_samples", "Shadow mode: what it would draw", _SAMPLE_BUCKETS, "policy")
         self.agreement = histogram("agreement", "The winner's share of a vote", _SHARE_BUCKETS, "policy")
         self.seconds = histogram("request_seconds", "Time from request to reply", _SECOND_BUCKETS)
         self.waves = counter("waves", "Rounds of samples")
@@ -146,10 +144,11 @@ class Metrics:
             "average_cost", "That average, of budgets in tokens or money", "policy", "budget", "unit"
         )
         self.target_cost = gauge("target_cost", "What it is to be", "policy", "budget", "unit")
-        self.overall = gauge("overall_average_samples", "Average cost of all requests since the start")
-        self.overall_target = gauge("overall_target_samples", "Mean of these requests' targets")
-        self.voted_average = gauge("voted_average_samples", "The same average of those that can be voted on")
-        self.voted_target = gauge("voted_target_samples", "Mean of these requests' targets")
+        self.means = {
+            (which, name): gauge(f"{which}_{name}", f"{what} since the start, of {of}", *labels)
+            for which, of in (("overall", "all requests"), ("voted", "those that can be voted on"))
+            for name, what, *labels in _MEANS
+        }
         self.drift = gauge("drift_alarm", "1: agreement has left what calibration saw", "policy")
         self.drift_z = gauge("drift_z", "Standard errors from what is expected", "policy")
         self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
@@ -230,6 +229,13 @@ class Metrics:
     def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
         """Reserves a label for a budget of the operator's, however many others clients name."""
         self._budgets(format_budget(budget, unit))
+
+    def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
+        """Sets the averages since the start; those in samples are NaN where the budget is in another unit."""
+        for name, value in (("average_samples", average), ("target_samples", target)):
+            self.means[which, name].set(value if unit == "samples" else math.nan)
+        if unit != "samples":
+            self.at_labels(self.means[which, "average_cost"], unit).set(average)
 
     def set_dial(
         self,
@@ -769,13 +775,9 @@ class Observability:
                     dial.policy, dial.budget, price=dial.price, average=dial.average, unit=dial.unit
                 )
         overall = self._dials.compute_overall()
-        in_samples = self._budget.unit == "samples"
-        if in_samples and overall["requests"]:
-            metrics.overall.set(overall["average"])
-            metrics.overall_target.set(overall["target"])
-        if in_samples and (voted := overall["voted"])["requests"]:
-            metrics.voted_average.set(voted["average"])
-            metrics.voted_target.set(voted["target"])
+        for which, means in (("overall", overall), ("voted", overall["voted"])):
+            if means["requests"]:
+                metrics.set_means(which, means["average"], means["target"], self._budget.unit)
         for policy, drifted in self._drifts.states().items():
             metrics.set_drift(policy, drifted)
         if spending := self._read_spending():
