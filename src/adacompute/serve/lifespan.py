@@ -271,7 +271,7 @@ async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) ->
 async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
     """Uses the fleet's price from the first request on."""
     gateway.observability.watch_fleet(fleet.status)
-    fleet.pacers.on_price = gateway.observability.on_price
+    fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
     gateway.restore_prices({})
     await fleet.client.flush()
     gateway.restore_prices({})

@@ -81,6 +81,8 @@ class Reporter:
     ) -> None:
         """The present price of a policy at a budget, and its running average; only the last is told."""
         self._prices[policy, budget, unit] = price, average
+        if self._timer is None:
+            self._start_timer(_REPORT_SECONDS)
 
     def on_request_end(
         self, outcome: RequestOutcome, sampling: SampleLoop, span: "RequestSpan | None" = None

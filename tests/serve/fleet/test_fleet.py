@@ -203,6 +203,23 @@ def test_c17_c18_fleet_all_serve_at_one_price_that_meets_the_budget_whoever_sets
         assert later.ask().json["adacompute"]["price"] == pytest.approx(agreed(held)["price"], rel=0.1)
 
 
+def test_the_fleets_price_is_shown_though_a_request_before_it_is_reported_after_it(
+    redis_server: RedisServer,
+):
+    with Upstream() as up, Running(up.url, redis=redis_server.url, fleet="f", budget=2.0) as gate:
+        gateway = gate.gateway
+        pacer = gateway.find_pacer()
+
+        async def report_both() -> None:
+            gateway.reporter.on_price(pacer.policy, pacer.target, 0.25, 2.0)
+            gateway.make_pacer.__self__.on_price(pacer.policy, pacer.target, 0.125, 2.0, "samples")
+            gateway.reporter.report()
+
+        gate.call(report_both())
+        lines = gate.get("/metrics").raw.decode().splitlines()
+        assert [line.split()[-1] for line in lines if line.startswith("adacompute_price{")] == ["0.125"]
+
+
 def served_alike(gates: list[Replica], held: Held) -> bool:
     """Once all know the price, does each serve at it? Not where the first was done before the second came."""
     until(lambda: {gate.metric("price") for gate in gates} == {agreed(held)["price"]})

@@ -125,7 +125,7 @@ class FleetPacers:
         self._average_over = average
         self._every, self._due = every, 0.0
         self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called with new prices, as `Observability.on_price`
+            None  # called with new prices, as `Reporter.on_price`
         )
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
