@@ -39,12 +39,12 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal
 test testall: export OMP_NUM_THREADS := 1
 test testall: export OPENBLAS_NUM_THREADS := 1
 
-test: $(STAMP) ## the tests that every change needs, within four minutes
-	@echo "the tests that every change needs: about 4 minutes on 2 cores"
+test: $(STAMP) ## the tests that every change needs, in four to nine minutes
+	@echo "the tests that every change needs: 4 to 9 minutes on 2 cores"
 	@$(PYTEST) --quick
 
 testall: $(STAMP) ## every test: Ray, browser, real model, demo, the paper's study, more examples
-	@echo "every test: about 18 minutes on 2 cores"
+	@echo "every test: 18 to 30 minutes on 2 cores"
 	@$(PYTEST)
 
 check: lint types testall ## what a change must pass to land: lint, strict types and every test
