@@ -113,7 +113,7 @@ class Account:
 BudgetUnit = Literal["samples", "tokens", "money"]
 
 _MILLION = 1e6
-_GUESSED_PROMPT, _GUESSED_RESPONSE = 100.0, 300.0  # tokens, before anything is known
+GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # tokens, before anything is known
 _OLD_PRICE_NAMES = {"input_per_million": "input", "output_per_million": "output", "of": "cost"}
 
 
@@ -166,8 +166,8 @@ class TokenPrices:
         self,
         *,
         max_tokens: int | None = None,
-        prompt_tokens: float = _GUESSED_PROMPT,
-        completion_tokens: float = _GUESSED_RESPONSE,
+        prompt_tokens: float = GUESSED_PROMPT,
+        completion_tokens: float = GUESSED_RESPONSE,
         unit: BudgetUnit = "money",
     ) -> float:
         """What a sample may cost before any was drawn; a response is no longer than its limit, `max_tokens`.

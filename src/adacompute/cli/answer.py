@@ -328,7 +328,7 @@ def answer(
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    single: dict[str, object] = {
+    endpoint_options: dict[str, object] = {
         "url": url,
         "model": model,
         "key_env": key_env,
@@ -343,10 +343,10 @@ def answer(
         "currency": currency,
     }
     if menu is not None:
-        refuse_endpoint_options({**name_endpoint_options(single), "--vllm": vllm})
+        refuse_endpoint_options({**name_endpoint_options(endpoint_options), "--vllm": vllm})
     modes = [] if menu is None else choose_mode_endpoints(menu)
     upstream = modes[0][1] if modes else config.endpoint
-    upstream = override_section(upstream, **single)
+    upstream = override_section(upstream, **endpoint_options)
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
     if len(modes) < 2:

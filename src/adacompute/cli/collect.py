@@ -583,7 +583,7 @@ def collect(
     """
     config = load_settings(context)
     check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    single: dict[str, object] = {
+    endpoint_options: dict[str, object] = {
         "url": url,
         "model": model,
         "key_env": key_env,
@@ -598,7 +598,7 @@ def collect(
         "currency": currency,
     }
     if menu is not None:
-        refuse_endpoint_options(name_endpoint_options(single))
+        refuse_endpoint_options(name_endpoint_options(endpoint_options))
         if engine is not EngineName.local:
             reason = "the modes of --menu are asked from this process; leave this option out"
             raise typer.BadParameter(reason, param_hint="--engine")
@@ -643,7 +643,7 @@ def collect(
             ),
         )
         return
-    upstream = override_section(config.endpoint, **single)
+    upstream = override_section(config.endpoint, **endpoint_options)
     scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
     endpoint, names = choose_sampler(
         upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run

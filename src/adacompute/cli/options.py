@@ -483,21 +483,21 @@ def announce_engine(engine: EngineName) -> None:
         print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
 
 
-def choose_menu(menu: Path | None, settings: ServeConfig, single: Mapping[str, object]) -> str:
+def choose_menu(menu: Path | None, settings: ServeConfig, endpoint_options: Mapping[str, object]) -> str:
     """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
 
-    `single` are options of one endpoint, its address first, which can't be given beside a menu.
+    `endpoint_options` are options of one endpoint, its address first, which can't be given beside a menu.
     """
-    address = next(iter(single))
-    file = str(menu) if menu is not None else "" if single[address] else settings.menu
+    address = next(iter(endpoint_options))
+    file = str(menu) if menu is not None else "" if endpoint_options[address] else settings.menu
     if file:
-        refuse_endpoint_options(single, "--menu" if menu is not None else "the setting serve.menu")
+        refuse_endpoint_options(endpoint_options, "--menu" if menu is not None else "the setting serve.menu")
     return file
 
 
-def refuse_endpoint_options(single: Mapping[str, object], menu: str = "--menu") -> None:
+def refuse_endpoint_options(endpoint_options: Mapping[str, object], menu: str = "--menu") -> None:
     """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
-    for option, value in single.items():
+    for option, value in endpoint_options.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
             raise typer.BadParameter(reason, param_hint=option)

@@ -330,14 +330,14 @@ def choose_sampler(
     return RayEngine(endpoint=endpoint, workers=workers), names
 
 
-def name_endpoint_options(single: Mapping[str, object]) -> dict[str, object]:
+def name_endpoint_options(endpoint_options: Mapping[str, object]) -> dict[str, object]:
     """Return options of an endpoint, which are called as its settings are, by their names on a command line.
 
     >>> name_endpoint_options({"url": "http://127.0.0.1", "key_env": None})
     {'--endpoint': 'http://127.0.0.1', '--key-env': None}
     """
     names = {"url": "endpoint", "total_timeout": "timeout"}
-    return {f"--{names.get(name, name).replace('_', '-')}": value for name, value in single.items()}
+    return {f"--{names.get(name, name).replace('_', '-')}": value for name, value in endpoint_options.items()}
 
 
 def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:

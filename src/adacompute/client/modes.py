@@ -10,7 +10,7 @@ from adacompute.client.settings import Endpoint, build_endpoint
 from adacompute.config import MenuConfig, ModeConfig
 from adacompute.errors import ConfigError
 from adacompute.pool.menu import Menu, Mode
-from adacompute.records import TokenPrices
+from adacompute.records import GUESSED_RESPONSE, TokenPrices
 
 __all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estimate_menu"]
 
@@ -111,7 +111,7 @@ def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
 
 
 def estimate_menu(
-    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float = 300.0
+    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float = GUESSED_RESPONSE
 ) -> Menu:
     """The menu of modes that nothing was recorded of: what a sample of each costs, by its prices and a guess.
 

@@ -24,7 +24,7 @@ from adacompute.client import AttemptTracer
 from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from adacompute.serve.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_GUESSED_PROMPT, _GUESSED_REPLY = 100, 300  # tokens, before anything is known
 _TOKEN_BYTES = 4  # of a prompt, on average
 
 
@@ -458,7 +457,7 @@ class Gateway:
         cost = self.find_costs(mode).estimate(unit)
         if cost:
             return cost
-        prompt_tokens, max_tokens = _GUESSED_PROMPT, _GUESSED_REPLY
+        prompt_tokens, max_tokens = GUESSED_PROMPT, GUESSED_RESPONSE
         if request is not None:
             prompt_tokens = max(1, request.prompt_tokens // _TOKEN_BYTES)
             max_tokens = min(max_tokens, request.max_tokens) if request.has_token_limit else max_tokens

@@ -13,7 +13,7 @@ from adacompute.client import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.prior import PairKind, load_menu_prior
 from adacompute.pool.menu import Menu, Mode
-from adacompute.records import BudgetUnit
+from adacompute.records import GUESSED_PROMPT, BudgetUnit
 from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleLoop
 
 __all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_prior_policy"]
@@ -21,7 +21,6 @@ __all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_
 if TYPE_CHECKING:
     from adacompute.serve.chat import Gateway
 
-_PROMPT_TOKENS = 100  # before anything is known
 _TOKEN_BYTES = 4  # of a prompt, on average
 _COST_RATIO = 1.5  # of a mode's measured cost and the one in use, beyond which rules are chosen anew
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1  # of requests; of the budget, at most, where exploring isn't set
@@ -46,7 +45,7 @@ def make_prior_policy(
 
 def guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
     """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
-    prompt = _PROMPT_TOKENS + mode.added_tokens / _TOKEN_BYTES
+    prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
     return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
 
 
