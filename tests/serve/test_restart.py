@@ -109,10 +109,12 @@ def test_c17_spend_and_price_are_there_again_after_kill_9_and_one_state_has_one_
         with Process(up.url, folder=tmp_path, budget=4, cap=10_000) as gate:
             first = gate.ask().json["adacompute"]["price"]
             assert {answer.status for answer in crowd(gate, [Visit()] * 60, at_once=8)} == {200}
-            last = gate.ask().json["adacompute"]["price"]
+            requests, last = 61, first
+            while abs(last - first) <= 0.2 * first and requests < 400:  # it goes up and down
+                requests, last = requests + 1, gate.ask().json["adacompute"]["price"]
             before = taken_of(gate)
-            assert abs(last - first) > 0.1 * first, (first, last)
-            until(lambda: _noted(tmp_path / STATE) >= 62)
+            assert abs(last - first) > 0.2 * first, (first, last)
+            until(lambda: _noted(tmp_path / STATE) >= requests)
             second = adacompute("serve", "--upstream", up.url, "--port", "0", code=1)
             assert "another gateway keeps its ledger" in second.stderr
             assert len(second.stderr.strip().splitlines()) == 1
