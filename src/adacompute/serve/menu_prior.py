@@ -14,7 +14,7 @@ from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.prior import PairKind, load_menu_prior
 from adacompute.pool.menu import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit
-from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleLoop
+from adacompute.serve.sample_loop import EXPLORED_SAMPLES
 
 __all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_prior_policy"]
 
@@ -134,8 +134,8 @@ class PriorUpdater:
             note = {**self.monitor.state(), "modes": self._describe_pair()}
             self._gateway.resources.ledger.remember(_NOTE, note)
 
-    def _observe(self, sampling: SampleLoop) -> None:
-        self.monitor.add(sampling.tally, *self._pair)
+    def _observe(self, tally: Tally) -> None:
+        self.monitor.add(tally, *self._pair)
 
     def _replace_policy(self, costs: Mapping[str, float] | None) -> None:
         gateway = self._gateway

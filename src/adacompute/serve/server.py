@@ -15,9 +15,12 @@ import resource
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -26,21 +29,25 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from adacompute.config import Config, ServeConfig, read_keys
-from adacompute.errors import ConfigError, Overloaded
+from adacompute.config import Config, ServeConfig, read_keys, read_menu_file
+from adacompute.errors import AdacomputeError, ConfigError, Overloaded
 from adacompute.serve.app import build_app
 from adacompute.serve.chat import Gateway, get_reply_id, send_reply
 from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
+from adacompute.serve.logs import collect_secrets, log_to
 from adacompute.serve.reply import build_error
+from adacompute.serve.workers import MessageChannel, WorkerHub, WorkerLink, WorkerState, check_workers
 
 __all__ = [
     "MAX_HEAD_BYTES",
+    "WorkerPool",
     "check_address",
     "loop_factory",
     "open_sockets",
     "resolve_allowed",
     "run",
+    "run_worker",
     "serve",
 ]
 
@@ -65,6 +72,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's own
         super().__init__(*args, **kwargs)
+        self.on_lost: Callable[[], None] | None = None  # called when it is closed
         self._in_head = False  # whether the head of a request is being received
         self._head_bytes = 0
         self._requests_begun = 0  # requests so far
@@ -75,6 +83,11 @@ class ClientConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._waiting_since = time.monotonic()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle  # None before the first request
@@ -393,6 +406,12 @@ async def run(
         async with open_gateway(config, timing=timing) as gateway:
             if on_open is not None:
                 on_open(gateway)
+            if settings.workers > 1:
+                check_workers(config, gateway)
+                url = build_local_url(settings, sockets[0].getsockname()[1])
+                pool = WorkerPool(gateway, sockets, on_start=lambda: on_listening(url))
+                await pool.run(asyncio.Event() if stop is None else stop)
+                return
             tracker = RequestTracker(build_app(gateway))
             url = build_local_url(settings, sockets[0].getsockname()[1])
             server = _Server(
@@ -431,7 +450,7 @@ async def _serve_until_stopped(
     immediately = asyncio.Event()
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with _handle_signals(gateway, stop, immediately):
+    with _handle_signals(gateway.reload, stop, immediately):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -470,6 +489,21 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_start()
+
+    async def adopt(self, sock: socket.socket, on_lost: Callable[[], None]) -> None:
+        """Serves a connection that another process has accepted."""
+        loop = asyncio.get_running_loop()
+        connection = ClientConnection(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+        )
+        connection.on_lost = on_lost
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
+        except OSError:  # the client is gone, or doesn't speak TLS
+            sock.close()
+            on_lost()
 
     async def main_loop(self) -> None:
         """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
@@ -512,7 +546,9 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 
 @contextlib.contextmanager
-def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.Event) -> Iterator[None]:
+def _handle_signals(
+    reload: Callable[[], Awaitable[list[str]]], stop: asyncio.Event, immediately: asyncio.Event
+) -> Iterator[None]:
     """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads the policies. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -529,7 +565,7 @@ def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.
     def request_reload() -> None:
         reload_requested.set()
         if all(task.done() for task in reloading):
-            task = loop.create_task(_reload_policies(gateway, reload_requested))
+            task = loop.create_task(_reload_policies(reload, reload_requested))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -547,11 +583,11 @@ def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.
             task.cancel()
 
 
-async def _reload_policies(gateway: Gateway, requested: asyncio.Event) -> None:
+async def _reload_policies(reload: Callable[[], Awaitable[list[str]]], requested: asyncio.Event) -> None:
     while requested.is_set():
         requested.clear()
         try:
-            lines = await gateway.reload()
+            lines = await reload()
         except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or ["reloaded: nothing has changed"]:
@@ -582,3 +618,298 @@ def _raise_file_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+_POLL_SECONDS = 0.01  # between two looks at workers that start
+_START_ATTEMPTS = 3  # of a worker, in a row
+_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
+_STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
+_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
+_MAX_ACCEPTED = 64  # connections in one round
+_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
+_WORKER_CODE = (  # signals first: those to the whole group of processes are the gateway's to handle
+    "import signal, sys\n"
+    "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
+    "sys.path[:] = sys.argv[3:]\n"
+    "from adacompute.serve.server import run_worker\n"
+    "run_worker(int(sys.argv[1]), int(sys.argv[2]))\n"
+)
+
+
+class WorkerPool:
+    """The workers of a gateway: starts them, hands them connections, and stops them as one.
+
+    Each connection goes to the worker that holds the fewest. (Where processes share a listening socket, one
+    of them may take most connections; where each has its own, the kernel chooses by a hash.)
+    """
+
+    def __init__(
+        self, gateway: Gateway, sockets: list[socket.socket], *, on_start: Callable[[], None]
+    ) -> None:
+        self._gateway = gateway
+        self._sockets = sockets
+        self._on_start = on_start
+        self._hub = WorkerHub(gateway)
+        settings = gateway.settings
+        self._menu = read_menu_file(Path(settings.menu)) if settings.menu else None
+        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
+        self._is_accepting = False
+        self._has_started = self._stopping = False
+        self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set, or SIGTERM or SIGINT comes; ConfigError if a worker can't serve."""
+        immediately = asyncio.Event()
+        workers = self._hub.workers = [WorkerState(index) for index in range(self._gateway.settings.workers)]
+        watching = asyncio.create_task(self._hub.run())
+        keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
+        keepers.append(asyncio.create_task(self._start()))
+        for keeper in keepers:
+            keeper.add_done_callback(self._on_keeper_end)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            with _handle_signals(self._hub.reload, stop, immediately):
+                await asyncio.wait([stopping, self._failure], return_when=asyncio.FIRST_COMPLETED)
+                self._gateway.ready = False
+                if stop.is_set():
+                    await self._stop(immediately)
+            if self._failure.done():
+                self._failure.result()
+        finally:
+            self._stopping = True
+            self._stop_accepting()
+            for task in (*keepers, watching, stopping):
+                task.cancel()
+            for worker in workers:
+                if worker.process is not None and worker.process.poll() is None:
+                    worker.process.kill()
+                    await asyncio.to_thread(worker.process.wait)
+            await asyncio.gather(*keepers, watching, return_exceptions=True)
+
+    async def _start(self) -> None:
+        """Waits until all workers are ready, then has them serve."""
+        workers = self._hub.workers
+        while not all(worker.ready.is_set() for worker in workers):
+            await asyncio.sleep(_POLL_SECONDS)
+        self._has_started = True
+        for worker in workers:
+            self._begin_serving(worker)
+        self._on_start()
+
+    async def _stop(self, immediately: asyncio.Event) -> None:
+        """Has the workers finish their requests, then end."""
+        self._stopping = True
+        grace = self._gateway.settings.grace
+        workers = [worker for worker in self._hub.workers if worker.is_serving]  # others have no requests
+        _log.info("stopping: requests have %g s to finish", grace)
+        hurrying = asyncio.create_task(self._hurry(immediately))
+        for worker in workers:
+            self._hub.send(worker, "signal", "stopping")
+        await self._await_all(workers, lambda worker: worker.drained, within=grace + _EXIT_SECONDS)
+        if cancelled := sum(worker.cancelled for worker in workers):
+            _log.warning("requests cancelled because their grace period was over: %d", cancelled)
+        for worker in workers:
+            self._hub.send(worker, "signal", "closing")
+        await self._await_all(workers, lambda worker: worker.ended, within=grace + _EXIT_SECONDS)
+        hurrying.cancel()
+
+    async def _hurry(self, immediately: asyncio.Event) -> None:
+        await immediately.wait()
+        for worker in self._hub.workers:
+            self._hub.send(worker, "signal", "immediately")
+
+    async def _await_all(
+        self,
+        workers: list[WorkerState],
+        find_event: Callable[[WorkerState], asyncio.Event],
+        *,
+        within: float,
+    ) -> None:
+        """Waits until all workers have come so far, or have ended."""
+        waiting = [
+            asyncio.create_task(event.wait())
+            for worker in workers
+            if not worker.ended.is_set()
+            for event in (find_event(worker),)
+        ]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=within)
+            for task in late:
+                task.cancel()
+
+    async def _keep(self, worker: WorkerState) -> None:
+        """Starts a worker, and again whenever it has ended."""
+        failures, delay = 0, _RESTART_SECONDS
+        while True:
+            code = await self._run_once(worker)
+            if self._stopping:
+                return
+            was_ready, number = worker.ready.is_set(), worker.index + 1
+            failures = 0 if was_ready else failures + 1
+            if worker.error and (failures >= _START_ATTEMPTS or not self._has_started):
+                raise ConfigError(worker.error)
+            if failures >= _START_ATTEMPTS:
+                raise ConfigError(
+                    f"worker {number} ended {failures} times before it could serve (exit code {code}); "
+                    "what it wrote above says why; leave --workers out to serve with one process"
+                )
+            steady = was_ready and time.monotonic() - worker.started > _STEADY_SECONDS
+            delay = _RESTART_SECONDS if steady else min(2 * delay, _MAX_RESTART_SECONDS)
+            reason = f": {worker.error}" if worker.error else ""
+            _log.error("worker %d has ended (exit code %s)%s; it is started again", number, code, reason)
+            await asyncio.sleep(delay)
+            worker = self._hub.workers[worker.index] = WorkerState(worker.index)
+
+    def _on_keeper_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _run_once(self, worker: WorkerState) -> int:
+        """One life of a worker; its exit code."""
+        own, theirs = socket.socketpair()
+        handover, taken = socket.socketpair()
+        handover.setblocking(False)
+        words = [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), str(taken.fileno()), *sys.path]
+        try:
+            worker.process = subprocess.Popen(  # noqa: S603 - this program
+                words,
+                pass_fds=(theirs.fileno(), taken.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        except BaseException:
+            own.close()
+            handover.close()
+            raise
+        finally:
+            theirs.close()
+            taken.close()
+        try:
+            worker.handover = handover
+            worker.channel = MessageChannel(
+                lambda *message: self._hub.on_message(worker, *message), lambda: self._hub.on_end(worker)
+            )
+            await worker.channel.open(own)
+            worker.channel.send("setup", self._hub.build_setup(worker.index, self._menu))
+            ready = asyncio.create_task(worker.ready.wait())
+            ended = asyncio.create_task(worker.ended.wait())
+            await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            if self._has_started and not worker.ended.is_set():  # it was started again
+                self._begin_serving(worker)
+                _log.info("worker %d serves again", worker.index + 1)
+            await ended
+        finally:
+            worker.is_serving = False
+            handover.close()
+            if not any(other.is_serving for other in self._hub.workers):
+                self._stop_accepting()
+            if worker.process.poll() is None and not worker.ended.is_set():
+                worker.process.kill()
+        return await asyncio.to_thread(worker.process.wait)
+
+    def _begin_serving(self, worker: WorkerState) -> None:
+        worker.is_serving = True
+        self._hub.send(worker, "signal", "opening")
+        if not self._is_accepting:
+            self._is_accepting = True
+            for sock in self._sockets:
+                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
+
+    def _stop_accepting(self) -> None:
+        if self._is_accepting:
+            self._is_accepting = False
+            for sock in self._sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(_MAX_ACCEPTED):
+            try:
+                connection, _ = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as exc:  # too many open files: those that wait are taken later
+                _log.warning("a connection can't be accepted (%s)", exc.strerror)
+                break
+            self._accepted.append(connection)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Gives each accepted connection to the worker that holds the fewest."""
+        while self._accepted:
+            serving = [worker for worker in self._hub.workers if worker.is_serving]
+            for worker in sorted(serving, key=lambda worker: worker.connections):
+                try:
+                    assert worker.handover is not None
+                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
+                except OSError:  # it is busy, or has just ended
+                    continue
+                worker.connections += 1
+                self._accepted.popleft().close()
+                break
+            else:
+                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
+                return
+
+
+def run_worker(channel_fd: int, handover_fd: int) -> None:
+    """Runs a worker, in a process of its own: its gateway is at the other ends of these sockets."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run_worker(socket.socket(fileno=channel_fd), socket.socket(fileno=handover_fd)))
+
+
+async def _run_worker(channel: socket.socket, handover: socket.socket) -> None:
+    link = await WorkerLink.open(channel)
+    config = link.setup.config
+    _raise_file_limit()
+    with log_to(
+        sys.stderr,
+        level=config.serve.log,
+        secrets=collect_secrets(config, link.setup.list_keys()),
+        shared=True,
+    ):
+        try:
+            async with open_gateway(config, worker=link) as gateway:
+                await _serve_handed(gateway, link, handover)
+        except AdacomputeError as exc:
+            link.channel.send("failed", str(exc))
+        await link.close()
+
+
+async def _serve_handed(gateway: Gateway, link: WorkerLink, handover: socket.socket) -> None:
+    """Serves the connections that the gateway hands over, until it says stop."""
+    loop, settings = asyncio.get_running_loop(), gateway.settings
+    tracker = RequestTracker(build_app(gateway))
+    server = _Server(
+        _build_uvicorn_config(settings, tracker),
+        settings.client_timeout,
+        on_start=lambda: link.channel.send("ready"),
+    )
+    serving = asyncio.create_task(server.serve([]))
+    adopting: set[asyncio.Task[None]] = set()
+
+    def take() -> None:
+        try:
+            _, descriptors, *_ = socket.recv_fds(handover, 1, 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        for descriptor in descriptors:
+            task = loop.create_task(server.adopt(socket.socket(fileno=descriptor), link.report_closed))
+            adopting.add(task)
+            task.add_done_callback(adopting.discard)
+
+    await link.opening.wait()
+    _freeze_garbage()
+    handover.setblocking(False)
+    loop.add_reader(handover.fileno(), take)
+    try:
+        await link.stopping.wait()
+        gateway.ready = False
+        until = time.monotonic() + settings.grace
+        cancelled = await tracker.drain(within=settings.grace, immediately=link.immediately)
+        link.channel.send("drained", cancelled)
+        await link.closing.wait()
+        server.stop_listening(within=0.0 if link.immediately.is_set() else until - time.monotonic())
+        await serving
+    finally:
+        loop.remove_reader(handover.fileno())
