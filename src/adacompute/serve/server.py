@@ -406,22 +406,20 @@ async def run(
         async with open_gateway(config, timing=timing) as gateway:
             if on_open is not None:
                 on_open(gateway)
+            url = build_local_url(settings, sockets[0].getsockname()[1])
+            stop = asyncio.Event() if stop is None else stop
             if settings.workers > 1:
                 check_workers(config, gateway)
-                url = build_local_url(settings, sockets[0].getsockname()[1])
                 pool = WorkerPool(gateway, sockets, on_start=lambda: on_listening(url))
-                await pool.run(asyncio.Event() if stop is None else stop)
-                return
-            tracker = RequestTracker(build_app(gateway))
-            url = build_local_url(settings, sockets[0].getsockname()[1])
-            server = _Server(
-                _build_uvicorn_config(settings, tracker),
-                settings.client_timeout,
-                on_start=lambda: on_listening(url),
-            )
-            await _serve_until_stopped(
-                gateway, tracker, server, sockets, asyncio.Event() if stop is None else stop
-            )
+                await pool.run(stop)
+            else:
+                tracker = RequestTracker(build_app(gateway))
+                server = _Server(
+                    _build_uvicorn_config(settings, tracker),
+                    settings.client_timeout,
+                    on_start=lambda: on_listening(url),
+                )
+                await _serve_until_stopped(gateway, tracker, server, sockets, stop)
     finally:
         for sock in sockets:
             sock.close()
@@ -795,7 +793,7 @@ class WorkerPool:
             ended = asyncio.create_task(worker.ended.wait())
             await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
             ready.cancel()
-            if self._has_started and not worker.ended.is_set():  # it was started again
+            if self._has_started and not worker.is_serving and not worker.ended.is_set():
                 self._begin_serving(worker)
                 _log.info("worker %d serves again", worker.index + 1)
             await ended
