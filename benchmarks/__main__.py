@@ -26,6 +26,7 @@ from benchmarks import (
     score,
     soak,
     solve,
+    workers,
 )
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "benchmarks.md"
@@ -471,6 +472,14 @@ BENCHES = {
         "reset, cut off, late or no JSON. Resident memory once a quarter of the time is over. The aim: no "
         "slope (`python -m benchmarks soak --minutes 10 --write` is the long one).",
         gateway.soak_table,
+    ),
+    "workers": Bench(
+        "Two workers beside one process",
+        "`adacompute serve --workers 2` and the same without, on an upstream that answers at once, with 8 "
+        "and 32 kept connections; medians of five rounds in turns. Processor time is that of all the "
+        "gateway's processes, and the rate is what it allows on two cores, where clients and the upstream "
+        "run elsewhere. The aim: 1.8 times.",
+        workers.workers_table,
     ),
 }
 

@@ -45,7 +45,7 @@ def sockets(pid: int) -> set[str]:
     held = set()
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            if (link := os.readlink(each)).startswith("socket:"):
+            if (link := str(each.readlink())).startswith("socket:"):
                 held.add(link)
     return held
 

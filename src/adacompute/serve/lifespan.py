@@ -43,7 +43,7 @@ from adacompute.serve.request_parser import Keys
 from adacompute.serve.sample_loop import SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
-from adacompute.serve.workers import WorkerLink, WorkerObservability
+from adacompute.serve.worker_link import WorkerLink, WorkerObservability
 
 __all__ = ["open_gateway"]
 

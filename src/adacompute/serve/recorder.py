@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +34,7 @@ from adacompute.serve.answer_reader import AnswerReader
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
 
-__all__ = ["QueuedRequest", "Recorder", "build_problem", "make_items"]
+__all__ = ["QueuedRequest", "Recorder", "WorkerRecorder", "build_problem", "make_items"]
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
@@ -299,6 +299,18 @@ class Recorder:
         while len(self._next) > _MAX_REMEMBERED:
             self._next.popitem(last=False)
         return DrawnSamples(id_, list(enumerate(samples, first)))
+
+
+class WorkerRecorder:
+    """Hands the traffic of a worker to the recorder of its gateway, over `send`."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+
+    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
+        """Sends a request that has ended, if it could be voted on; `samples`: its responses as read."""
+        if items := make_items(outcome, request, samples):
+            self._send("record", items)
 
 
 def make_items(

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
@@ -37,7 +36,14 @@ from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
 from adacompute.serve.logs import collect_secrets, log_to
 from adacompute.serve.reply import build_error
-from adacompute.serve.workers import MessageChannel, WorkerHub, WorkerLink, WorkerState, check_workers
+from adacompute.serve.worker_link import (
+    ConnectionSpreader,
+    MessageChannel,
+    WorkerHub,
+    WorkerLink,
+    WorkerState,
+    check_workers,
+)
 
 __all__ = [
     "MAX_HEAD_BYTES",
@@ -623,8 +629,6 @@ _START_ATTEMPTS = 3  # of a worker, in a row
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
 _STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
 _EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
-_MAX_ACCEPTED = 64  # connections in one round
-_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
 _WORKER_CODE = (  # signals first: those to the whole group of processes are the gateway's to handle
     "import signal, sys\n"
     "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
@@ -635,23 +639,17 @@ _WORKER_CODE = (  # signals first: those to the whole group of processes are the
 
 
 class WorkerPool:
-    """The workers of a gateway: starts them, hands them connections, and stops them as one.
-
-    Each connection goes to the worker that holds the fewest. (Where processes share a listening socket, one
-    of them may take most connections; where each has its own, the kernel chooses by a hash.)
-    """
+    """The workers of a gateway: starts them, has them handed connections, and stops them as one."""
 
     def __init__(
         self, gateway: Gateway, sockets: list[socket.socket], *, on_start: Callable[[], None]
     ) -> None:
         self._gateway = gateway
-        self._sockets = sockets
         self._on_start = on_start
         self._hub = WorkerHub(gateway)
+        self._spreader = ConnectionSpreader(sockets, self._hub)
         settings = gateway.settings
         self._menu = read_menu_file(Path(settings.menu)) if settings.menu else None
-        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
-        self._is_accepting = False
         self._has_started = self._stopping = False
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -675,7 +673,7 @@ class WorkerPool:
                 self._failure.result()
         finally:
             self._stopping = True
-            self._stop_accepting()
+            self._spreader.stop()
             for task in (*keepers, watching, stopping):
                 task.cancel()
             for worker in workers:
@@ -703,12 +701,12 @@ class WorkerPool:
         hurrying = asyncio.create_task(self._hurry(immediately))
         for worker in workers:
             self._hub.send(worker, "signal", "stopping")
-        await self._await_all(workers, lambda worker: worker.drained, within=grace + _EXIT_SECONDS)
+        await self._await_all([worker.drained for worker in workers])
         if cancelled := sum(worker.cancelled for worker in workers):
             _log.warning("requests cancelled because their grace period was over: %d", cancelled)
         for worker in workers:
             self._hub.send(worker, "signal", "closing")
-        await self._await_all(workers, lambda worker: worker.ended, within=grace + _EXIT_SECONDS)
+        await self._await_all([worker.ended for worker in workers])
         hurrying.cancel()
 
     async def _hurry(self, immediately: asyncio.Event) -> None:
@@ -716,22 +714,11 @@ class WorkerPool:
         for worker in self._hub.workers:
             self._hub.send(worker, "signal", "immediately")
 
-    async def _await_all(
-        self,
-        workers: list[WorkerState],
-        find_event: Callable[[WorkerState], asyncio.Event],
-        *,
-        within: float,
-    ) -> None:
-        """Waits until all workers have come so far, or have ended."""
-        waiting = [
-            asyncio.create_task(event.wait())
-            for worker in workers
-            if not worker.ended.is_set()
-            for event in (find_event(worker),)
-        ]
+    async def _await_all(self, events: list[asyncio.Event]) -> None:
+        """Waits until workers that are to stop have come so far; not for ever."""
+        waiting = [asyncio.create_task(event.wait()) for event in events]
         if waiting:
-            _, late = await asyncio.wait(waiting, timeout=within)
+            _, late = await asyncio.wait(waiting, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
             for task in late:
                 task.cancel()
 
@@ -801,7 +788,7 @@ class WorkerPool:
             worker.is_serving = False
             handover.close()
             if not any(other.is_serving for other in self._hub.workers):
-                self._stop_accepting()
+                self._spreader.stop()
             if worker.process.poll() is None and not worker.ended.is_set():
                 worker.process.kill()
         return await asyncio.to_thread(worker.process.wait)
@@ -809,45 +796,7 @@ class WorkerPool:
     def _begin_serving(self, worker: WorkerState) -> None:
         worker.is_serving = True
         self._hub.send(worker, "signal", "opening")
-        if not self._is_accepting:
-            self._is_accepting = True
-            for sock in self._sockets:
-                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
-
-    def _stop_accepting(self) -> None:
-        if self._is_accepting:
-            self._is_accepting = False
-            for sock in self._sockets:
-                asyncio.get_running_loop().remove_reader(sock.fileno())
-
-    def _accept(self, sock: socket.socket) -> None:
-        for _ in range(_MAX_ACCEPTED):
-            try:
-                connection, _ = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                break
-            except OSError as exc:  # too many open files: those that wait are taken later
-                _log.warning("a connection can't be accepted (%s)", exc.strerror)
-                break
-            self._accepted.append(connection)
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Gives each accepted connection to the worker that holds the fewest."""
-        while self._accepted:
-            serving = [worker for worker in self._hub.workers if worker.is_serving]
-            for worker in sorted(serving, key=lambda worker: worker.connections):
-                try:
-                    assert worker.handover is not None
-                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
-                except OSError:  # it is busy, or has just ended
-                    continue
-                worker.connections += 1
-                self._accepted.popleft().close()
-                break
-            else:
-                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
-                return
+        self._spreader.start()
 
 
 def run_worker(channel_fd: int, handover_fd: int) -> None:

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -37,7 +37,7 @@ from adacompute.serve.ledger import (
     window_name_length,
 )
 
-__all__ = ["Amounts", "FleetLedger", "WorkerLedger", "to_amounts"]
+__all__ = ["FleetLedger"]
 
 _MAX_WATCHED = 200  # keys whose sums are read with one call
 _LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
@@ -47,8 +47,6 @@ _KINDS = {"s": "spent", "m": "maybe", "r": "reserved"}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _log = logging.getLogger("adacompute.serve.fleet")
-
-Amounts = tuple[int, int, int]  # samples, tokens, billionths of money
 
 
 class FleetLedger:
@@ -323,107 +321,3 @@ def _parse_balance(fields: Mapping[str, str]) -> Balance:
             getattr(keys.setdefault(key, SpendCounter()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
     total = keys.pop("")
     return total.to_balance({key: sums.to_balance() for key, sums in keys.items() if sums})
-
-
-def to_amounts(spend: Spend) -> Amounts:
-    """A spend as workers and their gateway send it."""
-    return spend.samples, spend.tokens, spend.nanos
-
-
-class WorkerLedger:
-    """The gateway's ledger, as a worker uses it: every amount is reserved and settled there."""
-
-    caps = Caps()  # the gateway's are checked where its ledger is
-
-    def __init__(self, send: Callable[..., None]) -> None:
-        self.available = True
-        self.blocked: Mapping[str, tuple[str, float | None]] = {}  # by key: the error, if a cap is passed
-        self._send = send  # a message to the gateway
-        self._last_number = 0
-        self._reserving: dict[int, asyncio.Future[Any]] = {}
-        self._extending: dict[int, deque[asyncio.Future[bool]]] = {}
-        self._open: set[int] = set()
-
-    async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
-
-        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
-        """
-        self._last_number += 1
-        number, amount = self._last_number, amount.positive
-        future = self._reserving[number] = asyncio.get_running_loop().create_future()
-        self._send("reserve", number, key, to_amounts(amount))
-        try:
-            result = await future
-        except BaseException:  # nobody waits for it any more
-            self._send("settle", number, (0, 0, 0), (0, 0, 0))
-            raise
-        finally:
-            del self._reserving[number]
-        if isinstance(result, str):
-            self._open.add(number)
-            return Reservation(number, key, amount, result)
-        if result is None:
-            raise make_closed_error()
-        message, retry_after, left = result
-        error = CapReached(message, retry_after=retry_after)
-        error.left = left
-        raise error
-
-    def extend(self, reservation: Reservation, more: Spend) -> "bool | asyncio.Future[bool]":
-        """Enlarges an open reservation; the result is known when the gateway has answered."""
-        if reservation.number not in self._open or not self.available:
-            return False
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._extending.setdefault(reservation.number, deque()).append(future)
-        self._send("extend", reservation.number, to_amounts(more.positive))
-        return future
-
-    def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
-        if reservation.number in self._open:
-            self._send("grow", reservation.number, to_amounts(more.positive))
-
-    def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
-
-        As the gateway said last, a moment ago: that happens only where an upstream gave more than was asked.
-        """
-        if not self.blocked or (error := self.blocked.get(reservation.key)) is None:
-            return None
-        return CapReached(error[0], retry_after=error[1])
-
-    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
-        if reservation.number in self._open:
-            self._open.discard(reservation.number)
-            amounts = to_amounts(spent.positive), to_amounts(maybe.positive)
-            self._send("settle", reservation.number, *amounts)
-
-    def account(self) -> Balance:
-        """Nothing: the gateway knows what was spent."""
-        return Balance()
-
-    def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Does nothing: the gateway remembers."""
-
-    def recall(self, name: str) -> dict[str, Any] | None:  # noqa: ARG002 - as the protocol has it
-        """Nothing: what a worker has to know is in its setup."""
-        return None
-
-    async def close(self) -> None:
-        """Does nothing: `WorkerLink.close` sends what is left."""
-
-    def on_reserved(self, number: int, result: Any) -> None:  # noqa: ANN401 - see `WorkerHub`
-        """A reservation was made, or refused."""
-        if (future := self._reserving.get(number)) is not None and not future.done():
-            future.set_result(result)
-
-    def on_extended(self, number: int, done: bool) -> None:
-        """The oldest extension of a reservation was made, or refused."""
-        futures = self._extending[number]
-        future = futures.popleft()
-        if not futures:
-            del self._extending[number]
-        if not future.done():
-            future.set_result(done)

@@ -11,7 +11,7 @@ So there is one ledger and one price, caps are as exact as those of one process,
 one gateway to its fleet and to whoever reads its metrics.
 
 In this order: `MessageChannel`, which both ends use; the worker's end, `WorkerLink`, with what stands in for
-observability and the recorder (`fleet` has what does for the ledger and the pacers); the gateway's end,
+observability and the recorder (`ledger` and `fleet` have the ledger's and the pacers'); the gateway's end,
 `WorkerHub`. `server` starts, watches and stops the processes.
 
 A worker that dies is started again. What it had reserved counts as maybe spent, as after a restart. If the
@@ -26,7 +26,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -38,25 +38,35 @@ from adacompute.answers import Tally
 from adacompute.client import Endpoint, RateLimits
 from adacompute.config import Config, KeyConfig, MenuConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.records import BudgetUnit, Call, Paid, Sample, Secret
+from adacompute.records import BudgetUnit, Call, Paid, Secret
 from adacompute.serve.chat import Gateway
-from adacompute.serve.fleet.ledger import Amounts, WorkerLedger, to_amounts
 from adacompute.serve.fleet.membership import LanePrices, WorkerPacers, name_lane, parse_lane, parse_lane_unit
 from adacompute.serve.ledger import (
     NO_PROMPT_COST,
     NO_SPEND,
+    Amounts,
     LedgerProtocol,
     Reservation,
     Spend,
+    WorkerLedger,
+    to_amounts,
 )
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerProtocol, round_budget
 from adacompute.serve.policy_registry import SharedPolicies
-from adacompute.serve.recorder import QueuedRequest, Recorder, make_items
+from adacompute.serve.recorder import QueuedRequest, Recorder, WorkerRecorder
 from adacompute.serve.reply import NO_VERIFICATIONS, ForwardOutcome, RequestOutcome, Usage
-from adacompute.serve.request_parser import ChatRequest
 
-__all__ = ["WorkerHub", "WorkerLink", "WorkerObservability", "WorkerSetup", "WorkerState", "check_workers"]
+__all__ = [
+    "ConnectionSpreader",
+    "MessageChannel",
+    "WorkerHub",
+    "WorkerLink",
+    "WorkerObservability",
+    "WorkerSetup",
+    "WorkerState",
+    "check_workers",
+]
 
 _log = logging.getLogger("adacompute.serve")
 _HEAD = struct.Struct(">I")  # the length of a frame
@@ -64,6 +74,8 @@ _TICK_SECONDS = 0.1  # between two looks at what changes without a message
 _PRICE_SECONDS = 0.01  # that a new price waits for others before it is sent to the workers
 _REPORT_SECONDS = 1.0  # that workers have to report before a page is made without what they have left
 _SCALE_SECONDS = 2.0  # between two reports of the scale of votes' weights
+_MAX_ACCEPTED = 64  # connections in one round
+_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
 _MAX_LANES = 256  # whose pacers are held for workers; others continue from the state of `Pacers`
 
 
@@ -130,7 +142,7 @@ class MessageChannel(asyncio.Protocol):
             await self._lost.wait()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's isn't a subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's isn't a subclass
 
     def data_received(self, data: bytes) -> None:
         buffer = self._buffer
@@ -281,9 +293,9 @@ class WorkerLink:
         gateway.has_warned_of_shortfall = True  # the gateway itself warns
         self._on_costs(setup.costs, setup.mode_costs)
 
-    def make_recorder(self) -> "WorkerRecorder | None":
+    def make_recorder(self) -> WorkerRecorder | None:
         """What hands traffic to the gateway's recorder; None: it isn't recorded."""
-        return WorkerRecorder(self) if self.setup.records else None
+        return WorkerRecorder(self.channel.send) if self.setup.records else None
 
     def report_explored(self, tally: Tally) -> None:
         """Reports the votes of a request that was drawn to the end."""
@@ -436,18 +448,6 @@ class WorkerObservability(Observability):
         self._link.count_late = read
 
 
-class WorkerRecorder:
-    """Hands the traffic of a worker to the gateway's recorder."""
-
-    def __init__(self, link: WorkerLink) -> None:
-        self._send = link.channel.send
-
-    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Sends a request that has ended, if it could be voted on; `samples`: its responses as read."""
-        if items := make_items(outcome, request, samples):
-            self._send("record", items)
-
-
 class WorkerState:
     """One worker, as its gateway sees it: its process, its channel, and what it has reserved."""
 
@@ -586,6 +586,7 @@ class WorkerHub:
         self._gateway.observability.on_request_start(-worker.in_flight)
         self._late_before += worker.late
         worker.in_flight, worker.late, worker.resting = 0, 0, ()
+        worker.drained.set()
         worker.ended.set()
 
     # The ledger
@@ -606,7 +607,7 @@ class WorkerHub:
         except LedgerUnavailable:
             self._check_blocked()
         finally:
-            del worker.reserving[number]
+            worker.reserving.pop(number, None)
         self.send(worker, "reserved", number, result)
 
     def _on_extend(self, worker: WorkerState, number: int, amounts: Amounts) -> None:
@@ -642,7 +643,7 @@ class WorkerHub:
             worker.open[number] = replace(reservation, amount=reservation.amount + more)
 
     def _on_settle(self, worker: WorkerState, number: int, spent: Amounts, maybe: Amounts) -> None:
-        if (task := worker.reserving.get(number)) is not None:
+        if (task := worker.reserving.pop(number, None)) is not None:
             task.cancel()  # nobody waits for it any more: the ledger takes it back
             return
         if (reservation := worker.open.pop(number, None)) is not None:
@@ -830,3 +831,60 @@ class WorkerHub:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class ConnectionSpreader:
+    """Accepts connections, and hands each to the worker that holds the fewest.
+
+    Where processes share a listening socket, one of them may take most connections; where each has its own,
+    the kernel chooses by a hash.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], hub: WorkerHub) -> None:
+        self._sockets, self._hub = sockets, hub
+        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
+        self._is_accepting = False
+
+    def start(self) -> None:
+        """Accepts from now on, if a worker serves."""
+        if not self._is_accepting and any(worker.is_serving for worker in self._hub.workers):
+            self._is_accepting = True
+            for sock in self._sockets:
+                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
+
+    def stop(self) -> None:
+        """Accepts no more: connections wait in the kernel."""
+        if self._is_accepting:
+            self._is_accepting = False
+            for sock in self._sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(_MAX_ACCEPTED):
+            try:
+                connection, _ = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as exc:  # too many open files, say
+                _log.warning("connections can't be accepted (%s); they wait for a second", exc.strerror)
+                self.stop()
+                asyncio.get_running_loop().call_later(1.0, self.start)
+                break
+            self._accepted.append(connection)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._accepted:
+            serving = [worker for worker in self._hub.workers if worker.is_serving]
+            for worker in sorted(serving, key=lambda worker: worker.connections):
+                try:
+                    assert worker.handover is not None
+                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
+                except OSError:  # it is busy, or has just ended
+                    continue
+                worker.connections += 1
+                self._accepted.popleft().close()
+                break
+            else:
+                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
+                return
