@@ -42,7 +42,7 @@ from adacompute.serve.worker_link import (
     WorkerHub,
     WorkerLink,
     WorkerState,
-    check_workers,
+    check_worker_limits,
 )
 
 __all__ = [
@@ -415,7 +415,7 @@ async def run(
             url = build_local_url(settings, sockets[0].getsockname()[1])
             stop = asyncio.Event() if stop is None else stop
             if settings.workers > 1:
-                check_workers(config, gateway)
+                check_worker_limits(config, gateway)
                 pool = WorkerPool(gateway, sockets, on_start=lambda: on_listening(url))
                 await pool.run(stop)
             else:

@@ -65,7 +65,7 @@ __all__ = [
     "WorkerObservability",
     "WorkerSetup",
     "WorkerState",
-    "check_workers",
+    "check_worker_limits",
 ]
 
 _log = logging.getLogger("adacompute.serve")
@@ -85,7 +85,7 @@ def _to_spend(amounts: Amounts) -> Spend:
     return Spend(samples=amounts[0], tokens=amounts[1], nanos=amounts[2])
 
 
-def check_workers(config: Config, gateway: Gateway) -> None:
+def check_worker_limits(config: Config, gateway: Gateway) -> None:
     """ConfigError where a limit is too small to be divided among the workers."""
     workers, settings = config.serve.workers, config.serve
     limits = [("max_requests", settings.max_requests)]
