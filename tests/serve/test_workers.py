@@ -17,13 +17,17 @@ from typing import Any
 import pytest
 from behaviours import Honest, Reply
 from crowd import Visit, crowd, until
+from menus import MenuUpstreams, list_questions
 from running import Answer, Process, Running
+from test_menu_gateway import ask, read_extra
+from test_menu_gateway import run as serve_menu
 from test_storm import taken_of
 
 from adacompute.errors import ConfigError
 from adacompute.policies import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.serve import server
+from clusters import RedisServer
 from upstream import Upstream
 
 STATE = "adacompute-gateway.sqlite"
@@ -175,10 +179,10 @@ def test_signals_reload_and_drain_all_workers_as_one(tmp_path: Path):
     FixedPolicy(2.0).save(mine)
     with Upstream(SURE) as up, Process(up.url, folder=tmp_path, workers=2, policy=str(mine)) as gate:
         assert {gate.ask().json["adacompute"]["samples"] for _ in range(4)} == {2}
-        FixedPolicy(3.0).save(mine)
+        FixedPolicy(4.0).save(mine)
         gate.signal(signal.SIGHUP)
         until(lambda: lines(gate, "serves now, in place of"))
-        assert {gate.ask().json["adacompute"]["samples"] for _ in range(6)} == {3}
+        assert {gate.ask().json["adacompute"]["samples"] for _ in range(6)} == {4}
         assert metric(gate, "reloads_total") == 1
         assert len(lines(gate, "serves now, in place of")) == 1
         up.script = Honest(latency=1.5)
@@ -206,6 +210,51 @@ def stored_samples(state: Path) -> int:
     file.close()
     assert reserved == 0
     return int(samples)
+
+
+@pytest.mark.slow
+def test_with_redis_a_gateway_and_its_workers_are_one_replica_and_the_cap_holds_for_the_fleet(
+    redis_server: RedisServer, tmp_path: Path
+):
+    cap, together = 60, {"redis": redis_server.url, "cap": 60}
+    (tmp_path / "other").mkdir()
+    with (
+        Upstream(Honest(latency=0.01)) as up,
+        Running(up.url, folder=tmp_path, workers=2, **together) as gate,
+        Running(up.url, folder=tmp_path / "other", **together) as other,
+    ):
+        got: list[list[Answer | None]] = []
+        asking = [
+            threading.Thread(target=lambda each=each: got.append(crowd(each, [Visit()] * 60, at_once=8)))
+            for each in (gate, other)
+        ]
+        for each in asking:
+            each.start()
+        for each in asking:
+            each.join(60)
+        assert {answer.status for answers in got for answer in answers} == {200, 429}
+        assert cap - 16 < up.count.choices <= cap
+        for each in (gate, other):
+            until(lambda each=each: taken_of(each)["spent"] == up.count.choices)  # read once a second
+            assert metric(each, "fleet_replicas") == 2
+
+
+@pytest.mark.slow
+def test_a_menus_prior_is_settled_on_the_requests_of_all_workers(tmp_path: Path):
+    with (
+        MenuUpstreams(seed=8) as menu,
+        serve_menu(menu, tmp_path, "", workers=2, explore=0.3, budget="0.0005 USD") as gate,
+    ):
+        registry = gate.gateway.policy_registry
+        assert registry.get("menu").policy.origin_ == "prior"
+        extras = [read_extra(ask(gate, question)) for _, question in list_questions(100, seed=9)]
+        until(lambda: registry.get("menu").policy.origin_ == "settled")
+        assert registry.get("menu").menu.costs.tolist() == pytest.approx([0.05, 1.0], rel=0.05)
+        assert ask(gate, list_questions(1)[0][1]).status == 200
+        shown = gate.get("/dashboard/data").json
+    assert {name for extra in extras for name in extra["modes"]} == {"small", "large"}
+    assert shown["menu"]["requests"] == shown["requests"] == 101
+    assert sum(mode["samples"] for mode in shown["menu"]["modes"]) == sum(menu.count_samples().values())
 
 
 @pytest.mark.parametrize(
@@ -239,6 +288,19 @@ def test_a_worker_that_never_gets_ready_ends_the_whole(monkeypatch: pytest.Monke
         Running(up.url, workers=2),
     ):
         pass
+
+
+def test_clients_need_their_keys_at_every_worker(tmp_path: Path):
+    (tmp_path / "keys.toml").write_text('[ann]\nkey = "sk-ann-0123456789abcdef"\ncap = 6\n', "utf-8")
+    ann = {"authorization": "Bearer sk-ann-0123456789abcdef"}
+    with (
+        Upstream(SURE) as up,
+        Running(up.url, folder=tmp_path, workers=2, keys_file=str(tmp_path / "keys.toml"), price=1.0) as gate,
+    ):
+        assert [gate.ask().status for _ in range(4)] == [401] * 4
+        assert [gate.ask(headers=ann).status for _ in range(8)] == [200] * 6 + [429] * 2
+        assert up.count.choices == 6
+        assert gate.get("/metrics", ann).status == 403
 
 
 def test_a_second_signal_ends_all_workers_at_once():

@@ -298,12 +298,11 @@ async def _list_models(config: Config) -> list[str]:
 async def _open_and_check(config: Config) -> dict[str, Any]:
     from adacompute.serve import server
     from adacompute.serve.lifespan import open_gateway
-    from adacompute.serve.worker_link import check_worker_limits
 
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
         async with open_gateway(trial) as gateway:
-            check_worker_limits(config, gateway)
+            server.check_worker_limits(config, gateway)
             facts = gather_facts(gateway, url)
             scorer = gateway.resources.scorer
             error = None if scorer is None else await _try_verifier(scorer.verifier)

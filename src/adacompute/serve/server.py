@@ -42,13 +42,13 @@ from adacompute.serve.worker_link import (
     WorkerHub,
     WorkerLink,
     WorkerState,
-    check_worker_limits,
 )
 
 __all__ = [
     "MAX_HEAD_BYTES",
     "WorkerPool",
     "check_address",
+    "check_worker_limits",
     "loop_factory",
     "open_sockets",
     "resolve_allowed",
@@ -636,6 +636,23 @@ _WORKER_CODE = (  # signals first: those to the whole group of processes are the
     "from adacompute.serve.server import run_worker\n"
     "run_worker(int(sys.argv[1]), int(sys.argv[2]))\n"
 )
+
+
+def check_worker_limits(config: Config, gateway: Gateway) -> None:
+    """ConfigError where a limit is too small to be divided among the workers."""
+    workers, settings = config.serve.workers, config.serve
+    limits = [("max_requests", settings.max_requests)]
+    for name, source in gateway.resources.sources.items():
+        place = f"concurrency of mode {name}" if name else "concurrency"
+        limits.append((place, source.client.endpoint.limits.concurrency))
+    if config.verifier.url:
+        limits.append(("concurrency of the verifier", config.verifier.concurrency))
+    for name, limit in limits:
+        if limit < workers:
+            raise ConfigError(
+                f"workers {workers} is more than {name} {limit}, which they share; "
+                f"give --workers {limit} or fewer, or a larger {name}"
+            )
 
 
 class WorkerPool:

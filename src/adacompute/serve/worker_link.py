@@ -34,10 +34,9 @@ from typing import Any, cast
 
 import orjson
 
-from adacompute.answers import Tally
 from adacompute.client import Endpoint, RateLimits
 from adacompute.config import Config, KeyConfig, MenuConfig
-from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
+from adacompute.errors import CapReached, LedgerUnavailable
 from adacompute.records import BudgetUnit, Call, Paid, Secret
 from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet.membership import LanePrices, WorkerPacers, name_lane, parse_lane, parse_lane_unit
@@ -56,6 +55,7 @@ from adacompute.serve.pacer import PacerProtocol, round_budget
 from adacompute.serve.policy_registry import SharedPolicies
 from adacompute.serve.recorder import QueuedRequest, Recorder, WorkerRecorder
 from adacompute.serve.reply import NO_VERIFICATIONS, ForwardOutcome, RequestOutcome, Usage
+from adacompute.serve.sample_loop import ModeClasses
 
 __all__ = [
     "ConnectionSpreader",
@@ -65,7 +65,6 @@ __all__ = [
     "WorkerObservability",
     "WorkerSetup",
     "WorkerState",
-    "check_worker_limits",
 ]
 
 _log = logging.getLogger("adacompute.serve")
@@ -83,23 +82,6 @@ def _to_spend(amounts: Amounts) -> Spend:
     if amounts == (0, 0, 0):
         return NO_SPEND
     return Spend(samples=amounts[0], tokens=amounts[1], nanos=amounts[2])
-
-
-def check_worker_limits(config: Config, gateway: Gateway) -> None:
-    """ConfigError where a limit is too small to be divided among the workers."""
-    workers, settings = config.serve.workers, config.serve
-    limits = [("max_requests", settings.max_requests)]
-    for name, source in gateway.resources.sources.items():
-        place = f"concurrency of mode {name}" if name else "concurrency"
-        limits.append((place, source.client.endpoint.limits.concurrency))
-    if config.verifier.url:
-        limits.append(("concurrency of the verifier", config.verifier.concurrency))
-    for name, limit in limits:
-        if limit < workers:
-            raise ConfigError(
-                f"workers {workers} is more than {name} {limit}, which they share; "
-                f"give --workers {limit} or fewer, or a larger {name}"
-            )
 
 
 def divide_count(count: int, workers: int, index: int) -> int:
@@ -173,9 +155,22 @@ class MessageChannel(asyncio.Protocol):
 
     def _flush(self) -> None:
         messages, self._waiting = self._waiting, []
-        if messages and self._transport is not None:
+        if not messages or self._transport is None:
+            return
+        try:
             body = pickle.dumps(messages, protocol=5)
-            self._transport.write(_HEAD.pack(len(body)) + body)
+        except Exception:  # noqa: BLE001 - one that can't be pickled mustn't take the others along
+            body = pickle.dumps([message for message in messages if _can_pickle(message)], protocol=5)
+        self._transport.write(_HEAD.pack(len(body)) + body)
+
+
+def _can_pickle(message: tuple[Any, ...]) -> bool:
+    try:
+        pickle.dumps(message, protocol=5)
+    except Exception:  # noqa: BLE001 - whatever it is
+        _log.exception("the message %.40r between a gateway and its worker can't be sent", message[0])
+        return False
+    return True
 
 
 # What has ended is sent as plain numbers and texts: pickling the records themselves takes four times as long.
@@ -297,9 +292,9 @@ class WorkerLink:
         """What hands traffic to the gateway's recorder; None: it isn't recorded."""
         return WorkerRecorder(self.channel.send) if self.setup.records else None
 
-    def report_explored(self, tally: Tally) -> None:
+    def report_explored(self, votes: ModeClasses) -> None:
         """Reports the votes of a request that was drawn to the end."""
-        self.channel.send("explored", tally)
+        self.channel.send("explored", votes)
 
     def report_closed(self) -> None:
         """A client's connection is closed."""
@@ -758,9 +753,9 @@ class WorkerHub:
             for item in items:
                 recorder.enqueue(item)
 
-    def _on_explored(self, _worker: WorkerState, tally: Tally) -> None:
+    def _on_explored(self, _worker: WorkerState, votes: ModeClasses) -> None:
         if self._gateway.on_explored is not None:
-            self._gateway.on_explored(tally)
+            self._gateway.on_explored(votes)
 
     def _on_scales(self, _worker: WorkerState, scales: Mapping[str, Any]) -> None:
         self._gateway.policy_registry.restore(scales)
