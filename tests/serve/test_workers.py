@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import sqlite3
+import ssl
 import sys
 import threading
 from collections import Counter
@@ -21,6 +22,7 @@ from menus import MenuUpstreams, list_questions
 from running import Answer, Process, Running
 from test_menu_gateway import ask, read_extra
 from test_menu_gateway import run as serve_menu
+from test_server import certificate  # noqa: F401 - a fixture
 from test_storm import taken_of
 
 from adacompute.errors import ConfigError
@@ -290,17 +292,20 @@ def test_a_worker_that_never_gets_ready_ends_the_whole(monkeypatch: pytest.Monke
         pass
 
 
-def test_clients_need_their_keys_at_every_worker(tmp_path: Path):
+def test_clients_need_their_keys_at_every_worker_over_https(tmp_path: Path, certificate: Path):  # noqa: F811
     (tmp_path / "keys.toml").write_text('[ann]\nkey = "sk-ann-0123456789abcdef"\ncap = 6\n', "utf-8")
     ann = {"authorization": "Bearer sk-ann-0123456789abcdef"}
-    with (
-        Upstream(SURE) as up,
-        Running(up.url, folder=tmp_path, workers=2, keys_file=str(tmp_path / "keys.toml"), price=1.0) as gate,
-    ):
-        assert [gate.ask().status for _ in range(4)] == [401] * 4
-        assert [gate.ask(headers=ann).status for _ in range(8)] == [200] * 6 + [429] * 2
-        assert up.count.choices == 6
-        assert gate.get("/metrics", ann).status == 403
+    files = {"tls_cert": str(certificate / "one.pem"), "tls_key": str(certificate / "one.key")}
+    with Upstream(SURE) as up:
+        gate = Running(
+            up.url, folder=tmp_path, workers=2, keys_file=str(tmp_path / "keys.toml"), price=1.0, **files
+        )
+        gate.context = ssl.create_default_context(cafile=certificate / "one.pem")
+        with gate:
+            assert [gate.ask().status for _ in range(4)] == [401] * 4
+            assert [gate.ask(headers=ann).status for _ in range(8)] == [200] * 6 + [429] * 2
+            assert up.count.choices == 6
+            assert gate.get("/metrics", ann).status == 403
 
 
 def test_a_second_signal_ends_all_workers_at_once():

@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -634,7 +634,7 @@ _WORKER_CODE = (  # signals first: those to the whole group of processes are the
     "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
     "sys.path[:] = sys.argv[3:]\n"
     "from adacompute.serve.server import run_worker\n"
-    "run_worker(int(sys.argv[1]), int(sys.argv[2]))\n"
+    "run_worker(int(sys.argv[1]), int(sys.argv[2]), log=sys.stderr)\n"
 )
 
 
@@ -816,18 +816,19 @@ class WorkerPool:
         self._spreader.start()
 
 
-def run_worker(channel_fd: int, handover_fd: int) -> None:
+def run_worker(channel_fd: int, handover_fd: int, *, log: TextIO) -> None:
     """Runs a worker, in a process of its own: its gateway is at the other ends of these sockets."""
+    channel, handover = socket.socket(fileno=channel_fd), socket.socket(fileno=handover_fd)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run_worker(socket.socket(fileno=channel_fd), socket.socket(fileno=handover_fd)))
+        runner.run(_run_worker(channel, handover, log))
 
 
-async def _run_worker(channel: socket.socket, handover: socket.socket) -> None:
+async def _run_worker(channel: socket.socket, handover: socket.socket, log: TextIO) -> None:
     link = await WorkerLink.open(channel)
     config = link.setup.config
     _raise_file_limit()
     with log_to(
-        sys.stderr,
+        log,
         level=config.serve.log,
         secrets=collect_secrets(config, link.setup.list_keys()),
         shared=True,

@@ -522,19 +522,22 @@ class WorkerHub:
         """Looks regularly at what changes without a message, until it is cancelled."""
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            self._check_blocked()
-            if self._gateway.settings.redis:
-                self._changed_lanes |= set(self._lanes)
-                self._send_prices()
-            costs = self._read_costs()
-            if costs != self._costs:
-                self._costs = costs
-                self._send_all("costs", *costs)
+            self._gateway.guard(self._look)
             policies, explore = self._gateway.policy_registry.export(), self._gateway.explore
             if explore != self._explore or any(
                 policies[name][0] is not policy for name, (policy, *_) in self._served.items()
             ):
                 await self.share_policies()
+
+    def _look(self) -> None:
+        self._check_blocked()
+        if self._gateway.settings.redis:
+            self._changed_lanes |= set(self._lanes)
+            self._send_prices()
+        costs = self._read_costs()
+        if costs != self._costs:
+            self._costs = costs
+            self._send_all("costs", *costs)
 
     async def share_policies(self) -> None:
         """Has all workers serve the policies that the gateway has now, and waits until they do."""
@@ -767,6 +770,9 @@ class WorkerHub:
 
     def _on_ready(self, worker: WorkerState) -> None:
         worker.ready.set()
+        self.send(worker, "policies", 0, self._served, self._explore)  # they may have changed since its setup
+        self.send(worker, "ledger", self._available, self._blocked)
+        self.send(worker, "prices", self._prices)
 
     def _on_failed(self, worker: WorkerState, text: str) -> None:
         worker.error = text
