@@ -192,7 +192,7 @@ def test_signals_reload_and_drain_all_workers_as_one(tmp_path: Path):
         asking = [threading.Thread(target=lambda: got.append(gate.ask())) for _ in range(4)]
         for each in asking:
             each.start()
-        until(lambda: up.count.in_flight >= 4)
+        until(lambda: metric(gate, "in_flight") == 4)
         for pid in (*children(gate.pid), gate.pid):  # as Ctrl-C does: to the whole group
             os.kill(pid, signal.SIGINT)
         until(lambda: not gate.ready())

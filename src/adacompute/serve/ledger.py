@@ -630,10 +630,11 @@ class WorkerLedger:
 
     caps = Caps()  # the gateway's are checked where its ledger is
 
-    def __init__(self, send: Callable[..., None]) -> None:
+    def __init__(self, send: Callable[..., None], post: Callable[..., None]) -> None:
+        """`send` sends a message to the gateway, `post` one that may wait for others."""
         self.available = True
         self.blocked: Mapping[str, tuple[str, float | None]] = {}  # by key: the error, if a cap is passed
-        self._send = send  # a message to the gateway
+        self._send, self._post = send, post
         self._last_number = 0
         self._reserving: dict[int, asyncio.Future[Any]] = {}
         self._extending: dict[int, deque[asyncio.Future[bool]]] = {}
@@ -693,7 +694,7 @@ class WorkerLedger:
         if reservation.number in self._open:
             self._open.discard(reservation.number)
             amounts = to_amounts(spent.positive), to_amounts(maybe.positive)
-            self._send("settle", reservation.number, *amounts)
+            self._post("settle", reservation.number, *amounts)
 
     def account(self) -> Balance:
         """Nothing: the gateway knows what was spent."""

@@ -507,7 +507,9 @@ class _Server(uvicorn.Server):
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
         except OSError:  # the client is gone, or doesn't speak TLS
             sock.close()
-            on_lost()
+            transport: Any = connection.transport
+            if transport is None:  # else it is told that the connection is lost
+                on_lost()
 
     async def main_loop(self) -> None:
         """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
@@ -667,7 +669,7 @@ class WorkerPool:
         self._spreader = ConnectionSpreader(sockets, self._hub)
         settings = gateway.settings
         self._menu = read_menu_file(Path(settings.menu)) if settings.menu else None
-        self._has_started = self._stopping = False
+        self._has_started, self._stopping = False, asyncio.Event()
         self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -676,8 +678,8 @@ class WorkerPool:
         workers = self._hub.workers = [WorkerState(index) for index in range(self._gateway.settings.workers)]
         watching = asyncio.create_task(self._hub.run())
         keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
-        keepers.append(asyncio.create_task(self._start()))
-        for keeper in keepers:
+        starting = asyncio.create_task(self._start())
+        for keeper in (*keepers, starting):
             keeper.add_done_callback(self._on_keeper_end)
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -686,12 +688,13 @@ class WorkerPool:
                 self._gateway.ready = False
                 if stop.is_set():
                     await self._stop(immediately)
+                    await asyncio.wait(keepers, timeout=_EXIT_SECONDS)  # they write their last log lines
             if self._failure.done():
                 self._failure.result()
         finally:
-            self._stopping = True
+            self._stopping.set()
             self._spreader.stop()
-            for task in (*keepers, watching, stopping):
+            for task in (*keepers, starting, watching, stopping):
                 task.cancel()
             for worker in workers:
                 if worker.process is not None and worker.process.poll() is None:
@@ -711,10 +714,13 @@ class WorkerPool:
 
     async def _stop(self, immediately: asyncio.Event) -> None:
         """Has the workers finish their requests, then end."""
-        self._stopping = True
+        self._stopping.set()
         grace = self._gateway.settings.grace
         workers = [worker for worker in self._hub.workers if worker.is_serving]  # others have no requests
         _log.info("stopping: requests have %g s to finish", grace)
+        for worker in self._hub.workers:
+            if worker not in workers and worker.process is not None:
+                worker.process.kill()
         hurrying = asyncio.create_task(self._hurry(immediately))
         for worker in workers:
             self._hub.send(worker, "signal", "stopping")
@@ -744,7 +750,7 @@ class WorkerPool:
         failures, delay = 0, _RESTART_SECONDS
         while True:
             code = await self._run_once(worker)
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             was_ready, number = worker.ready.is_set(), worker.index + 1
             failures = 0 if was_ready else failures + 1
@@ -760,6 +766,8 @@ class WorkerPool:
             reason = f": {worker.error}" if worker.error else ""
             _log.error("worker %d has ended (exit code %s)%s; it is started again", number, code, reason)
             await asyncio.sleep(delay)
+            if self._stopping.is_set():
+                return
             worker = self._hub.workers[worker.index] = WorkerState(worker.index)
 
     def _on_keeper_end(self, task: asyncio.Task[None]) -> None:

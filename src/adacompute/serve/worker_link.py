@@ -70,6 +70,7 @@ __all__ = [
 _log = logging.getLogger("adacompute.serve")
 _HEAD = struct.Struct(">I")  # the length of a frame
 _TICK_SECONDS = 0.1  # between two looks at what changes without a message
+_POST_SECONDS = 0.005  # that a message which isn't urgent waits for others, at most
 _PRICE_SECONDS = 0.01  # that a new price waits for others before it is sent to the workers
 _REPORT_SECONDS = 1.0  # that workers have to report before a page is made without what they have left
 _SCALE_SECONDS = 2.0  # between two reports of the scale of votes' weights
@@ -101,6 +102,8 @@ class MessageChannel(asyncio.Protocol):
         self._on_closed = on_closed
         self._buffer = bytearray()
         self._waiting: list[tuple[Any, ...]] = []
+        self._is_flushing = False
+        self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._lost = asyncio.Event()
@@ -112,8 +115,15 @@ class MessageChannel(asyncio.Protocol):
 
     def send(self, *message: Any) -> None:  # noqa: ANN401 - whatever can be pickled
         """Sends a message at the end of this round of the loop."""
-        if not self._waiting:
+        if not self._is_flushing:
+            self._is_flushing = True
             self._loop.call_soon(self._flush)
+        self._waiting.append(message)
+
+    def post(self, *message: Any) -> None:  # noqa: ANN401 - whatever can be pickled
+        """Sends a message with the next that is urgent, or a few milliseconds later."""
+        if not self._waiting and self._timer is None:
+            self._timer = self._loop.call_later(_POST_SECONDS, self._flush)
         self._waiting.append(message)
 
     async def close(self) -> None:
@@ -154,7 +164,10 @@ class MessageChannel(asyncio.Protocol):
         self._on_closed()
 
     def _flush(self) -> None:
-        messages, self._waiting = self._waiting, []
+        messages, self._waiting, self._is_flushing = self._waiting, [], False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not messages or self._transport is None:
             return
         try:
@@ -290,7 +303,7 @@ class WorkerLink:
 
     def make_recorder(self) -> WorkerRecorder | None:
         """What hands traffic to the gateway's recorder; None: it isn't recorded."""
-        return WorkerRecorder(self.channel.send) if self.setup.records else None
+        return WorkerRecorder(self.channel.post) if self.setup.records else None
 
     def report_explored(self, votes: ModeClasses) -> None:
         """Reports the votes of a request that was drawn to the end."""
@@ -353,9 +366,9 @@ class WorkerLink:
 
     def _on_setup(self, setup: WorkerSetup) -> None:
         self.setup = setup
-        self.ledger = WorkerLedger(self.channel.send)
+        self.ledger = WorkerLedger(self.channel.send, self.channel.post)
         average = setup.config.serve.average
-        self.pacers = WorkerPacers(self.channel.send, setup.prices, average=average)
+        self.pacers = WorkerPacers(self.channel.post, setup.prices, average=average)
         self._began.set()
 
     def _on_reserved(self, number: int, result: Any) -> None:  # noqa: ANN401 - a reservation's hour, or why not
@@ -406,7 +419,7 @@ class WorkerObservability(Observability):
 
     def __init__(self, link: WorkerLink) -> None:
         super().__init__(link.setup.config.serve)
-        self._link, self._send = link, link.channel.send
+        self._link, self._send = link, link.channel.post
         self._texts = link.setup.config.serve.show_texts
 
     def on_request_start(self, count: int = 1) -> None:  # noqa: ARG002 - always one here
@@ -587,8 +600,6 @@ class WorkerHub:
         worker.drained.set()
         worker.ended.set()
 
-    # The ledger
-
     def _on_reserve(self, worker: WorkerState, number: int, key: str, amounts: Amounts) -> None:
         task = asyncio.get_running_loop().create_task(self._reserve(worker, number, key, _to_spend(amounts)))
         worker.reserving[number] = task
@@ -662,8 +673,6 @@ class WorkerHub:
             self._available, self._blocked = available, blocked
             self._send_all("ledger", available, blocked)
 
-    # Prices
-
     def _on_lane(self, worker: WorkerState, name: str, start: str) -> None:
         self._hold_lane(name, start)
         if name in self._prices:
@@ -728,8 +737,6 @@ class WorkerHub:
             self._prices |= prices
             self._send_all("prices", prices)
 
-    # What has ended
-
     def _on_begun(self, worker: WorkerState) -> None:
         worker.in_flight += 1
         self._gateway.observability.on_request_start()
@@ -765,8 +772,6 @@ class WorkerHub:
 
     def _on_state(self, worker: WorkerState, resting: Sequence[str], late: int) -> None:
         worker.resting, worker.late = resting, late
-
-    # Its life
 
     def _on_ready(self, worker: WorkerState) -> None:
         worker.ready.set()
