@@ -81,6 +81,7 @@ async def main():
             ledger.settle(reserved, Spend(samples=1, tokens=10), Spend(samples=number % 2))
         if number == 150:
             await asyncio.sleep(0.2)  # the first 150 are committed
+    await asyncio.sleep(0)  # what was settled last is logged in the next round of the loop
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

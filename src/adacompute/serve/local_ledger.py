@@ -85,9 +85,10 @@ class LedgerWriter:
         self._commits = 0  # since the log was moved into the file
         self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
         self._lock = threading.Lock()  # guards the next three fields
-        self._changes = LedgerChanges()
+        self._changes = LedgerChanges()  # to be committed
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
+        self._unlogged = LedgerChanges()  # of this round of the loop, to be logged and committed
         self._write_scheduled = False  # whether a write is scheduled in the loop
         self._timer: asyncio.TimerHandle | None = None
         self._wake, self._end = threading.Event(), threading.Event()
@@ -96,35 +97,44 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Hands changes over, to be written at once, or soon where the log can't be."""
-        self._log_changes(changes)
-        with self._lock:
-            self._changes.add(changes)
-        if self._timer is None:
-            self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+        """Hands changes over, to be logged in the next round of the loop: no reply waits for it."""
+        if not self._unlogged:
+            self._loop.call_soon(self._log_unlogged)
+        self._unlogged.add(changes)
 
     def submit(self, changes: LedgerChanges) -> "asyncio.Future[None] | None":
         """As `put`; None if it is written, else a future that is done once it is.
 
         The future fails with the reason why it can't be written.
         """
-        if self._log_changes(changes):
-            with self._lock:
-                self._changes.add(changes)
-            if self._timer is None:
-                self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+        unlogged, self._unlogged = self._unlogged, LedgerChanges()
+        unlogged.add(changes)
+        if self._log_changes(unlogged):
             return None
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
-            self._changes.add(changes)
             self._waiting.append(future)
         if not self._write_scheduled:  # at the end of this round of the loop: others may come until then
             self._write_scheduled = True
             self._loop.call_soon(self._write)
         return future
 
+    def _log_unlogged(self) -> None:
+        if self._unlogged:
+            changes, self._unlogged = self._unlogged, LedgerChanges()
+            self._log_changes(changes)
+
     def _log_changes(self, changes: LedgerChanges) -> bool:
-        """Whether changes are in the log; where the disk is slow or failing, the thread commits them."""
+        """Whether changes are in the log now. In any case they are committed soon."""
+        is_logged = self._append_to_log(changes)
+        with self._lock:
+            self._changes.add(changes)
+        if self._timer is None and not self._ending:
+            self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+        return is_logged
+
+    def _append_to_log(self, changes: LedgerChanges) -> bool:
+        """Whether it could be; where the disk is slow or failing, the thread commits what isn't logged."""
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
             return False
@@ -145,6 +155,7 @@ class LedgerWriter:
 
     def read_file(self, read: Callable[[LedgerFile], StoredLedger]) -> StoredLedger | None:
         """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
+        self._log_unlogged()
         if self.trouble or not self._writing.acquire(blocking=False):
             return None
         try:
@@ -158,6 +169,7 @@ class LedgerWriter:
 
     async def close(self) -> None:
         """Writes what is left, with one retry, and ends."""
+        self._log_unlogged()
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
