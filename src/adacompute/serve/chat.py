@@ -61,6 +61,7 @@ from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
+    "DISCONNECT_KEY",
     "ActiveRequest",
     "ChatEndpoint",
     "ChatShape",
@@ -84,14 +85,20 @@ _log = logging.getLogger("adacompute.serve")
 _TOKEN_BYTES = 4  # of a prompt, on average
 
 
+DISCONNECT_KEY = "adacompute.disconnect"  # in a scope: a function that takes what to call then, or None
+DisconnectNotifier = Callable[[Callable[[], None] | None], None]
+
+
 class DisconnectWatch:
     """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
 
-    Enter it once the whole body has been read: from then on the only message is the disconnect.
+    Enter it once the whole body has been read: from then on the only message is the disconnect. Our own
+    server calls a function then, which is in the scope; of others, a task waits for the message.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, scope: Scope | None = None) -> None:
         self._receive = receive
+        self._notify: DisconnectNotifier | None = None if scope is None else scope.get(DISCONNECT_KEY)
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -101,7 +108,10 @@ class DisconnectWatch:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._listener = task.get_loop().create_task(self._listen())
+        if self._notify is None:
+            self._listener = task.get_loop().create_task(self._listen())
+        else:
+            self._notify(self._cancel)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -110,14 +120,19 @@ class DisconnectWatch:
         # would keep the whole request in memory until the next garbage collection
         task, listener, self._task, self._listener = self._task, self._listener, None, None
         assert task is not None
-        assert listener is not None
-        listener.cancel()
+        if self._notify is not None:
+            self._notify(None)
+        if listener is not None:
+            listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._cancel()
+
+    def _cancel(self) -> None:
         self._disconnected = True
         if self._task is not None:
             self._task.cancel()
@@ -704,7 +719,7 @@ class ChatEndpoint:
     async def _serve(
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        async with DisconnectWatch(receive):
+        async with DisconnectWatch(receive, scope):
             active = self._gateway.begin(request, route, prefix=self._shape.prefix)
             scope[_ID_KEY] = active.id
             if not request.stream:

@@ -29,7 +29,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from adacompute.config import Config, ServeConfig, read_keys
 from adacompute.errors import ConfigError, Overloaded
 from adacompute.serve.app import build_app
-from adacompute.serve.chat import Gateway, get_reply_id, send_reply
+from adacompute.serve.chat import DISCONNECT_KEY, Gateway, get_reply_id, send_reply
 from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
 from adacompute.serve.reply import build_error
@@ -113,11 +113,23 @@ class ClientConnection(HttpToolsProtocol):
         self._discarded = 0  # bytes that came after the reply
         self._waiting_since: float | None = None  # since when the client should send something
         self._unread_since: float | None = None  # since when it hasn't read what is buffered
+        self._on_disconnect: Callable[[], None] | None = None  # of the request in progress
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._waiting_since = time.monotonic()
         self._writer = ReplyWriter(transport, self.loop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._on_disconnect is not None:
+            self._on_disconnect()
+
+    def notify_disconnect(self, call: Callable[[], None] | None) -> None:
+        """Has a function called when the client disconnects, or soon if it has; None: none any more."""
+        self._on_disconnect = call
+        if call is not None and self.cycle.disconnected:
+            self.loop.call_soon(call)
 
     def data_received(self, data: bytes) -> None:
         cycle: Any = self.cycle  # None before the first request
@@ -169,6 +181,7 @@ class ClientConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if self.cycle is not cycle:
             self.cycle.transport = self._writer  # type: ignore[assignment]
+            self.cycle.scope[DISCONNECT_KEY] = self.notify_disconnect  # type: ignore[literal-required]
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
