@@ -7,9 +7,9 @@ comes before the text and marks such as `<|im_end|>` after it.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
-from operator import mul, sub
+from operator import itemgetter, mul, sub
 from typing import Any, NamedTuple
 
 from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, locate_choice, strip_thinking
@@ -39,6 +39,7 @@ _FIRST_LOOK = 16  # tokens at the end among which the answer's are looked for fi
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # around a letter that is all of a reply
 _MAX_TRIES = 64  # places where an answer is looked for in one stretch of text
+_GET_LOGPROB, _GET_ALTERNATIVES = itemgetter("logprob"), itemgetter("top_logprobs")
 
 
 class TokenSummary(NamedTuple):
@@ -63,11 +64,8 @@ def summarise_tokens(tokens: Sequence[Token]) -> TokenSummary:
     entropies: list[float] = []
     confidences: list[float | None] = []
     for chunk in _split_tokens(tokens):
-        try:
-            logprobs += [token["logprob"] for token in chunk]
-        except KeyError:
-            logprobs += [token.get("logprob") for token in chunk]
-        listed = [token.get("top_logprobs") for token in chunk]
+        logprobs += _pick_field(_GET_LOGPROB, "logprob", chunk)
+        listed = _pick_field(_GET_ALTERNATIVES, "top_logprobs", chunk)
         if any(listed):
             _read_listed(listed, entropies, confidences)
     entropy = sum(entropies) / len(entropies) if entropies else None
@@ -79,6 +77,14 @@ def summarise_tokens(tokens: Sequence[Token]) -> TokenSummary:
         return TokenSummary(total, entropy, None)
     known = confidences if len(confidences) == len(logprobs) and None not in confidences else []
     return TokenSummary(total, entropy, _build_signals(values, known))  # type: ignore[arg-type]
+
+
+def _pick_field(get: Callable[[Token], Any], name: str, tokens: Sequence[Token]) -> list[Any]:
+    """A field of each token; None where one has none."""
+    try:
+        return list(map(get, tokens))
+    except KeyError:
+        return [token.get(name) for token in tokens]
 
 
 def _split_tokens(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 from adacompute.answers.equal import Classes
@@ -100,8 +101,7 @@ class SignalModel:
     @property
     def reads_alternatives(self) -> bool:
         """Whether it reads signals that need the endpoint's `top_logprobs`."""
-        pairs = zip(self.names, self.coefficients, strict=True)
-        return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
+        return _reads_alternatives(self.names, self.coefficients)
 
     def read(self, sample: Sample) -> list[float | None] | None:
         """The sample's values in the order of `names`; None where nothing but its mean is known."""
@@ -149,6 +149,11 @@ class SignalModel:
 
     def settle(self, moments: Moments) -> "SignalModel":
         """The model with the centre and the spread of these samples, for each signal with enough of them."""
+        centre, spread = self.measure(moments)
+        return replace(self, centre=tuple(centre), spread=tuple(spread))
+
+    def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
+        """The centres and spreads of a model that is settled on these samples."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -158,7 +163,7 @@ class SignalModel:
                 ratio = deviation / self.spread[k]
                 centre[k] = mean
                 spread[k] *= min(_MAX_SPREAD_RATIO, max(1 / _MAX_SPREAD_RATIO, ratio))
-        return replace(self, centre=tuple(centre), spread=tuple(spread))
+        return centre, spread
 
     def dump(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -179,6 +184,12 @@ class SignalModel:
         if not all(isinstance(parts[name], tuple) for name in names - numbers):
             raise TaskError(f"{format_value(value)} is not a signal model: some of its parts are not lists")
         return cls(**parts)
+
+
+@lru_cache(maxsize=64)  # asked for every request, of the few models there are
+def _reads_alternatives(names: tuple[str, ...], coefficients: tuple[float, ...]) -> bool:
+    pairs = zip(names, coefficients, strict=True)
+    return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,18 +78,14 @@ class SignalScales:
         if self._is_settled:
             return previous
         self._is_settled = True
-        model = self.base.settle(
-            {
-                name: (count, count * mean, count * square)
-                for name, (count, mean, square) in self._means.items()
-            }
-        )
-        moves = zip(model.centre, model.spread, previous.centre, previous.spread, strict=True)
-        moved = any(
-            max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread
-            for centre, spread, old, old_spread in moves
-        )
-        return model if moved else previous
+        moments = {
+            name: (count, count * mean, count * square) for name, (count, mean, square) in self._means.items()
+        }
+        moves = zip(*self.base.measure(moments), previous.centre, previous.spread, strict=True)
+        for centre, spread, old, old_spread in moves:
+            if max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread:
+                return self.base.settle(moments)
+        return previous
 
     def rebase(self, base: SignalModel | None) -> "SignalScales | None":
         """What was observed so far, for another model: kept for the signals that both read."""
