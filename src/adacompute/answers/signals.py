@@ -7,9 +7,9 @@ comes before the text and marks such as `<|im_end|>` after it.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
-from operator import itemgetter, mul, sub
+from operator import attrgetter, itemgetter, mul, sub
 from typing import Any, NamedTuple
 
 from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, locate_choice, strip_thinking
@@ -41,7 +41,6 @@ _FIRST_LOOK = 16  # tokens at the end among which the answer's are looked for fi
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # around a letter that is all of a reply
 _MAX_TRIES = 64  # places where an answer is looked for in one stretch of text
-_GET_LOGPROB, _GET_ALTERNATIVES = itemgetter("logprob"), itemgetter("top_logprobs")
 
 
 class TokenSummary(NamedTuple):
@@ -66,8 +65,8 @@ def summarise_tokens(tokens: Sequence[Token]) -> TokenSummary:
     entropies: list[float] = []
     confidences: list[float | None] = []
     for chunk in _split_tokens(tokens):
-        logprobs += _pick_field(_GET_LOGPROB, "logprob", chunk)
-        listed = _pick_field(_GET_ALTERNATIVES, "top_logprobs", chunk)
+        logprobs += _pick_field("logprob", chunk)
+        listed = _pick_field("top_logprobs", chunk)
         if any(listed):
             _read_listed(listed, entropies, confidences)
     entropy = sum(entropies) / len(entropies) if entropies else None
@@ -81,11 +80,13 @@ def summarise_tokens(tokens: Sequence[Token]) -> TokenSummary:
     return TokenSummary(total, entropy, _build_signals(values, known))  # type: ignore[arg-type]
 
 
-def _pick_field(get: Callable[[Token], Any], name: str, tokens: Sequence[Token]) -> list[Any]:
-    """A field of each token; None where one has none."""
+def _pick_field(name: str, tokens: Iterable[Token]) -> list[Any]:
+    """A field of each token; None where one has none. Tokens are objects of JSON, or of a class like them."""
+    tokens = list(tokens)
+    is_json = not tokens or isinstance(tokens[0], dict)
     try:
-        return list(map(get, tokens))
-    except KeyError:
+        return list(map(itemgetter(name) if is_json else attrgetter(name), tokens))
+    except (KeyError, AttributeError):
         return [token.get(name) for token in tokens]
 
 
@@ -164,8 +165,9 @@ def _read_all(listed: list[Any]) -> tuple[list[float], list[float]] | None:
     if not _MIN_ALTERNATIVES <= count <= MAX_ALTERNATIVES or set(map(len, listed)) != {count}:
         return None
     try:
-        numbers = list(map(_GET_LOGPROB, chain.from_iterable(listed)))
-    except (KeyError, TypeError):
+        get = itemgetter("logprob") if isinstance(listed[0][0], dict) else attrgetter("logprob")
+        numbers = list(map(get, chain.from_iterable(listed)))
+    except (KeyError, TypeError, AttributeError):
         return None
     if set(map(type, numbers)) != {float}:
         return None
