@@ -28,7 +28,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from adacompute.answers import Tally
 from adacompute.client import DrawFailure, DrawSuccess, Response
-from adacompute.errors import CapReached, LedgerUnavailable
+from adacompute.errors import CapReached, EndpointTimeout, LedgerUnavailable
 from adacompute.policies.base import Draw, Floats, Policy, VoteState
 from adacompute.serve.ledger import NO_SPEND, Spend, Unit, WaveReservation
 from adacompute.serve.reply import HedgeUse, RequestOutcome, read_server_info
@@ -91,7 +91,7 @@ class TimeDistribution:
         for bucket, left in enumerate(self._compute_above()):
             if left <= wanted + 1e-9 and left < before:
                 part = (before - wanted) / (before - left)  # of the bucket, in which times lie evenly
-                return _find_end(bucket) * _RATIO ** (min(1.0, part) - 1.0)
+                return _find_end(bucket - 1 + min(1.0, part))
             if self._ended[bucket] or self._cut_off[bucket]:
                 last = bucket
             before = left
@@ -119,8 +119,8 @@ def _find_bucket(seconds: float) -> int:
     return min(_BUCKETS - 1, math.ceil(math.log(seconds / _SHORTEST) / math.log(_RATIO)))
 
 
-def _find_end(bucket: int) -> float:
-    return _SHORTEST * _RATIO**bucket
+def _find_end(bucket: float) -> float:
+    return float(_SHORTEST * _RATIO**bucket)
 
 
 class _NextCounts:
@@ -228,7 +228,7 @@ class LatencyControl:
         """The quantile is 0 to 1, e.g. 0.95; it is to be so many seconds."""
         self.quantile = quantile
         self.seconds = seconds
-        self.share = 1.0 - quantile  # of samples that are taken for late
+        self.share = _MIN_SHARE  # of samples that are taken for late
         self.under_way = 0  # requests
         self.hedged_requests = self.hedged_samples = self.unused_samples = 0
         self.hedged_cost = dict.fromkeys(_UNITS, 0.0)
@@ -253,10 +253,12 @@ class LatencyControl:
 
     def find_delays(self, mode: str) -> tuple[float, float]:
         """Seconds after which a wave is late: so that the next is drawn early, and that it is asked again."""
-        times = self._samples.get(mode)
+        times, half = self._samples.get(mode), self.seconds / 2
         if times is None or times.count < _MIN_SAMPLES:
-            return self.seconds / 2, self.seconds / 2
+            return half, half
         again = times.find_quantile(1.0 - min(self.share, _MAX_AGAIN))
+        if self.share <= _MIN_SHARE:  # the target is met without hedging
+            again = max(again, half)
         if self.share <= _MAX_AGAIN:
             return again, again
         return (0.0 if self.share >= 1.0 else times.find_quantile(1.0 - self.share)), again
@@ -447,6 +449,7 @@ class HedgedWaves:
         self._changed = asyncio.Event()
         self._flights: list[WaveFlight] = []
         self._next_index: dict[str, int] = {}  # by mode
+        self._fastest: dict[str, float] = {}  # seconds of a sample that came, by mode
         self._decision: _Decision | None = None  # the last wave, until it is known what the policy did next
         self._error: BaseException | None = None
 
@@ -457,9 +460,8 @@ class HedgedWaves:
 
     def count_ready(self, mode: str) -> int:
         """Samples of a mode that came and aren't counted, or are under way and not late yet."""
-        late = self._loop.time() - self._control.find_delays(mode)[1]
-        flights = [flight for flight in self._flights if flight.mode == mode]
-        return sum(len(flight.responses) + (flight.open if flight.began > late else 0) for flight in flights)
+        in_time = sum(flight.open for flight in self._list_in_time(mode))
+        return self._count_arrived(mode) + in_time
 
     def launch(self, mode: str, wave: WaveReservation, *, first: int, is_hedge: bool = False) -> None:
         """Sends a wave that is reserved; its samples are numbered from `first`, or after those under way."""
@@ -472,9 +474,13 @@ class HedgedWaves:
     def note(self, flight: WaveFlight, outcome: DrawSuccess | DrawFailure) -> None:
         """Takes what one call of a wave gave."""
         flight.add(outcome)
+        seconds = self._loop.time() - flight.began
         if isinstance(outcome, DrawSuccess):
+            self._fastest[flight.mode] = min(seconds, self._fastest.get(flight.mode, seconds))
             for _ in outcome.responses:
-                self._control.add_sample(flight.mode, self._loop.time() - flight.began)
+                self._control.add_sample(flight.mode, seconds)
+        elif isinstance(outcome.error, EndpointTimeout):
+            self._control.add_sample(flight.mode, seconds, has_ended=False)
         self._changed.set()
 
     async def gather(self, mode: str, count: int, *, drawn: int) -> None:
@@ -485,8 +491,8 @@ class HedgedWaves:
         if self._decision is not None:
             self._control.add_decision(self._decision, count if self._decision[1] == mode else 0)
         self._decision = (self._policy, mode, drawn)
-        began = self._loop.time()
-        early, again = self._control.find_delays(mode)
+        began = min([flight.began for flight in self._list_in_time(mode)], default=self._loop.time())
+        early, again = self._find_delays(mode)
         if not await self._wait(mode, count, began + early):
             wanted = self._predict(mode, count)
             if wanted or not await self._wait(mode, count, began + again):
@@ -537,6 +543,19 @@ class HedgedWaves:
                 tasks.append(flight.task)
         if tasks:
             await asyncio.wait(tasks)
+
+    def _find_delays(self, mode: str) -> tuple[float, float]:
+        """As of the gateway, but no earlier than this request's own samples come: long replies are slow."""
+        early, again = self._control.find_delays(mode)
+        own = self._fastest.get(mode, 0.0)
+        return max(early, own), max(again, own)
+
+    def _list_in_time(self, mode: str) -> list[WaveFlight]:
+        """The waves of a mode that are under way and not late yet."""
+        late = self._loop.time() - self._find_delays(mode)[1]
+        return [
+            flight for flight in self._flights if flight.open and flight.mode == mode and flight.began > late
+        ]
 
     async def _hedge(self, mode: str, count: int) -> None:
         """Asks for further samples, unless a cap or the ledger leaves no room for them."""
