@@ -459,8 +459,8 @@ BENCHES = {
     ),
     "hedge": Bench(
         "Latency mode of the gateway",
-        "At an upstream that answers in 0.1 s, and one time in ten in 1 s; 12 clients, 1,200 requests, of which "
-        "the last 800 are timed. Samples are all that the upstream was asked for, also those that were "
+        "At an upstream that answers in 0.25 s, and one time in ten in 2.5 s; 12 clients, 800 requests, of "
+        "which the last 400 are timed. Samples are all that the upstream was asked for, also those that were "
         "cancelled.",
         latency_mode.table,
     ),
