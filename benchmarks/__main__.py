@@ -20,6 +20,7 @@ from benchmarks import (
     decide,
     gateway,
     imports,
+    latency_mode,
     merge,
     replay,
     report,
@@ -455,6 +456,13 @@ BENCHES = {
         "its_hub's server, which is met at 8 samples where a model is behind it: at an upstream that takes "
         "no time, 20 times would be more than the bare proxy does.",
         gateway.rates_table,
+    ),
+    "hedge": Bench(
+        "Latency mode of the gateway",
+        "At an upstream that answers in 0.25 s, and one time in ten in 2.5 s; 12 clients, 800 requests, of "
+        "which the last 400 are timed. Samples are all that the upstream was asked for, also those that were "
+        "cancelled.",
+        latency_mode.table,
     ),
     "fleet-ledger": Bench(
         "The ledger of a fleet",

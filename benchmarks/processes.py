@@ -54,11 +54,17 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def upstream(
-    *, latency: float = 0.0, most: int = 16, size: int = 600, faults: float = 0.0, core: int = OTHERS
+    *,
+    latency: float = 0.0,
+    most: int = 16,
+    size: int = 600,
+    faults: float = 0.0,
+    tail: float = 0.0,
+    core: int = OTHERS,
 ) -> Iterator[str]:
     """The address of `benchmarks.upstream` in another process."""
     words = here("-m", "benchmarks.upstream", "--latency", str(latency), "--most", str(most))
-    words += ["--size", str(size), "--faults", str(faults)]
+    words += ["--size", str(size), "--faults", str(faults), "--tail", str(tail)]
     with subprocess.Popen(
         pinned(core, words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from adacompute.config import (
     ServeConfig,
     apply_menu,
     average_budget,
+    parse_latency,
     read_key,
     read_keys,
     read_menu_file,
@@ -30,6 +32,7 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
+from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
@@ -39,7 +42,7 @@ from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import SampleSource, SamplingResources
+from adacompute.serve.sample_loop import SampleLoop, SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 
@@ -97,7 +100,10 @@ async def open_gateway(
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
     eligibility = VoteEligibility(settings, task)
-    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
+    latency = LatencyControl(*parse_latency(settings.latency)) if settings.latency else None
+    observability = Observability(
+        replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
+    )
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -147,6 +153,8 @@ async def open_gateway(
             reporter=reporter,
             telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            make_loop=SampleLoop if latency is None else partial(HedgedSampleLoop, latency=latency),
+            latency=latency,
             model=config.endpoint.model,
             explore=explore,
         )
