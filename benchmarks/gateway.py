@@ -88,7 +88,9 @@ def times_table() -> list[dict[str, str]]:
         numbers = next(iter(shown.values()))
         line = {"server": numbers["way"], "log-probabilities": "yes" if row.logprobs else "no"}
         for number, numbers in shown.items():
-            text = f"{1000 * numbers['p50']:,.1f}, {1000 * numbers['p99']:,.1f} ms" if "p50" in numbers else "–"
+            text = (
+                f"{1000 * numbers['p50']:,.1f}, {1000 * numbers['p99']:,.1f} ms" if "p50" in numbers else "–"
+            )
             line[f"p50, p99 at {number}"] = text
         lines.append(line)
     return lines
@@ -155,9 +157,8 @@ def soak_table() -> list[dict[str, str]]:
     return [
         {
             "requests before": f"{row['filled']:,}",
-            "memory after them": f"{row['all'] / mega:.1f} MB in {row['processes']} processes, "
-            f"{row['own'] / mega:.1f} MB its own",
-            "aim": f"200 MB, {'met' if row['all'] < 200 * mega else 'not met'}",
+            "memory after them": f"{row['resident'] / mega:.1f} MB in {row['processes']} processes",
+            "aim": f"200 MB, {'met' if row['resident'] < 200 * mega else 'not met'}",
             "minutes": f"{row['minutes']:g}",
             "requests": f"{row['requests']:,}",
             "answered": f"{fine:,}",

@@ -27,9 +27,10 @@ PINS = {
     "optillm": (
         "optillm==0.4.0",
         *("flask", "openai", "httpx", "numpy", "networkx", "aiohttp", "requests", "cerebras_cloud_sdk"),
-        *("z3-solver<=4.15.4.0", "sympy", "PyYAML", "scikit-learn"),
+        *("z3-solver<=4.15.4.0", "math-verify", "PyYAML", "scikit-learn"),
     ),
     "portkey": ("@portkey-ai/gateway@1.15.2",),
+    "py-spy": ("py-spy==0.4.3",),  # no server: what benchmarks.flame looks with
 }
 NAMES = {
     "litellm": "LiteLLM proxy",

@@ -23,11 +23,11 @@ __all__ = [
     "free_port",
     "here",
     "memory",
-    "own_memory",
     "peak_kb",
     "pinned",
     "processor",
     "running",
+    "shared_memory",
     "upstream",
 ]
 
@@ -131,25 +131,27 @@ def processor(pid: int) -> float:
 
 
 def memory(pid: int) -> int:
-    """Bytes that a process and all below it hold in memory; of those below, what they share is left out once.
+    """Bytes that a process and all below it hold in memory; what they share is counted in each."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = 0
+    for process in _family(pid):
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * page
+    return total
 
-    A helper forks the child that it works in: the child's pages that nobody wrote to are the helper's.
+
+def shared_memory(pid: int) -> int:
+    """The same, but of the processes below it each page that several processes share counted in parts.
+
+    A helper forks the child that it works in: most pages of the two are the same ones.
     """
-    return own_memory(pid) + sum(_own_pages(process) for process in _family(pid)[1:])
-
-
-def own_memory(pid: int) -> int:
-    """Bytes that a process itself holds in memory."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _own_pages(pid: int) -> int:
-    """Bytes of a process, each page that several processes share counted in parts."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    return 0
+    own, *below = _family(pid)
+    total = int(Path(f"/proc/{own}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    for process in below:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total
 
 
 def count_family(pid: int) -> int:

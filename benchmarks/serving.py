@@ -27,6 +27,7 @@ from adacompute.policies import FixedPolicy, StoppingPolicy
 from benchmarks import peers
 from benchmarks.processes import OTHERS, ROOT, free_port, here, pinned, processor, running, upstream
 
+BARE = "bare Starlette + aiohttp proxy"
 PROMPT = (
     "A farmer has 12 cows and 7 goats. Every week she sells 3 of the cows for 45 dollars each and buys 2 "
     "goats for 15 dollars each. Her neighbour has half as many cows and twice as many goats, and does the "
@@ -92,7 +93,12 @@ ROWS = (
     Row("single", logprobs=True, beside="litellm", aim=20.0),
     Row("weighed", logprobs=True, beside="litellm", aim=20.0),
 )
-MODEL_ROWS = (Row("its_hub-1"), Row("one", beside="its_hub-1"), Row("its_hub-8"), Row("eight", beside="its_hub-8"))
+MODEL_ROWS = (
+    Row("its_hub-1"),
+    Row("one", beside="its_hub-1"),
+    Row("its_hub-8"),
+    Row("eight", beside="its_hub-8"),
+)
 ASKS_ITSELF = ("weighed",)  # ways that ask for log-probabilities by themselves
 
 
@@ -127,9 +133,7 @@ def bare(url: str, folder: Path) -> Iterator[Way]:
     port = free_port()
     words = here("-m", "benchmarks.proxy", url, str(port))
     with running(words, f"http://127.0.0.1:{port}/healthz", folder=folder, environ=PATHS) as pid:
-        yield Way(
-            "bare Starlette + aiohttp proxy", f"http://127.0.0.1:{port}/v1/chat/completions", host(url), pid
-        )
+        yield Way(BARE, f"http://127.0.0.1:{port}/v1/chat/completions", host(url), pid)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 """Memory of the gateway: after 50,000 requests, and its growth over minutes of mixed traffic after that.
 
 The requests come as fast as they are answered, in all ways of answering. The mixed traffic comes at a steady
-rate: faults upstream, clients that go away, nonsense. `python -m benchmarks.soak URL SECONDS` is that traffic,
-and prints what it got.
+rate: faults upstream, clients that go away, nonsense. `python -m benchmarks.soak URL SECONDS` is that
+traffic, and prints what it got.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from benchmarks.processes import OTHERS, ROOT, count_family, here, memory, own_memory, pinned, upstream
+from benchmarks.processes import OTHERS, ROOT, count_family, here, memory, pinned, shared_memory, upstream
 from benchmarks.serving import BODY, Way, by, gateway, loaded, passing, place
 from benchmarks.upstream import FAULTY
 
@@ -155,16 +155,14 @@ def run(minutes: float | None = None, *, requests: int = FILL) -> dict[str, Any]
     ):
         assert ours.pid is not None
         filled = fill(ours, requests)
+        resident, processes = shared_memory(ours.pid), count_family(ours.pid)
         held, got = watch(ours, 60 * minutes)
-        processes = count_family(ours.pid)
-        at_fill = held[0]
-    warm = [(at, size) for at, size, _ in held if at > WARM * 60 * minutes]
+    warm = [(at, size) for at, size in held if at > WARM * 60 * minutes]
     return {
         "minutes": minutes,
         "filled": filled,
         "processes": processes,
-        "own": at_fill[2],
-        "all": at_fill[1],
+        "resident": resident,
         "requests": sum(got.values()),
         "got": got,
         "first": warm[0][1],
@@ -175,14 +173,14 @@ def run(minutes: float | None = None, *, requests: int = FILL) -> dict[str, Any]
     }
 
 
-def watch(ours: Way, seconds: float) -> tuple[list[tuple[float, int, int]], dict[str, int]]:
-    """Seconds since the begin, bytes of all processes and of the gateway's own, over the mixed traffic."""
+def watch(ours: Way, seconds: float) -> tuple[list[tuple[float, int]], dict[str, int]]:
+    """Memory by the seconds since the begin over the mixed traffic, and what its clients got."""
     assert ours.pid is not None
     words = here("-m", "benchmarks.soak", ours.url, str(seconds))
-    begun, held = time.monotonic(), list[tuple[float, int, int]]()
+    begun, held = time.monotonic(), list[tuple[float, int]]()
     with subprocess.Popen(pinned(OTHERS, words), cwd=ROOT, stdout=subprocess.PIPE) as clients:
         while clients.poll() is None:
-            held.append((time.monotonic() - begun, memory(ours.pid), own_memory(ours.pid)))
+            held.append((time.monotonic() - begun, memory(ours.pid)))
             time.sleep(0.5)
         assert clients.stdout is not None
         return held, json.loads(clients.stdout.read())
