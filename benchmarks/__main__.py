@@ -299,12 +299,13 @@ def _beside(row: dict[str, Any], way: str) -> str:
     return f"{seconds:.2f} s ({seconds / (row['made'] + row['merging']):.2f}×)"
 
 
-FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a function,
-as wide as its share of the samples, above the one that called it; orange is adacompute, blue are libraries. The
-large tower is the request, from uvicorn's `run_asgi` up; its widest part, above `Client.call`, is the
-call to the upstream. To its left is what nobody waits for: writes of the ledger, metrics and logs (`Reporter`). What is free
-to its right is the loop itself with its sockets, which a bare proxy has, too. A voted request (the second picture) also
-reads its log-probabilities (`read_json`, `build_reply`), its answer (`AnswerReader`) and decides (`StoppingPolicy`).
+FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a
+function, as wide as its share of the samples, above the one that called it; orange is adacompute, blue are
+libraries. The large tower is the request, from uvicorn's `run_asgi` up; its widest part, above `Client.call`,
+is the call to the upstream. To its left is what nobody waits for: writes of the ledger, metrics and logs
+(`Reporter`). What is free to its right is the loop itself with its sockets, which a bare proxy has, too. A
+voted request (the second picture) also reads its log-probabilities (`read_json`, `_build_reply`), its answer
+(`AnswerReader`), and decides (`StoppingPolicy`).
 
 ![Flame graph of a request that is passed through](../figures/flame/pass.svg)
 
@@ -448,7 +449,7 @@ BENCHES = {
     "streams": Bench(
         "The first chunk of a stream",
         "An upstream that sends its first chunk after 200 ms and 19 more every 10 ms, asked directly and "
-        "through the gateway in turn, one at a time; medians of 30 rounds, ratios within a round. The aim: "
+        "through the gateway in turn, one at a time; medians of 15 rounds, ratios within a round. The aim: "
         "1.2 times and 20 ms, and as many chunks.",
         gateway.streams_table,
     ),
@@ -466,9 +467,9 @@ BENCHES = {
         "for all, each server on one core. Every peer is in an environment of its own (`.peers/`), with one "
         "worker, no database, and uvloop and httptools where it is on uvicorn. LiteLLM, Portkey and optillm "
         "(approach `none`) only pass on; its_hub's server votes by self-consistency, and gives no "
-        f"log-probabilities. Ways take turns; medians of {serving.PEER_ROUNDS} rounds, in brackets the middle "
-        f"half; ratios are within a round, at {serving.COMPARED} connections. The aims: 20 times LiteLLM, and "
-        "as many as its_hub's server.",
+        f"log-probabilities. Ways take turns; medians of {serving.PEER_ROUNDS} rounds, in brackets the "
+        f"middle half; ratios are within a round, at {serving.COMPARED} connections. The aims: 20 times "
+        "LiteLLM, and as many as its_hub's server.",
         gateway.rates_table,
     ),
     "times": Bench(
@@ -495,8 +496,8 @@ BENCHES = {
         "Memory of the gateway",
         f"Resident memory of all processes of the gateway after {soak.FILL:,} requests (32 connections, in "
         "each way of answering), pages that its helpers share counted once; then its growth over minutes of "
-        f"mixed traffic, {soak.RATE:g} requests a second: votes, streams, clients that go away before or in the "
-        "middle of a reply, broken and refused requests, short deadlines; one in ten replies of the upstream "
+        f"mixed traffic, {soak.RATE:g} requests a second: votes, streams, clients that go away before or in "
+        "the middle of a reply, broken and refused requests, short deadlines; one in ten upstream replies "
         "is an error, a reset, cut off, late or no JSON. The slope is the median over pairs half of the time "
         "apart, once it is warm. The aims: 200 MB, and 2 KB a minute over ten minutes (`python -m benchmarks "
         "soak --minutes 10 --write`).",
@@ -554,8 +555,9 @@ def main(words: list[str]) -> int:
     if not write:
         print("\n".join([head(), *map(section, names)]))
         return 0
-    PAGE.write_text(renewed(PAGE.read_text("utf-8") if PAGE.exists() else "", names), "utf-8")
-    print(f"written: {PAGE.relative_to(PAGE.parent.parent)}")
+    for name in names:  # one by one, so that what was measured is kept if a later one fails
+        PAGE.write_text(renewed(PAGE.read_text("utf-8") if PAGE.exists() else "", [name]), "utf-8")
+        print(f"written: {BENCHES[name].title}, in {PAGE.relative_to(PAGE.parent.parent)}")
     return 0
 
 

@@ -1,9 +1,9 @@
 """`python -m benchmarks.flame`: where the gateway spends a request, as two pictures in docs/figures/flame.
 
-py-spy, in an environment of its own (`.peers/py-spy`), looks at the stacks of a gateway under load: once while
-requests are passed through, once while one sample is voted on with log-probabilities. A box is a function, as
-wide as its share of the samples, above the one that called it. Time in C (parsers, sockets) is in the box
-of the Python function that called it.
+py-spy, in an environment of its own (`.peers/py-spy`), looks at the stacks of a gateway under load: once
+while requests are passed through, once while one sample is voted on with log-probabilities. A box is a
+function, as wide as its share of the samples, above the one that called it. Time in C (parsers, sockets) is
+in the box of the Python function that called it.
 """
 
 import collections
@@ -104,9 +104,10 @@ def draw(stacks: Stacks, title: str) -> str:
     places = list(_place(root, 0.0, 0, root.samples))
     depth = max(level for _, _, level in places)
     height = (depth + 1) * ROW + 44
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+    font = 'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="10"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="10">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>',
         f"<title>{html.escape(title)}: where the gateway spends it</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="8" y="18" font-size="13">{html.escape(title)}</text>',
@@ -117,7 +118,7 @@ def draw(stacks: Stacks, title: str) -> str:
         lines.append(f'<rect x="{x}" y="10" width="11" height="11" fill="{COLOURS[kind]}"/>')
         lines.append(f'<text x="{x + 16}" y="19">{label}</text>')
     for box, start, level in places:
-        lines += _draw_box(box, start, height - (level + 1) * ROW, root.samples)
+        lines.append(_draw_box(box, start, height - (level + 1) * ROW, root.samples))
     return "\n".join([*lines, "</svg>", ""])
 
 
@@ -131,19 +132,16 @@ def _place(box: Box, start: float, level: int, total: int) -> Iterator[tuple[Box
         start += child.samples
 
 
-def _draw_box(box: Box, start: float, top: int, total: int) -> list[str]:
+def _draw_box(box: Box, start: float, top: int, total: int) -> str:
     x, width = WIDTH * start / total, WIDTH * box.samples / total
     label = f"{box.name} {100 * box.samples / total:.1f}%"
     room = int((width - 4) / LETTER)
     name = box.name.partition(" (")[0]
     shown = label if len(label) <= room else name if len(name) <= room else name[: room - 1] + "…"
-    lines = [
-        f'<g><title>{html.escape(label)}</title><rect x="{x:.1f}" y="{top}" width="{max(width - 0.4, 0.3):.1f}" '
-        f'height="{ROW - 1}" fill="{COLOURS[_find_kind(box.name)]}"/>'
-    ]
-    if room >= 4:
-        lines.append(f'<text x="{x + 2:.1f}" y="{top + 12}">{html.escape(shown)}</text>')
-    return ["".join([*lines, "</g>"])]
+    place = f'x="{x:.1f}" y="{top}" width="{max(width - 0.4, 0.3):.1f}" height="{ROW - 1}"'
+    text = f'<text x="{x + 2:.1f}" y="{top + 12}">{html.escape(shown)}</text>' if room >= 4 else ""
+    colour = COLOURS[_find_kind(box.name)]
+    return f'<g><title>{html.escape(label)}</title><rect {place} fill="{colour}"/>{text}</g>'
 
 
 def _find_kind(name: str) -> str:

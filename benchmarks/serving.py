@@ -228,18 +228,18 @@ def turns(
     rounds: int,
     warm: Mapping[str, float] | None = None,
 ) -> Rounds:
-    """What each way showed in each round; none of a peer that fails.
+    """What each way showed in each round; nothing of a peer that fails, or is too slow for so many clients.
 
     `warm` has the requests a second that each way was seen to answer: turns of the slow ones are longer.
     """
     known = warm_up(ways) if warm is None else warm
     seen: Rounds = {way.name: [] for way in ways}
-    failed = set[str]()
+    failed = {way.name for way in ways if way.is_peer and 2 * concurrency > LONGEST * known[way.name]}
     for _ in range(rounds):
         for way in ways:
             if way.name in failed:
                 continue
-            waves = WAVES * concurrency / max(known[way.name], 1.0)
+            waves = WAVES * concurrency / known[way.name]
             try:
                 result = asked(way, concurrency, min(LONGEST, max(seconds, waves)))
             except RuntimeError as exc:
@@ -255,7 +255,7 @@ def turns(
 
 def warm_up(ways: Sequence[Way]) -> dict[str, float]:
     """Requests a second of each way; the first requests of some import modules for seconds."""
-    return {way.name: [loaded(way, 4, 1.5), loaded(way, 4, 0.5)][1]["rate"] for way in ways}
+    return {way.name: max(0.1, [loaded(way, 4, 1.5), loaded(way, 4, 0.8)][1]["rate"]) for way in ways}
 
 
 def medians(found: list[dict[str, float]]) -> dict[str, float]:

@@ -304,7 +304,7 @@ def test_the_first_formula_starts_the_judge_and_pairs_wait_for_it_each_on_its_ow
         first = Classes(judge=judge)
         await first.place_async("7")
         assert judge.pid is None  # a number needs no judge
-        requests = [Classes(judge=judge) for _ in range(8)]  # more than there are threads that wait for verdicts
+        requests = [Classes(judge=judge) for _ in range(8)]  # more than threads that ask
 
         async def vote(classes: Classes) -> list[int]:
             return [await classes.place_async(answer) for answer in (r"\sum_{k=1}^{10} k^2", "385", "384")]

@@ -107,7 +107,8 @@ class FormulaJudge:
             return start[1]
         from concurrent.futures import Future  # imported here: commands without an event loop start faster
 
-        self._start = (os.getpid(), running := Future())
+        running: Future[bool] = Future()
+        self._start = (os.getpid(), running)
         threading.Thread(
             target=lambda: running.set_result(self.warm()), name="adacompute-judge-start", daemon=True
         ).start()
