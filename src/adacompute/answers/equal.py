@@ -36,7 +36,6 @@ _JUDGE_TIMEOUTS = 4
 _PAIRS_PER_ANSWER = 8  # pairs put to the slow judge for one answer
 _CLASSES_COMPARED = 16  # classes of one value, or open ones, that one answer is compared with
 _JUDGE_THREADS = 2  # threads that wait for the slow judge, for all event loops together
-_START_WAIT = 10.0  # seconds that an answer waits for the judge's start, which takes one or two
 _WORD_KINDS = ("text", "letter", "json")
 
 _judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
@@ -114,14 +113,14 @@ class FormulaJudge:
         ).start()
         return running
 
-    async def wait_started(self, seconds: float) -> bool:
-        """Whether the helper runs, after so many seconds at most; starts it if needed."""
+    async def wait_started(self) -> bool:
+        """Whether the helper runs, once its start has succeeded or failed; starts it if needed."""
         running = self.start_soon()
         if not running.done():
             import asyncio  # imported here, as above
 
-            await asyncio.wait([asyncio.wrap_future(running)], timeout=seconds)
-        return running.done() and running.result()
+            await asyncio.wait([asyncio.wrap_future(running)])  # if this is cancelled, the start goes on
+        return running.result()
 
     def forget(self) -> None:
         """Empties the cache of verdicts."""
@@ -258,8 +257,8 @@ class Classes:
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
         """As `place`, with the slow judge off the event loop. One call at a time.
 
-        The judge is started by the first formula that only it can compare, and pairs wait for its start, each
-        on its own and 10 seconds at most; without it, formulas are compared as they are written.
+        The judge is started by the first formula that only it can compare. Pairs wait for its start, one or
+        two seconds, and hold up no others; where it can't start, formulas are compared as they are written.
         """
         number = self._look_up(answer, correct)
         if number is not None or answer is None:
@@ -267,7 +266,7 @@ class Classes:
         form = normalise(answer, self.task.percent)
         group = self._find_in_buckets(answer, form, correct)
         candidates = [] if group else self._select_candidates(form, correct)
-        if candidates and await self._judge.wait_started(_START_WAIT):
+        if candidates and await self._judge.wait_started():
             import asyncio  # imported here: commands without an event loop start faster
 
             loop = asyncio.get_running_loop()
