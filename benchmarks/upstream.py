@@ -2,8 +2,8 @@
 
 `python -m benchmarks.upstream --latency 0.05` prints its address, and serves until its stdin closes. It
 honours `n` up to --most, gives log-probabilities where they are asked for, streams where it is told to, gives
-an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of its
-replies, each in another way; --tail has that share take ten times as long.
+an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of the
+replies of the model `faulty`, each in another way; --tail has that share take ten times as long.
 """
 
 import argparse
@@ -29,6 +29,7 @@ _STEPS = (
     "Adding the two parts together gives the amount that the question asks for. ",
 )
 VARIANTS = 64  # different texts, so that nothing is read once and remembered
+FAULTY = "faulty"  # the model whose replies may be spoilt
 FAULTS = ("500", "429", "reset", "garbage", "short", "slow")
 PIECES = 20  # of a stream
 
@@ -163,7 +164,7 @@ class Served(asyncio.Protocol):
     def asked(self, body: dict[str, Any]) -> None:
         self.count["requests"] += 1
         variant = self.count["requests"] % VARIANTS if self.size else 0
-        if self.faults and self.drawn.random() < self.faults:
+        if self.faults and body.get("model") == FAULTY and self.drawn.random() < self.faults:
             fault = self.drawn.choice(FAULTS)
             self.count[fault] += 1
             if fault != "slow":

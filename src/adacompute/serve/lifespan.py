@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adacompute.answers import Task, warm_judge
+from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
 from adacompute.client.modes import build_mode_endpoint
@@ -178,8 +178,9 @@ async def open_gateway(
             )
         saving = asyncio.create_task(_save_regularly(gateway, prior))
         discovery = asyncio.create_task(_discover_models(gateway))
-        # loads what the first requests would wait for; a daemon thread, so that a stop doesn't wait for it
-        threading.Thread(target=_warm_up, args=(task,), name="adacompute-warming", daemon=True).start()
+        # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
+        # math-verify takes more memory than all else, and is started by the first formula that needs it.
+        threading.Thread(target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True).start()
         gateway.ready = True
         try:
             await asyncio.wait([discovery], timeout=_MODELS_WAIT)
@@ -321,11 +322,6 @@ async def _discover_models(gateway: Gateway) -> None:
             return
         await asyncio.sleep(wait)
         wait = min(2 * wait, _MODELS_MAX_RETRY)
-
-
-def _warm_up(task: Task) -> None:
-    warm_judge()
-    start_sandbox(task)
 
 
 def _build_caps(settings: ServeConfig, keys: Keys) -> Caps:
