@@ -22,7 +22,7 @@ from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, read_array
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
-from adacompute.policies.trees import Trees, read_booster
+from adacompute.policies.trees import Trees, read_booster, train_booster
 
 __all__ = [
     "STOP",
@@ -407,7 +407,7 @@ def _fit_trees(
             labels = targets[:, :, output].reshape(-1)
             data.set_label(labels[taught])
             base = float(np.round(labels[taught].mean(), 6))
-            booster = xgb.train({**settings, "base_score": base}, data, _TREES)
+            booster = train_booster({**settings, "base_score": base}, data, _TREES)
             if judged is None:
                 learned.append(read_booster(booster.save_raw("json"), outputs=1))
             else:
