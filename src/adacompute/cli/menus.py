@@ -97,8 +97,8 @@ class MenuOptions:
     ) -> tuple[bool, Ballots | None]:
         """Whether there are several modes: by an option, or as sources of a pool of which none is named.
 
-        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source, its
-        votes come too, so that it isn't read twice.
+        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
+        its votes come too, so that it isn't read twice.
         """
         if self.is_given or self.source is None or model is not None or parameters is not None:
             return self.is_given, None

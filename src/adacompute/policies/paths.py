@@ -166,7 +166,12 @@ class _PathState(VoteState):
     @classmethod
     def of(cls, paths: Paths, rows: Ints | slice, drawn: Ints, step: int | None = None) -> "_PathState":
         state = object.__new__(cls)
-        values = {"drawn": drawn, "_paths": paths, "_rows": rows, "_step": drawn - 1 if step is None else step}
+        values = {
+            "drawn": drawn,
+            "_paths": paths,
+            "_rows": rows,
+            "_step": drawn - 1 if step is None else step,
+        }
         for name, value in values.items():
             object.__setattr__(state, name, value)
         return state

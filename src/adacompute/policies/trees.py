@@ -7,6 +7,7 @@ where trees are small, else by walking all trees at once, one level a step.
 import json
 import operator
 import struct
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -17,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from adacompute.errors import PolicyInvalid
+from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, read_array
 
-__all__ = ["Trees", "join_trees", "read_booster", "read_forest", "train_booster"]
+__all__ = ["Trees", "import_xgboost", "join_trees", "read_booster", "read_forest", "train_booster"]
 
 Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
@@ -37,6 +38,8 @@ _BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
 _MIN_BATCH = 256  # rows, at least, that tables of remaining leaves are worth building for
 _NODES_PER_ROW = 10  # nodes whose place in such tables takes as long to find as scoring one row saves
 _BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
+
+_COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
@@ -114,14 +117,16 @@ class _RowScorer:
 class _BatchScorer:
     """Scores many rows as `_RowScorer` scores one: the leaves of a tree are the bits of one word.
 
-    For each feature there is a table of the leaves that remain of every tree, one row for each interval between
-    its thresholds and a last one for NaN. A row's leaves are the intersection over the features.
+    For each feature there is a table of the leaves that remain of every tree, one row for each interval
+    between its thresholds and a last one for NaN. A row's leaves are the intersection over the features.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
         """`leaves` are those of some of the trees, from left to right, by the tree's root."""
         most = max(map(len, leaves.values()))
-        self._word: Any = next(word for word in (np.uint16, np.uint32, np.uint64) if most <= _count_bits(word))
+        self._word: Any = next(
+            word for word in (np.uint16, np.uint32, np.uint64) if most <= _count_bits(word)
+        )
         self._features = _tabulate_remaining(trees, leaves, self._word)
         self._all_leaves = np.array([(1 << len(nodes)) - 1 for nodes in leaves.values()], dtype=self._word)
         self._values = np.zeros((len(leaves), most))
@@ -131,7 +136,7 @@ class _BatchScorer:
 
     @classmethod
     def split(cls, trees: "Trees") -> "list[_BatchScorer]":
-        """Scorers of some trees each; none if there are too many leaves of a tree, or several numbers in one."""
+        """Scorers of some trees each; none if a tree has too many leaves, or a leaf several numbers."""
         if trees.value.shape[1] != 1:
             return []
         children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
@@ -177,7 +182,9 @@ def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
 
 
 def _tabulate_remaining(
-    trees: "Trees", leaves: Mapping[int, list[int]], word: Any  # noqa: ANN401 - a type of unsigned integers
+    trees: "Trees",
+    leaves: Mapping[int, list[int]],
+    word: Any,  # noqa: ANN401 - a type of unsigned integers
 ) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
     """For each feature its thresholds and its table, (thresholds + 2, trees)."""
     nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
@@ -185,7 +192,7 @@ def _tabulate_remaining(
     removed: dict[int, list[tuple[float, int, int, bool]]] = {}  # threshold, tree, leaves, NaN goes left
 
     def add(node: int, tree: int, number: int) -> int:
-        """Lists what the nodes below remove; `number` is that of their first leaf. How many leaves they have."""
+        """Lists what the nodes below remove, and counts their leaves, of which the first has this number."""
         feature, threshold, left, right, unknown_left = columns[node]
         if left == node:
             return 1
@@ -263,7 +270,11 @@ class Trees:
         rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
         large = len(rows32) >= max(_MIN_BATCH, len(self.feature) // _NODES_PER_ROW) and rows32.shape[1]
         scorers = self._get_batch_scorers() if large else []
-        cells = _BATCH_CELLS // min(_BATCH_TREES, len(self.roots)) if scorers else _CELLS // max(1, len(self.roots))
+        cells = (
+            _BATCH_CELLS // min(_BATCH_TREES, len(self.roots))
+            if scorers
+            else _CELLS // max(1, len(self.roots))
+        )
         chunk = max(1, cells)
         parts = [self._score_chunk(rows32[i : i + chunk], scorers) for i in range(0, len(rows32), chunk)]
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
@@ -447,12 +458,29 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
     )
 
 
+def import_xgboost() -> Any:  # noqa: ANN401 - the module
+    """XGBoost; in the processes of our commands without scikit-learn, which takes 1.6 of its 2 seconds.
+
+    XGBoost needs it for estimators in scikit-learn's manner, which we don't use. Where others use XGBoost in
+    the same process, it is imported as always.
+    """
+    with needs_extra("fit"):
+        if _COMMAND not in sys.modules or "sklearn" in sys.modules:
+            import xgboost
+        else:
+            sys.modules["sklearn"] = None  # type: ignore[assignment] # so importing it fails
+            try:
+                import xgboost
+            finally:
+                del sys.modules["sklearn"]
+    return xgboost
+
+
 def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
     """The booster that `xgboost.train` gives. That one forgets what it predicts of `data`, and computes it
     again when it is asked; this one remembers.
     """
-    import xgboost
-
+    xgboost = import_xgboost()
     booster = xgboost.Booster(dict(settings), [data])
     for iteration in range(rounds):
         booster.update(data, iteration)

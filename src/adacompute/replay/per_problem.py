@@ -45,9 +45,7 @@ class PolicyRun:
     def of(cls, paths: Paths, drawn: Ints, waves: Ints) -> "PolicyRun":
         """What the paths gave after so many draws each."""
         last = (drawn - 1) * len(paths) + np.arange(len(paths))
-        grade, agrees, tokens = (
-            values.take(last) for values in (paths.grade, paths.agrees, paths.tokens)
-        )
+        grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
         return cls(drawn=drawn, waves=waves, grade=grade, agrees=agrees, tokens=tokens)
 
 

@@ -494,7 +494,8 @@ class _ShuffledVotes:
     def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
         """The worth of the vote of each subset, (subsets,).
 
-        `subsets` are numbers of samples, (budget, subsets), and `chosen` the same as 0 and 1, (samples, subsets).
+        `subsets` are numbers of samples, (budget, subsets), and `chosen` the same as 0 and 1, (samples,
+        subsets).
         """
         sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
@@ -526,8 +527,8 @@ class _SubsetSums:
         self.held = np.zeros(n)  # how many those are
 
     def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
-        """Counts the votes of subsets, (samples, subsets), that are `windows` to an order; `held` are how many of
-        them hold each sample.
+        """Counts the votes of subsets, (samples, subsets), `windows` to an order; `held` are how many
+        of them hold each sample.
         """
         self.count += len(votes)
         self.total += float(votes.sum())
@@ -587,16 +588,14 @@ def _check_draws(draws: int) -> None:
 
 
 def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
-    """Every subset, some at a time, (subsets, budget) numbers of samples."""
+    """Every subset, some at a time, (subsets, budget) sample numbers."""
     subsets = itertools.combinations(range(n), budget)
     while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
         yield np.array(block)
 
 
-def _draw_subsets(
-    n: int, budget: int, windows: int, draws: int, rng: np.random.Generator
-) -> Iterator[Ints]:
-    """At least `draws` subsets, whole random orders cut into windows, (subsets, budget) numbers of samples."""
+def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """At least `draws` subsets, whole random orders cut into windows, (subsets, budget) sample numbers."""
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
     for start in range(0, orders, step):

@@ -18,7 +18,7 @@ from adacompute.answers import Tally
 from adacompute.errors import needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, VoteRow
 from adacompute.policies.paths import Paths, VoteState
-from adacompute.policies.trees import Trees, read_booster, train_booster
+from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 
 __all__ = [
     "FEATURE_NAMES",
@@ -378,8 +378,8 @@ def fit_critical_prices(
     which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is what
     `build_price_table` gives.
     """
+    xgb = import_xgboost()
     with needs_extra("fit"):
-        import xgboost as xgb
         from threadpoolctl import threadpool_info
 
     steps = recordings[0].longest - 1
