@@ -126,8 +126,10 @@ def test_many_rows_get_by_tables_what_they_get_by_walking(
     trees = read_booster(xgboost.train(settings, data, 30).save_raw("json"), outputs=outputs)
     edges = np.repeat(trees.threshold[:400, None], FEATURES, axis=1).astype(np.float64)
     rows = np.vstack([random_rows(rng, 6000, 0.2), edges])
+    monkeypatch.setattr(trees_module, "_ROWS_PER_NODE", 0)  # else only after more rows than here
     tabled = trees.scores(rows)
     assert bool(trees._batch_scorers[0]) == (depth < 7)  # deeper ones have more than 64 leaves
+    assert np.array_equal(pickle.loads(pickle.dumps(trees)).scores(rows), tabled)
     monkeypatch.setattr(trees_module, "_MIN_BATCH", len(rows) + 1)
     assert np.array_equal(tabled, trees.scores(rows))
 

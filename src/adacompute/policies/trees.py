@@ -35,8 +35,8 @@ _MAX_ROW_TREES = 128  # trees, at most, that single rows are scored by without a
 _MAX_LEAVES = 64  # of such a tree: the bits of a word
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
-_MIN_BATCH = 256  # rows, at least, that tables of remaining leaves are worth building for
-_NODES_PER_ROW = 10  # nodes whose place in such tables takes as long to find as scoring one row saves
+_MIN_BATCH = 256  # rows, at least, that are scored by tables of remaining leaves
+_ROWS_PER_NODE = 150  # rows of one tree that take as long to walk as one of its nodes to put into tables
 _BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
 
 _COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
@@ -260,7 +260,8 @@ class Trees:
     _row_scorers: list[_RowScorer | None] = field(init=False, repr=False, default_factory=list)
     # ^ one, built when the first single row is scored
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
-    # ^ one list, built when the first large batch is scored
+    # ^ one list, built when enough rows were scored without
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # of batches until then
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -268,14 +269,9 @@ class Trees:
     def scores(self, rows: Floats) -> Floats:
         """The sum of the trees, (rows, outputs)."""
         rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
-        large = len(rows32) >= max(_MIN_BATCH, len(self.feature) // _NODES_PER_ROW) and rows32.shape[1]
-        scorers = self._get_batch_scorers() if large else []
-        cells = (
-            _BATCH_CELLS // min(_BATCH_TREES, len(self.roots))
-            if scorers
-            else _CELLS // max(1, len(self.roots))
-        )
-        chunk = max(1, cells)
+        scorers = self._get_batch_scorers(rows32)
+        trees = max(1, len(self.roots))
+        chunk = max(1, _BATCH_CELLS // min(trees, _BATCH_TREES) if scorers else _CELLS // trees)
         parts = [self._score_chunk(rows32[i : i + chunk], scorers) for i in range(0, len(rows32), chunk)]
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
@@ -299,9 +295,16 @@ class Trees:
         values = self.value[:, 0].take(leaves)
         return np.asarray(values @ self._layout.output_matrix)
 
-    def _get_batch_scorers(self) -> list[_BatchScorer]:
-        if not self._batch_scorers:
-            self._batch_scorers.append(_BatchScorer.split(self))
+    def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
+        """What scores these rows; none until so many were walked that their tables are worth building."""
+        if self._batch_scorers:
+            return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
+        if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
+            return []
+        self._batch_rows.append(len(rows))
+        if sum(self._batch_rows) * len(self.roots) < _ROWS_PER_NODE * len(self.feature):
+            return []
+        self._batch_scorers.append(_BatchScorer.split(self))
         return self._batch_scorers[0]
 
     def _find_leaves(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,8 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
+_KEPT_WEIGHTS = 3  # ways of weighing a pool's votes whose weights are kept
+_LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
 _SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
 _SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
@@ -346,13 +349,26 @@ def build_vote_weights(scale: float, signal: Signal) -> VoteWeights:
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """The weight of every sample in whole units, (problems, samples).
+    """The weight of every sample in whole units, (problems, samples); not to be written to.
 
     `weigh` None fits the scale to the samples.
 
-    `partial`: these are some of the problems, and it is enough if others have the signal.
+    `partial`: these are some of the problems, and it is enough if others have the signal. The last few of a
+    pool are kept: policies that are compared weigh its votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
+    kept = _LAST_WEIGHTS.setdefault(ballots, {})
+    if weigh not in kept:
+        weights = _compute_weight_units(ballots, weigh, partial=partial)
+        weights.flags.writeable = False
+        while len(kept) >= _KEPT_WEIGHTS:
+            kept.pop(next(iter(kept)), None)
+        kept[weigh] = weights
+        return weights
+    return kept[weigh]
+
+
+def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots, weigh.score)
@@ -510,7 +526,7 @@ class _ShuffledVotes:
         if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding samples up is faster than a matrix product
             cell = self.classes[subsets] * count + np.arange(count)
             sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
-            return sums.reshape(kinds, count)
+            return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
         table = np.zeros((kinds, len(self.classes)))
         table[self.classes, np.arange(len(self.classes))] = self.weights
         return table @ chosen
