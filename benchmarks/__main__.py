@@ -17,6 +17,7 @@ from benchmarks import (
     allocate,
     answers,
     collect,
+    commands,
     decide,
     gateway,
     imports,
@@ -173,6 +174,20 @@ def limits_table() -> list[dict[str, str]]:
             "difference of optima": f"{row['difference']:.0e}",
         }
         for row in solve.against_full_programme()
+    ]
+
+
+def commands_table() -> list[dict[str, str]]:
+    """Seconds of whole commands beside their yardsticks."""
+    return [
+        {
+            "command": f"`{row['command']}`",
+            "wall": f"{row['wall']:.2f} s",
+            "processor": f"{row['processor']:.2f} s",
+            "yardstick": row["yardstick"],
+            "ratio": f"{row['ratio']:.2f}×",
+        }
+        for row in commands.run()
     ]
 
 
@@ -428,6 +443,17 @@ BENCHES = {
         "the last file; pages of memory that processes share are counted once. The aim: under 180 seconds, "
         "under 1,000 MB, a page under 4 MB.",
         report_table,
+    ),
+    "commands": Bench(
+        "Whole commands",
+        "Commands as a user types them, on 600 problems × 64 samples (the bundled words, some of them "
+        "twice); each beside a yardstick timed in the same run: `import numpy` for what starts, and for "
+        f"what computes a fixed piece of numpy's work ({commands.SUMS}: 20 times 100 orders sorted, "
+        "gathered and summed, one thread). The ratio is of processor time. The aims on 2 quiet cores: "
+        "`fit` under 10 s, `evaluate` under 90 s, `report` under 60 s, `demo` under 45 s, `serve` ready in "
+        "under 1 s, `import adacompute` under 1.5 times `import numpy`. (`python -m benchmarks.commands "
+        "--against CHECKOUT` compares with other code.)",
+        commands_table,
     ),
     "decide": Bench(
         "Deciding for one request",

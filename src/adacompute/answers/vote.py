@@ -143,9 +143,14 @@ class SignalModel:
 
     def bound(self, name: str, value: float) -> float:
         """A transformed value as it is counted: a server's placeholder, such as -9999, moves no centre."""
+        low, high = self.find_bounds(name)
+        return min(high, max(low, value))
+
+    def find_bounds(self, name: str) -> tuple[float, float]:
+        """The least and the greatest transformed value that is counted as it is."""
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
-        return min(self.centre[k] + far, max(self.centre[k] - far, value))
+        return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
         """The model with the centre and the spread of these samples, for each signal with enough of them."""
