@@ -180,6 +180,7 @@ class ServeConfig:
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
     port: int = setting(8080, "port to listen on; 0 takes any free one")
+    workers: int = setting(1, "processes that serve the port, with one ledger and one price")
     menu: str = setting(
         "", "menu of several modes (TOML), in the place of one upstream", default_text="none: one upstream"
     )
@@ -370,6 +371,7 @@ def parse_latency(text: str) -> tuple[float, float]:
 
 _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included
     ("port", 0, 65_535),
+    ("workers", 1, 64),
     ("cap", 0.0, math.inf),
     ("key_cap", 0.0, math.inf),
     ("min_agreement", 0.0, 1.0),

@@ -81,6 +81,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--model": ("endpoint", "model", "m"),
         "--host": ("serve", "host", "::1"),
         "--port": ("serve", "port", 7),
+        "--workers": ("serve", "workers", 3),
         "--keys": ("serve", "keys_file", "keys.toml"),
         "--cap": ("serve", "cap", 10.0),
         "--key-cap": ("serve", "key_cap", 5.0),

@@ -43,7 +43,6 @@ from adacompute.config import (
     ServeConfig,
     VerifierConfig,
     load_config,
-    read_key,
     read_keys,
     read_menu_file,
 )
@@ -308,6 +307,7 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
         async with open_gateway(trial) as gateway:
+            server.check_worker_limits(config, gateway)
             facts = gather_facts(gateway, url)
             scorer = gateway.resources.scorer
             error = None if scorer is None else await _try_verifier(scorer.verifier)
@@ -358,6 +358,7 @@ PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar
 BudgetOption = Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")]
 HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
 PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
+WorkersOption = Annotated[int | None, build_option(ServeConfig, "workers", metavar="N")]
 KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
 CapOption = Annotated[float | None, build_option(ServeConfig, "cap", metavar="N")]
 KeyCapOption = Annotated[float | None, build_option(ServeConfig, "key_cap", metavar="N")]
@@ -406,6 +407,7 @@ def serve(
     model: ModelOption = None,
     host: HostOption = None,
     port: PortOption = None,
+    workers: WorkersOption = None,
     keys: KeysOption = None,
     cap: CapOption = None,
     key_cap: KeyCapOption = None,
@@ -468,6 +470,7 @@ def serve(
             average=average,
             host=host,
             port=port,
+            workers=workers,
             keys_file=keys,
             cap=cap,
             key_cap=key_cap,
@@ -535,25 +538,9 @@ def _run_gateway(config: Config, *, json: bool) -> None:
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:
     """Log to stderr, with every known key masked."""
-    from adacompute.serve.logs import log_to
+    from adacompute.serve.logs import collect_secrets, log_to
 
-    serve_settings = config.serve
-    upstreams = [config.endpoint]
-    if serve_settings.menu:
-        upstreams = [mode.endpoint for mode in read_menu_file(Path(serve_settings.menu)).modes]
-    upstream_keys = [
-        read_key(env=each.key_env, file=Path(each.key_file) if each.key_file else None) for each in upstreams
-    ]
-    if (verifier := config.verifier).url:
-        file = Path(verifier.key_file) if verifier.key_file else None
-        upstream_keys.append(read_key(env=verifier.key_env, file=file))
-    if serve_settings.redis:
-        file = Path(serve_settings.redis_key_file) if serve_settings.redis_key_file else None
-        upstream_keys.append(read_key(env=serve_settings.redis_key_env, file=file))
-    secrets = (
-        [client.key for client in read_keys(Path(serve_settings.keys_file))]
-        if serve_settings.keys_file
-        else []
-    )
-    secrets += [key for key in upstream_keys if key is not None]
-    return log_to(sys.stderr, level=serve_settings.log, secrets=secrets)
+    settings = config.serve
+    keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
+    secrets = collect_secrets(config, keys)
+    return log_to(sys.stderr, level=settings.log, secrets=secrets, shared=settings.workers > 1)

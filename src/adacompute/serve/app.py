@@ -137,6 +137,8 @@ class _Pages:
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """Metrics for Prometheus."""
         self._check_operator(headers)
+        if self._gateway.fetch_page is not None:
+            return 200, _METRICS_HEADERS, await self._gateway.fetch_page("metrics")
         self._gateway.reporter.report()
         return 200, _METRICS_HEADERS, self._gateway.observability.render_metrics()
 
@@ -148,8 +150,10 @@ class _Pages:
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's data of the last hour, or with `?span=day` of the last day."""
         self._check_operator(headers)
-        self._gateway.reporter.report()
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
+        if self._gateway.fetch_page is not None:
+            return 200, _JSON_HEADERS, await self._gateway.fetch_page(span)
+        self._gateway.reporter.report()
         return 200, _JSON_HEADERS, orjson.dumps(self._gateway.observability.dashboard_data(span))
 
     def _check_operator(self, headers: Mapping[str, str]) -> None:

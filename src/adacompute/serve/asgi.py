@@ -28,7 +28,9 @@ from adacompute.serve.server import RequestTracker
 __all__ = ["GatewayApp", "gateway"]
 
 _log = logging.getLogger("adacompute.serve")
-_SERVER_SETTINGS = ("host", "port", "tls_cert", "tls_key", "client_timeout", "log")  # of `adacompute serve`
+_SERVER_SETTINGS = (  # of `adacompute serve`
+    *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),
+)
 _NEVER_OPENED = (
     "the gateway is not open: the application that mounts it has to run its lifespan, e.g. "
     "Starlette(routes=…, lifespan=gateway.lifespan)"
@@ -62,7 +64,7 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
     else:
         build_endpoint(endpoint, remedy="give upstream=URL, or menu=FILE in the settings")
     _warn_of_server_settings(config.serve)
-    return GatewayApp(replace(config, endpoint=endpoint))
+    return GatewayApp(replace(config, endpoint=endpoint, serve=replace(config.serve, workers=1)))
 
 
 class GatewayApp:

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,7 +57,7 @@ from adacompute.serve.request_parser import (
     read_body,
 )
 from adacompute.serve.request_slots import RequestSlot, RequestSlots
-from adacompute.serve.sample_loop import SampleLoop, SamplingResources
+from adacompute.serve.sample_loop import ModeClasses, SampleLoop, SamplingResources
 from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
@@ -217,9 +217,11 @@ class Gateway:
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
-    on_explored: Callable[[SampleLoop], None] | None = None  # called with requests that were drawn to the end
+    # called with the votes of requests that were drawn to the end
+    on_explored: Callable[[ModeClasses], None] | None = None
+    fetch_page: Callable[[str], Awaitable[bytes]] | None = None  # of the whole, where this is a worker
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
-    _warned_of_shortfall: bool = False
+    has_warned_of_shortfall: bool = False
 
     @property
     def settings(self) -> ServeConfig:
@@ -532,7 +534,7 @@ class Gateway:
         self.under_way -= 1
         outcome = self._build_outcome(active, error)
         if outcome.counts_as_voted:
-            self._learn_cost(outcome)
+            self.learn_cost(outcome)
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
         counts = outcome.decided or self.settings.average == "all"
@@ -541,18 +543,18 @@ class Gateway:
         if self.latency is not None:
             self.guard(self.latency.add_request, outcome)
         if self.on_explored is not None and outcome.explored:
-            self.guard(self.on_explored, active.sampling)
+            self.guard(self.on_explored, active.sampling.list_mode_classes())
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
-    def _learn_cost(self, outcome: RequestOutcome) -> None:
+    def learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""
         self.costs.add(outcome.spent)
         for use in outcome.modes:
             self.find_costs(use.name).add(use.spent)
-        if self._warned_of_shortfall or not (shortfall := self.find_shortfall()):
+        if self.has_warned_of_shortfall or not (shortfall := self.find_shortfall()):
             return
-        self._warned_of_shortfall = True
+        self.has_warned_of_shortfall = True
         _log.warning(
             "%s: every request gets one sample; raise the budget, or draw shorter replies", shortfall
         )

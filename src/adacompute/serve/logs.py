@@ -12,21 +12,24 @@ import io
 import json
 import logging
 import re
+import select
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, TextIO
 from urllib.parse import quote, quote_plus
 
 import orjson
 
+from adacompute.config import Config, KeyConfig, read_key, read_menu_file
 from adacompute.records import Call, Secret
 from adacompute.serve.reply import ForwardOutcome, RequestOutcome
 
-__all__ = ["MASK", "Redactor", "RepeatFilter", "log_to", "request_log"]
+__all__ = ["MASK", "Redactor", "RepeatFilter", "collect_secrets", "log_to", "request_log"]
 
 MASK = "***"
 
@@ -239,6 +242,20 @@ def _make_standard_fields(log: logging.Logger, message: str) -> dict[str, object
     return vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, message, (), None))
 
 
+def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
+    """Every key that a gateway of these settings knows: those of its clients, and its own."""
+    upstreams = [config.endpoint]
+    if config.serve.menu:
+        upstreams = [mode.endpoint for mode in read_menu_file(Path(config.serve.menu)).modes]
+    places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
+    if config.verifier.url:
+        places.append((config.verifier.key_env, config.verifier.key_file))
+    if config.serve.redis:
+        places.append((config.serve.redis_key_env, config.serve.redis_key_file))
+    own = [read_key(env=env, file=Path(file) if file else None) for env, file in places]
+    return [*(client.key for client in keys), *(key for key in own if key is not None)]
+
+
 class RequestLog:
     """One line for each request, without its texts."""
 
@@ -314,10 +331,15 @@ request_log: Final = RequestLog()
 
 
 @contextlib.contextmanager
-def log_to(stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = ()) -> Iterator[None]:
-    """Writes all of the process's logs as masked lines, uvicorn's too, while its context is open."""
+def log_to(
+    stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (), shared: bool = False
+) -> Iterator[None]:
+    """Writes all of the process's logs as masked lines, uvicorn's too, while its context is open.
+
+    `shared`: other processes write to the stream as well, so no write is larger than a pipe takes whole.
+    """
     root = logging.getLogger()
-    handler = _LineWriter(stream)
+    handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
     handler.setFormatter(JsonFormatter(Redactor(secrets)))
     handler.addFilter(RepeatFilter())
     old, old_level = root.handlers[:], root.level
@@ -339,9 +361,10 @@ def log_to(stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (
 class _LineWriter(logging.Handler):
     """Writes formatted lines in a thread of its own."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
+        self._max_bytes = max_bytes  # of one write, unless a single line is longer
         self._lines: collections.deque[str] = collections.deque()
         self._dropped = 0
         self._ready = threading.Event()  # there are lines
@@ -389,7 +412,12 @@ class _LineWriter(logging.Handler):
                     break
 
     def _take_lines(self) -> str:
-        lines = [self._lines.popleft() for _ in range(min(len(self._lines), _LINES_PER_WRITE))]
+        lines, size = [self._lines.popleft()], 0
+        while self._lines and len(lines) < _LINES_PER_WRITE:
+            size += len(lines[-1].encode()) + 1
+            if size + len(self._lines[0].encode()) + 1 > self._max_bytes:
+                break
+            lines.append(self._lines.popleft())
         if self._dropped:
             dropped, self._dropped = self._dropped, 0
             lines.append(json.dumps({"level": "warning", "message": f"{dropped} log lines were dropped"}))

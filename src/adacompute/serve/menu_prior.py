@@ -8,13 +8,12 @@ often the cheapest mode gives the dearest one's answer, without labels, and the 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from adacompute.answers import Tally
 from adacompute.client import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.prior import PairKind, load_menu_prior
 from adacompute.pool.menu import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit
-from adacompute.serve.sample_loop import EXPLORED_SAMPLES, SampleLoop
+from adacompute.serve.sample_loop import EXPLORED_SAMPLES, ModeClasses
 
 __all__ = ["PairMonitor", "PriorUpdater", "choose_explore", "guess_cost", "make_prior_policy"]
 
@@ -66,17 +65,17 @@ class PairMonitor:
         self.requests = 0
         self._single, self._voted = 0.0, 0.0  # of one cheap sample, and of the vote of four
 
-    def add(self, tally: Tally, cheap: str, dear: str) -> None:
+    def add(self, votes: ModeClasses, cheap: str, dear: str) -> None:
         """Takes a request into account; one without an answer of the dearest mode tells nothing."""
-        numbers = tally.list_classes(cheap)
-        leader = tally.find_mode_class(dear)
+        numbers, _ = votes[cheap]
+        _, leader = votes[dear]
         if leader is None or not numbers:
             return
         first = numbers[:_VOTED]
-        votes = [number for number in first if number >= 0]
+        answered = [number for number in first if number >= 0]
         self.requests += 1
         self._single += sum(number == leader for number in numbers) / len(numbers)
-        self._voted += bool(votes) and max(votes, key=votes.count) == leader
+        self._voted += bool(answered) and max(answered, key=answered.count) == leader
 
     @property
     def kind(self) -> PairKind | None:
@@ -134,8 +133,8 @@ class PriorUpdater:
             note = {**self.monitor.state(), "modes": self._describe_pair()}
             self._gateway.resources.ledger.remember(_NOTE, note)
 
-    def _observe(self, sampling: SampleLoop) -> None:
-        self.monitor.add(sampling.tally, *self._pair)
+    def _observe(self, votes: ModeClasses) -> None:
+        self.monitor.add(votes, *self._pair)
 
     def _replace_policy(self, costs: Mapping[str, float] | None) -> None:
         gateway = self._gateway

@@ -636,9 +636,9 @@ class Observability:
             if collector is not None:
                 self._metrics.registry.register(collector)
 
-    def on_request_start(self) -> None:
-        """A request starts sampling; `on_request_end` follows, whatever happens."""
-        self._in_flight += 1
+    def on_request_start(self, count: int = 1) -> None:
+        """A request starts sampling; `on_request_end` follows. Below 0: so many are gone with a worker."""
+        self._in_flight += count
 
     def on_request_end(self, outcome: RequestOutcome) -> None:
         """A request has ended, successfully or not."""

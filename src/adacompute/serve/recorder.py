@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +34,7 @@ from adacompute.serve.answer_reader import AnswerReader
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
 
-__all__ = ["Recorder", "build_problem"]
+__all__ = ["QueuedRequest", "Recorder", "WorkerRecorder", "build_problem", "make_items"]
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
@@ -135,7 +135,9 @@ _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _log = logging.getLogger("adacompute.serve")
 
 
-class _QueuedRequest(NamedTuple):
+class QueuedRequest(NamedTuple):
+    """What is stored of a request, or of one mode of it."""
+
     outcome: RequestOutcome  # without responses
     request: ChatRequest
     samples: Sequence[Sample]  # its responses as read, or none
@@ -149,7 +151,7 @@ class Recorder:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._queue: queue.Queue[_QueuedRequest | None] = queue.Queue(_MAX_QUEUED)
+        self._queue: queue.Queue[QueuedRequest | None] = queue.Queue(_MAX_QUEUED)
         self._lock = threading.Lock()  # guards the counts below
         self._queued_characters = 0
         self._last_warning = float("-inf")
@@ -189,12 +191,13 @@ class Recorder:
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
         """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
-        if self._thread is None or not is_worth_recording(outcome):
-            return
-        for item in _make_items(outcome, request, samples):
-            self._enqueue(item)
+        for item in make_items(outcome, request, samples):
+            self.enqueue(item)
 
-    def _enqueue(self, item: _QueuedRequest) -> None:
+    def enqueue(self, item: QueuedRequest) -> None:
+        """Queues what `make_items` has made, unless it is closed."""
+        if self._thread is None:
+            return
         with self._lock:
             full = self._queued_characters > 0 and self._queued_characters + item.size > _MAX_CHARACTERS
             self._queued_characters += 0 if full else item.size
@@ -230,7 +233,7 @@ class Recorder:
                 self._drop(len(batch), _describe_error(exc))
             self._release(sum(item.size for item in batch))
 
-    def _take_batch(self) -> tuple[list[_QueuedRequest], bool]:
+    def _take_batch(self) -> tuple[list[QueuedRequest], bool]:
         """What is queued, up to a batch of it, and whether that was the last."""
         item = self._queue.get()
         batch = [] if item is None else [item]
@@ -245,9 +248,9 @@ class Recorder:
                 batch.append(item)
         return batch, item is None
 
-    def _store(self, batch: list[_QueuedRequest]) -> None:
+    def _store(self, batch: list[QueuedRequest]) -> None:
         """By source, each in one transaction; one that can't be stored doesn't affect the others."""
-        sources: dict[tuple[str, str], list[_QueuedRequest]] = {}
+        sources: dict[tuple[str, str], list[QueuedRequest]] = {}
         for item in batch:
             try:
                 model, parameters = build_source(item.outcome, item.request, item.use)
@@ -264,7 +267,7 @@ class Recorder:
                 self._next.clear()
                 self._drop(len(items), _describe_error(exc))
 
-    def _add_single(self, item: _QueuedRequest) -> None:
+    def _add_single(self, item: QueuedRequest) -> None:
         try:
             self._next.clear()  # it counts samples that were not stored
             self._add([item])
@@ -272,7 +275,7 @@ class Recorder:
             self._next.clear()
             self._drop(1, _describe_error(exc))
 
-    def _add(self, items: list[_QueuedRequest]) -> None:
+    def _add(self, items: list[QueuedRequest]) -> None:
         """Stores requests of one source, all or none."""
         model, parameters = build_source(items[0].outcome, items[0].request, items[0].use)
         problems = {(problem := build_problem(item.request)).id: problem for item in items}
@@ -284,7 +287,7 @@ class Recorder:
     def _has(self, id_: str) -> bool:
         return self._pool.problem(id_) is not None
 
-    def _number_samples(self, item: _QueuedRequest, model: str, parameters: dict[str, Any]) -> DrawnSamples:
+    def _number_samples(self, item: QueuedRequest, model: str, parameters: dict[str, Any]) -> DrawnSamples:
         """Its samples, numbered after the stored ones of the same question."""
         id_ = build_problem(item.request).id
         key = (id_, model, fingerprint(parameters))
@@ -299,13 +302,32 @@ class Recorder:
         return DrawnSamples(id_, list(enumerate(samples, first)))
 
 
-def _make_items(
+class WorkerRecorder:
+    """Hands the traffic of a worker to the recorder of its gateway, over `send`."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send = send
+
+    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
+        """Sends a request that has ended, if it could be voted on; `samples`: its responses as read."""
+        if items := make_items(outcome, request, samples):
+            self._send("record", items)
+
+
+def make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
-) -> Iterator[_QueuedRequest]:
-    """What is queued of a request: one item, or one for each mode of a menu that gave samples."""
+) -> list[QueuedRequest]:
+    """What is queued of a request: one item, one for each mode of a menu that gave samples, or none."""
+    if not is_worth_recording(outcome):
+        return []
     if not outcome.modes:
-        yield _make_item(outcome, request, samples)
-        return
+        return [_make_item(outcome, request, samples)]
+    return list(_split_by_mode(outcome, request, samples))
+
+
+def _split_by_mode(
+    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
+) -> Iterator[QueuedRequest]:
     is_read = len(samples) == len(outcome.responses)
     for use in outcome.modes:
         places = [k for k, name in enumerate(outcome.response_modes) if name == use.name]
@@ -315,19 +337,19 @@ def _make_items(
             yield _make_item(part, request, own)._replace(use=use)
 
 
-def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> _QueuedRequest:
+def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> QueuedRequest:
     """What is queued of a request: not the tokens' log-probabilities, a hundred times the text."""
     is_read = len(samples) == len(outcome.responses)
     responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
     size = count_characters(request.body.get("messages"))
     size += sum(len(sample.text or "") for sample in samples)
     size += sum(len(response.text) + count_characters(response.message) for response in responses)
-    return _QueuedRequest(
+    return QueuedRequest(
         replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
     )
 
 
-def _read_samples(item: _QueuedRequest, task: Task) -> list[Sample]:
+def _read_samples(item: QueuedRequest, task: Task) -> list[Sample]:
     reader = AnswerReader(item.request, task)
     return [reader.read_blocking(response).sample for response in item.responses]
 

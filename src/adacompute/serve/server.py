@@ -15,216 +15,46 @@ import resource
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from adacompute.config import Config, ServeConfig, read_keys
-from adacompute.errors import ConfigError, Overloaded
+from adacompute.config import Config, ServeConfig, read_keys, read_menu_file
+from adacompute.errors import AdacomputeError, ConfigError, Overloaded
 from adacompute.serve.app import build_app
-from adacompute.serve.chat import DISCONNECT_KEY, Gateway, get_reply_id, send_reply
+from adacompute.serve.chat import Gateway, get_reply_id, send_reply
+from adacompute.serve.client_connection import ClientConnection
 from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
+from adacompute.serve.logs import collect_secrets, log_to
 from adacompute.serve.reply import build_error
+from adacompute.serve.worker_link import (
+    ConnectionSpreader,
+    MessageChannel,
+    WorkerHub,
+    WorkerLink,
+    WorkerState,
+)
 
 __all__ = [
-    "MAX_HEAD_BYTES",
+    "WorkerPool",
     "check_address",
+    "check_worker_limits",
     "loop_factory",
     "open_sockets",
     "resolve_allowed",
     "run",
+    "run_worker",
     "serve",
 ]
-
-MAX_HEAD_BYTES = 65_536  # of a request's first line and headers
-_JOIN_BYTES = 65_536  # of a reply's part that is copied to be sent with the one before it
-_MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
-_MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
-_REFUSAL_TEMPLATE = (
-    b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
-)
-_ERROR_TEMPLATE = (
-    b'{"error":{"message":"%s","type":"invalid_request_error","param":null,"code":"invalid_request"}}'
-)
-
-
-class ReplyWriter:
-    """Sends what a reply writes in one round of the event loop as one: its head and its body.
-
-    uvicorn writes them one after the other: a system call each, and the client wakes up twice.
-    """
-
-    __slots__ = ("_held", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        """Sends data with what is written next, or at the end of this round."""
-        if not self._held:
-            self._held = data
-            self._loop.call_soon(self.flush)
-        elif len(data) > _JOIN_BYTES:
-            self.flush()
-            self._transport.write(data)
-        else:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        """Sends what is held back."""
-        if self._held:
-            data, self._held = self._held, b""
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Closes the connection once all is sent."""
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Whether it is closed, or will be."""
-        return self._transport.is_closing()
-
-
-class ClientConnection(HttpToolsProtocol):
-    """One client's connection: uvicorn's, with limits on how long a client may keep the gateway waiting.
-
-    uvicorn limits what it buffers for a slow reader (64 KiB and one message), but not for how long;
-    nor how long or how large the head of a request may be. `sweep` aborts connections whose client is
-    too slow.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's own
-        super().__init__(*args, **kwargs)
-        self._in_head = False  # whether the head of a request is being received
-        self._head_bytes = 0
-        self._requests_begun = 0  # requests so far
-        self._discarded = 0  # bytes that came after the reply
-        self._waiting_since: float | None = None  # since when the client should send something
-        self._unread_since: float | None = None  # since when it hasn't read what is buffered
-        self._on_disconnect: Callable[[], None] | None = None  # of the request in progress
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._waiting_since = time.monotonic()
-        self._writer = ReplyWriter(transport, self.loop)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._on_disconnect is not None:
-            self._on_disconnect()
-
-    def notify_disconnect(self, call: Callable[[], None] | None) -> None:
-        """Has a function called when the client disconnects, or soon if it has; None: none any more."""
-        self._on_disconnect = call
-        if call is not None and self.cycle.disconnected:
-            self.loop.call_soon(call)
-
-    def data_received(self, data: bytes) -> None:
-        cycle: Any = self.cycle  # None before the first request
-        idle, begun_before = (
-            not self._in_head and (cycle is None or not cycle.more_body),
-            self._requests_begun,
-        )
-        super().data_received(data)
-        if not self._in_head:
-            self._track_body(data)
-            return
-        if self._requests_begun - begun_before == idle:  # else it begins after the rest of another request
-            self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
-
-    def _track_body(self, data: bytes) -> None:
-        """A body has the time that its head has left, and gets some back for every byte, but never more.
-
-        If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
-        """
-        cycle: Any = self.cycle
-        now = time.monotonic()
-        since = now if self._waiting_since is None else self._waiting_since
-        if cycle is None or not cycle.more_body:
-            self._discarded, self._waiting_since = 0, None
-        elif not cycle.response_complete:
-            self._waiting_since = min(now, since + len(data) / _MIN_BODY_RATE)
-        else:
-            self._waiting_since = since
-            self._discarded += len(data)
-            if self._discarded > _MAX_DISCARDED:
-                self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        self._requests_begun += 1
-        self._waiting_since = time.monotonic()
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        cycle: Any = self.cycle
-        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.response_complete:
-            # no client sends the next request before the reply; while it waits nothing is read, so a
-            # disconnect wouldn't be noticed
-            self.transport.abort()
-            return
-        super().on_headers_complete()
-        if self.cycle is not cycle:
-            self.cycle.transport = self._writer  # type: ignore[assignment]
-            self.cycle.scope[DISCONNECT_KEY] = self.notify_disconnect  # type: ignore[literal-required]
-
-    def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self.cycle.more_body = False  # uvicorn leaves it True if the reply came first
-
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - always the same
-        self._in_head = False
-        self._refuse(b"400 Bad Request", b"this is not an HTTP/1.1 request; was https sent to http?")
-
-    def pause_writing(self) -> None:
-        self._unread_since = time.monotonic()
-        super().pause_writing()
-
-    def resume_writing(self) -> None:
-        self._unread_since = None
-        super().resume_writing()
-
-    def timeout_keep_alive_handler(self) -> None:
-        # closing would wait forever for a client that doesn't read the rest
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
-
-    def sweep(self, now: float, patience: float) -> None:
-        """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
-        if self._waiting_since is not None and self.flow.read_paused:
-            self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
-        since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
-        if since and now - min(since) > patience:
-            self.transport.abort()
-
-    def abort(self) -> None:
-        """Closes it at once, whatever is still to be sent."""
-        self.transport.abort()
-
-    def _refuse(self, status: bytes, message: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        body = _ERROR_TEMPLATE % message
-        self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
-        self.transport.close()
-
 
 _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"  # uvicorn's word for those it cancels
@@ -451,16 +281,20 @@ async def run(
         async with open_gateway(config, timing=timing) as gateway:
             if on_open is not None:
                 on_open(gateway)
-            tracker = RequestTracker(build_app(gateway))
             url = build_local_url(settings, sockets[0].getsockname()[1])
-            server = _Server(
-                _build_uvicorn_config(settings, tracker),
-                settings.client_timeout,
-                on_start=lambda: on_listening(url),
-            )
-            await _serve_until_stopped(
-                gateway, tracker, server, sockets, asyncio.Event() if stop is None else stop
-            )
+            stop = asyncio.Event() if stop is None else stop
+            if settings.workers > 1:
+                check_worker_limits(config, gateway)
+                pool = WorkerPool(gateway, sockets, on_start=lambda: on_listening(url))
+                await pool.run(stop)
+            else:
+                tracker = RequestTracker(build_app(gateway))
+                server = _Server(
+                    _build_uvicorn_config(settings, tracker),
+                    settings.client_timeout,
+                    on_start=lambda: on_listening(url),
+                )
+                await _serve_until_stopped(gateway, tracker, server, sockets, stop)
     finally:
         for sock in sockets:
             sock.close()
@@ -489,7 +323,7 @@ async def _serve_until_stopped(
     immediately = asyncio.Event()
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with _handle_signals(gateway, stop, immediately):
+    with _handle_signals(gateway.reload, stop, immediately):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -528,6 +362,21 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_start()
+
+    async def adopt(self, sock: socket.socket, on_lost: Callable[[], None]) -> None:
+        """Serves a connection that another process has accepted."""
+        loop = asyncio.get_running_loop()
+        connection = ClientConnection(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+        )
+        connection.on_lost = on_lost
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
+        except OSError:  # the client is gone, or doesn't speak TLS
+            sock.close()
+            on_lost()
 
     async def main_loop(self) -> None:
         """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
@@ -570,7 +419,9 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 
 @contextlib.contextmanager
-def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.Event) -> Iterator[None]:
+def _handle_signals(
+    reload: Callable[[], Awaitable[list[str]]], stop: asyncio.Event, immediately: asyncio.Event
+) -> Iterator[None]:
     """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads the policies. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -587,7 +438,7 @@ def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.
     def request_reload() -> None:
         reload_requested.set()
         if all(task.done() for task in reloading):
-            task = loop.create_task(_reload_policies(gateway, reload_requested))
+            task = loop.create_task(_reload_policies(reload, reload_requested))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -605,11 +456,11 @@ def _handle_signals(gateway: Gateway, stop: asyncio.Event, immediately: asyncio.
             task.cancel()
 
 
-async def _reload_policies(gateway: Gateway, requested: asyncio.Event) -> None:
+async def _reload_policies(reload: Callable[[], Awaitable[list[str]]], requested: asyncio.Event) -> None:
     while requested.is_set():
         requested.clear()
         try:
-            lines = await gateway.reload()
+            lines = await reload()
         except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
         for line in lines or ["reloaded: nothing has changed"]:
@@ -640,3 +491,264 @@ def _raise_file_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+_POLL_SECONDS = 0.01  # between two looks at workers that start
+_START_ATTEMPTS = 3  # of a worker, in a row
+_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
+_STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
+_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
+_WORKER_CODE = (  # signals first: those to the whole group of processes are the gateway's to handle
+    "import signal, sys\n"
+    "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
+    "sys.path[:] = sys.argv[3:]\n"
+    "from adacompute.serve.server import run_worker\n"
+    "run_worker(int(sys.argv[1]), int(sys.argv[2]), log=sys.stderr)\n"
+)
+
+
+def check_worker_limits(config: Config, gateway: Gateway) -> None:
+    """ConfigError where workers can't share what is set: a limit too small to be divided, or a latency."""
+    workers, settings = config.serve.workers, config.serve
+    if settings.latency:
+        raise ConfigError(
+            f"latency {settings.latency!r} can't be kept by {workers} workers, of which each would hedge for "
+            "itself; leave --workers or --latency out"
+        )
+    limits = [("max_requests", settings.max_requests)]
+    for name, source in gateway.resources.sources.items():
+        place = f"concurrency of mode {name}" if name else "concurrency"
+        limits.append((place, source.client.endpoint.limits.concurrency))
+    if config.verifier.url:
+        limits.append(("concurrency of the verifier", config.verifier.concurrency))
+    for name, limit in limits:
+        if limit < workers:
+            raise ConfigError(
+                f"workers {workers} is more than {name} {limit}, which they share; "
+                f"give --workers {limit} or fewer, or a larger {name}"
+            )
+
+
+class WorkerPool:
+    """The workers of a gateway: starts them, has them handed connections, and stops them as one."""
+
+    def __init__(
+        self, gateway: Gateway, sockets: list[socket.socket], *, on_start: Callable[[], None]
+    ) -> None:
+        self._gateway = gateway
+        self._on_start = on_start
+        self._hub = WorkerHub(gateway)
+        self._spreader = ConnectionSpreader(sockets, self._hub)
+        settings = gateway.settings
+        self._menu = read_menu_file(Path(settings.menu)) if settings.menu else None
+        self._has_started = self._stopping = False
+        self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until `stop` is set, or SIGTERM or SIGINT comes; ConfigError if a worker can't serve."""
+        immediately = asyncio.Event()
+        workers = self._hub.workers = [WorkerState(index) for index in range(self._gateway.settings.workers)]
+        watching = asyncio.create_task(self._hub.run())
+        keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
+        keepers.append(asyncio.create_task(self._start()))
+        for keeper in keepers:
+            keeper.add_done_callback(self._on_keeper_end)
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            with _handle_signals(self._hub.reload, stop, immediately):
+                await asyncio.wait([stopping, self._failure], return_when=asyncio.FIRST_COMPLETED)
+                self._gateway.ready = False
+                if stop.is_set():
+                    await self._stop(immediately)
+            if self._failure.done():
+                self._failure.result()
+        finally:
+            self._stopping = True
+            self._spreader.stop()
+            for task in (*keepers, watching, stopping):
+                task.cancel()
+            for worker in workers:
+                if worker.process is not None and worker.process.poll() is None:
+                    worker.process.kill()
+                    await asyncio.to_thread(worker.process.wait)
+            await asyncio.gather(*keepers, watching, return_exceptions=True)
+
+    async def _start(self) -> None:
+        """Waits until all workers are ready, then has them serve."""
+        workers = self._hub.workers
+        while not all(worker.ready.is_set() for worker in workers):
+            await asyncio.sleep(_POLL_SECONDS)
+        self._has_started = True
+        for worker in workers:
+            self._begin_serving(worker)
+        self._on_start()
+
+    async def _stop(self, immediately: asyncio.Event) -> None:
+        """Has the workers finish their requests, then end."""
+        self._stopping = True
+        grace = self._gateway.settings.grace
+        workers = [worker for worker in self._hub.workers if worker.is_serving]  # others have no requests
+        _log.info("stopping: requests have %g s to finish", grace)
+        hurrying = asyncio.create_task(self._hurry(immediately))
+        for worker in workers:
+            self._hub.send(worker, "signal", "stopping")
+        await self._await_all([worker.drained for worker in workers])
+        if cancelled := sum(worker.cancelled for worker in workers):
+            _log.warning("requests cancelled because their grace period was over: %d", cancelled)
+        for worker in workers:
+            self._hub.send(worker, "signal", "closing")
+        await self._await_all([worker.ended for worker in workers])
+        hurrying.cancel()
+
+    async def _hurry(self, immediately: asyncio.Event) -> None:
+        await immediately.wait()
+        for worker in self._hub.workers:
+            self._hub.send(worker, "signal", "immediately")
+
+    async def _await_all(self, events: list[asyncio.Event]) -> None:
+        """Waits until workers that are to stop have come so far; not for ever."""
+        waiting = [asyncio.create_task(event.wait()) for event in events]
+        if waiting:
+            _, late = await asyncio.wait(waiting, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _keep(self, worker: WorkerState) -> None:
+        """Starts a worker, and again whenever it has ended."""
+        failures, delay = 0, _RESTART_SECONDS
+        while True:
+            code = await self._run_once(worker)
+            if self._stopping:
+                return
+            was_ready, number = worker.ready.is_set(), worker.index + 1
+            failures = 0 if was_ready else failures + 1
+            if worker.error and (failures >= _START_ATTEMPTS or not self._has_started):
+                raise ConfigError(worker.error)
+            if failures >= _START_ATTEMPTS:
+                raise ConfigError(
+                    f"worker {number} ended {failures} times before it could serve (exit code {code}); "
+                    "what it wrote above says why; leave --workers out to serve with one process"
+                )
+            steady = was_ready and time.monotonic() - worker.started > _STEADY_SECONDS
+            delay = _RESTART_SECONDS if steady else min(2 * delay, _MAX_RESTART_SECONDS)
+            reason = f": {worker.error}" if worker.error else ""
+            _log.error("worker %d has ended (exit code %s)%s; it is started again", number, code, reason)
+            await asyncio.sleep(delay)
+            worker = self._hub.workers[worker.index] = WorkerState(worker.index)
+
+    def _on_keeper_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _run_once(self, worker: WorkerState) -> int:
+        """One life of a worker; its exit code."""
+        own, theirs = socket.socketpair()
+        handover, taken = socket.socketpair()
+        handover.setblocking(False)
+        words = [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), str(taken.fileno()), *sys.path]
+        try:
+            worker.process = subprocess.Popen(  # noqa: S603 - this program
+                words,
+                pass_fds=(theirs.fileno(), taken.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        except BaseException:
+            own.close()
+            handover.close()
+            raise
+        finally:
+            theirs.close()
+            taken.close()
+        try:
+            worker.handover = handover
+            worker.channel = MessageChannel(
+                lambda *message: self._hub.on_message(worker, *message), lambda: self._hub.on_end(worker)
+            )
+            await worker.channel.open(own)
+            worker.channel.send("setup", self._hub.build_setup(worker.index, self._menu))
+            ready = asyncio.create_task(worker.ready.wait())
+            ended = asyncio.create_task(worker.ended.wait())
+            await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
+            ready.cancel()
+            if self._has_started and not worker.is_serving and not worker.ended.is_set():
+                self._begin_serving(worker)
+                _log.info("worker %d serves again", worker.index + 1)
+            await ended
+        finally:
+            worker.is_serving = False
+            handover.close()
+            if not any(other.is_serving for other in self._hub.workers):
+                self._spreader.stop()
+            if worker.process.poll() is None and not worker.ended.is_set():
+                worker.process.kill()
+        return await asyncio.to_thread(worker.process.wait)
+
+    def _begin_serving(self, worker: WorkerState) -> None:
+        worker.is_serving = True
+        self._hub.send(worker, "signal", "opening")
+        self._spreader.start()
+
+
+def run_worker(channel_fd: int, handover_fd: int, *, log: TextIO) -> None:
+    """Runs a worker, in a process of its own: its gateway is at the other ends of these sockets."""
+    channel, handover = socket.socket(fileno=channel_fd), socket.socket(fileno=handover_fd)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run_worker(channel, handover, log))
+
+
+async def _run_worker(channel: socket.socket, handover: socket.socket, log: TextIO) -> None:
+    link = await WorkerLink.open(channel)
+    config = link.setup.config
+    _raise_file_limit()
+    with log_to(
+        log,
+        level=config.serve.log,
+        secrets=collect_secrets(config, link.setup.list_keys()),
+        shared=True,
+    ):
+        try:
+            async with open_gateway(config, worker=link) as gateway:
+                await _serve_handed(gateway, link, handover)
+        except AdacomputeError as exc:
+            link.channel.send("failed", str(exc))
+        await link.close()
+
+
+async def _serve_handed(gateway: Gateway, link: WorkerLink, handover: socket.socket) -> None:
+    """Serves the connections that the gateway hands over, until it says stop."""
+    loop, settings = asyncio.get_running_loop(), gateway.settings
+    tracker = RequestTracker(build_app(gateway))
+    server = _Server(
+        _build_uvicorn_config(settings, tracker),
+        settings.client_timeout,
+        on_start=lambda: link.channel.send("ready"),
+    )
+    serving = asyncio.create_task(server.serve([]))
+    adopting: set[asyncio.Task[None]] = set()
+
+    def take() -> None:
+        try:
+            _, descriptors, *_ = socket.recv_fds(handover, 1, 1)
+        except (BlockingIOError, InterruptedError):
+            return
+        for descriptor in descriptors:
+            task = loop.create_task(server.adopt(socket.socket(fileno=descriptor), link.report_closed))
+            adopting.add(task)
+            task.add_done_callback(adopting.discard)
+
+    await link.opening.wait()
+    _freeze_garbage()
+    handover.setblocking(False)
+    loop.add_reader(handover.fileno(), take)
+    try:
+        await link.stopping.wait()
+        gateway.ready = False
+        until = time.monotonic() + settings.grace
+        cancelled = await tracker.drain(within=settings.grace, immediately=link.immediately)
+        link.channel.send("drained", cancelled)
+        await link.closing.wait()
+        server.stop_listening(within=0.0 if link.immediately.is_set() else until - time.monotonic())
+        await serving
+    finally:
+        loop.remove_reader(handover.fileno())

@@ -35,10 +35,22 @@ from adacompute.serve.fleet.redis_client import (
 from adacompute.serve.ledger import Caps
 from adacompute.serve.pacer import Pacer, find_least_cost
 
-__all__ = ["Fleet", "FleetPacers", "Pacemaker", "join_fleet", "name_lane", "parse_lane"]
+__all__ = [
+    "Fleet",
+    "FleetPacers",
+    "LanePrices",
+    "Pacemaker",
+    "WorkerPacers",
+    "join_fleet",
+    "name_lane",
+    "parse_lane",
+    "parse_lane_unit",
+]
 
 _MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
+_MAX_PRICES = 256  # of lanes that a worker remembers
 
+LanePrices = dict[str, tuple[float, float, int]]  # by lane: price, average, requests
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
 
 
@@ -172,6 +184,54 @@ class FleetPacers:
                 self.on_price(
                     follower.policy, follower.target, follower.price, follower.average, follower.unit
                 )
+
+
+class WorkerPacers:
+    """The gateway's prices, as a worker follows them."""
+
+    def __init__(self, send: Callable[..., None], prices: LanePrices, *, average: str) -> None:
+        """`send` sends a message to the gateway; `prices` are those that it has now."""
+        self._send = send
+        self._average = average
+        self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
+        self._prices = dict(prices)  # as the gateway said last
+
+    def get(
+        self,
+        policy: str,
+        target: float,
+        *,
+        dial: Dial,
+        start: float,
+        low: float,
+        high: float,
+        unit: BudgetUnit = "samples",
+    ) -> FleetPacer:
+        """The pacer of a lane; `start` is where the first of all workers begins."""
+        lane = (policy, target, dial, low, high)
+        name = name_lane(lane, self._average, unit)
+        pacer = self._lanes.get(name)
+        if pacer is None:
+            pacer = self._lanes[name] = FleetPacer(
+                lane, start, self._report_cost, average=self._average, unit=unit
+            )
+            if name in self._prices:
+                pacer.update(*self._prices[name])
+            else:
+                self._send("lane", name, repr(pacer.price))
+        return pacer
+
+    def update(self, prices: LanePrices) -> None:
+        """Takes over new prices of the gateway's."""
+        self._prices |= prices
+        if len(self._prices) > 2 * _MAX_PRICES:
+            self._prices = dict(list(self._prices.items())[-_MAX_PRICES:])
+        for name, values in prices.items():
+            if (pacer := self._lanes.get(name)) is not None:
+                pacer.update(*values)
+
+    def _report_cost(self, lane: str, start: str, cost: str) -> None:
+        self._send("cost", lane, start, cost)
 
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
