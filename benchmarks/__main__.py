@@ -495,8 +495,8 @@ BENCHES = {
     "soak": Bench(
         "Memory of the gateway",
         f"Resident memory of all processes of the gateway after {soak.FILL:,} requests (32 connections, in "
-        "each way of answering), pages that its helpers share counted once; then its growth over minutes of "
-        f"mixed traffic, {soak.RATE:g} requests a second: votes, streams, clients that go away before or in "
+        "each way of answering), pages that its helpers share counted once; then its growth (pages "
+        f"counted in each process) over minutes of mixed traffic, {soak.RATE:g} requests a second: votes, streams, clients that go away before or in "
         "the middle of a reply, broken and refused requests, short deadlines; one in ten upstream replies "
         "is an error, a reset, cut off, late or no JSON. The slope is the median over pairs half of the time "
         "apart, once it is warm. The aims: 200 MB, and 2 KB a minute over ten minutes (`python -m benchmarks "
