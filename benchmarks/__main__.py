@@ -529,8 +529,8 @@ def head() -> str:
     says = "Written by `make bench`; a speed is a ratio against a named alternative in the same run."
     short = (
         "**In short.** What adacompute's parts take beside what else one could use, in the same run: reading "
-        "answers, importing, scoring, allocating, replaying and deciding first, then the gateway: latency that "
-        "it adds to a bare proxy's, requests a second beside LiteLLM, Portkey, optillm and its_hub's server, "
+        "answers, importing, scoring, allocating, replaying and deciding; then the gateway: latency that it "
+        "adds to a bare proxy's, requests a second beside LiteLLM, Portkey, optillm and its_hub's server, "
         "and memory. Each section has its aim and its command; a table says where an aim isn't met."
     )
     ran = f"{says} Last run on: {machine}, Python {platform.python_version()}."
