@@ -530,8 +530,9 @@ BENCHES = {
     "soak": Bench(
         "Memory of the gateway",
         f"Resident memory of all processes of the gateway after {soak.FILL:,} requests (32 connections, in "
-        "each way of answering), pages that its helpers share counted once; then its growth over minutes of "
-        f"mixed traffic, {soak.RATE:g} requests a second: votes, streams, clients that go away before or in "
+        "each way of answering), pages that its helpers share counted once; then its growth (pages counted "
+        f"in each process) over minutes of mixed traffic, {soak.RATE:g} requests a second: "
+        "votes, streams, clients that go away before or in "
         "the middle of a reply, broken and refused requests, short deadlines; one in ten upstream replies "
         "is an error, a reset, cut off, late or no JSON. The slope is the median over pairs half of the time "
         "apart, once it is warm. The aims: 200 MB, and 2 KB a minute over ten minutes (`python -m benchmarks "
@@ -569,7 +570,14 @@ def head() -> str:
     """What stands above all sections."""
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
     says = "Written by `make bench`; a speed is a ratio against a named alternative in the same run."
-    return f"# Benchmarks\n\n{says} Last run on: {machine}, Python {platform.python_version()}.\n"
+    short = (
+        "**In short.** What adacompute's parts take beside what else one could use, in the same run: reading "
+        "answers, importing, scoring, allocating, replaying and deciding; then the gateway: latency that it "
+        "adds to a bare proxy's, requests a second beside LiteLLM, Portkey, optillm and its_hub's server, "
+        "and memory. Each section has its aim and its command; a table says where an aim isn't met."
+    )
+    ran = f"{says} Last run on: {machine}, Python {platform.python_version()}."
+    return f"# Benchmarks\n\n{short}\n\n{ran}\n"
 
 
 def renewed(old: str, names: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks import fleet_ledger, serving, soak, streams
+from benchmarks import fleet_ledger, peers, serving, soak, streams
 
 __all__ = [
     "latency_table",
@@ -66,7 +66,7 @@ def rates_table() -> list[dict[str, str]]:
     for row, shown in _by_row(serving.peers_beside()):
         compared = shown[serving.COMPARED]
         line = {"server": compared["way"], "log-probabilities": "yes" if row.logprobs else "no"}
-        line["samples"] = str(compared["samples"] or "–")
+        line["samples"] = f"{compared['drawn']:.3g}" if "drawn" in compared else "–"
         for number, numbers in shown.items():
             rate = numbers.get("per_core")
             text = "–" if rate is None else f"{rate['ratio']:,.0f} ({rate['low']:,.0f}–{rate['high']:,.0f})"
@@ -101,7 +101,7 @@ def model_table() -> list[dict[str, str]]:
     return [
         {
             "server": line["way"],
-            "samples": str(line["samples"] or "–"),
+            "samples": f"{line['drawn']:.3g}" if "drawn" in line else "–",
             "requests/s": f"{line['rate']:,.0f}" if "rate" in line else "–",
             "p50": f"{1000 * line['p50']:,.0f} ms" if "rate" in line else "–",
             "p99": f"{1000 * line['p99']:,.0f} ms" if "rate" in line else "–",
@@ -121,7 +121,7 @@ def _by_row(lines: list[dict[str, Any]]) -> list[tuple[serving.Row, dict[int, di
 
 
 def _name_ratio(line: dict[str, Any], row: serving.Row, key: str) -> str:
-    name = row.beside.replace("its_hub-1", "its_hub").replace("its_hub-8", "its_hub")
+    name = peers.NAMES.get(row.beside.partition("-")[0], "").partition(" ")[0]
     return f"{_range(line[key])} {name}" if key in line else "–"
 
 
