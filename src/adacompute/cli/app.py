@@ -1,6 +1,5 @@
 """The `adacompute` command as typer sees it: a group whose commands are imported when they are called."""
 
-import gc
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -72,9 +71,7 @@ def load_command(name: str) -> AdvancedCommand:
 
 
 def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options
-    function = getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function)
-    gc.enable()  # `main` has disabled it
-    return function
+    return getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function)
 
 
 app = typer.Typer(

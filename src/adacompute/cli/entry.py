@@ -1,6 +1,5 @@
 """`main`, where the command line begins: signals, exit codes, and what can be said without any command."""
 
-import gc
 import os
 import signal
 import sys
@@ -77,7 +76,6 @@ def _run(words: list[str]) -> None:
         print_message(f"Error: {explain_unknown(words[0])}")
         sys.exit(2)
     else:
-        gc.disable()  # what is imported stays: looking for garbage takes a tenth of the start
         from adacompute.cli.app import app  # imported here, because importing typer takes long
 
         app(standalone_mode=True)

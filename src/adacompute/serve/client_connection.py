@@ -1,4 +1,4 @@
-"""A client's connection: uvicorn's, with replies sent as one, news of disconnects, and limits on slow clients."""
+"""A client's connection: uvicorn's, which sends a reply as one, and limits slow clients."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Runs the gateway: opens its sockets, limits slow clients, and shuts down gracefully.
+"""Runs the gateway: opens its sockets, starts its workers, and shuts down gracefully.
 
 `serve` and `run` are the way in. A request comes through `ClientConnection`, which is uvicorn's protocol with
 limits on slow clients, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait
