@@ -18,8 +18,8 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
 # request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
     # some more than the 170 of issue 15: one call, an app to mount, one verdict; twelve for menus of modes on
-    # recordings, ten for menus that are served: their modes, prior, check, collection, batches and status; five
-    # for speed: the ledger's file, a client's connection, workers, hedging, tokens that are only computed with
+    # recordings, ten for menus that are served: their modes, prior, check, collection, batches and status;
+    # five for speed: the ledger's file, a client's connection, workers, hedging, log-probabilities
     "modules": (1, 202),
     "median_file": (150, 405),  # lines
     "largest_file": (1, 900),  # lines
