@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check clients bench docs site release evaluation reproduction paper lint types format lock clean
+.PHONY: help setup demo test testall check clients bench bench-check docs site release evaluation reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1	/' | expand -t 20
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1	/' | expand -t 20
 
 setup: $(STAMP) ## create .venv with everything, from the lock
 
@@ -65,6 +65,11 @@ format: $(STAMP) ## let ruff mend what it can
 
 bench: $(STAMP) ## measure the ratios of docs/reference/benchmarks.md, and write them there
 	$(BIN)/python -m benchmarks
+
+bench-check: export OMP_NUM_THREADS := 1
+bench-check: export OPENBLAS_NUM_THREADS := 1
+bench-check: $(STAMP) ## compare the key ratios with benchmarks/baseline.json, in minutes; BASELINE=write keeps new ones
+	@$(BIN)/python -m benchmarks.check $(if $(filter write,$(BASELINE)),--write,$(BASELINE))
 
 docs: $(STAMP) ## renew the parts of the docs that are made by running commands
 	$(BIN)/python scripts/docs.py

@@ -17,13 +17,16 @@ from benchmarks import (
     allocate,
     answers,
     collect,
+    commands,
     decide,
     gateway,
     imports,
+    latency_mode,
     merge,
     replay,
     report,
     score,
+    serving,
     soak,
     solve,
     workers,
@@ -38,6 +41,7 @@ class Bench(NamedTuple):
     title: str
     says: str
     table: Callable[[], list[dict[str, str]]]
+    after: str = ""  # what stands below the table
 
 
 def answers_table() -> list[dict[str, str]]:
@@ -174,6 +178,20 @@ def limits_table() -> list[dict[str, str]]:
     ]
 
 
+def commands_table() -> list[dict[str, str]]:
+    """Seconds of whole commands beside their yardsticks."""
+    return [
+        {
+            "command": f"`{row['command']}`",
+            "wall": f"{row['wall']:.2f} s",
+            "processor": f"{row['processor']:.2f} s",
+            "yardstick": row["yardstick"],
+            "ratio": f"{row['ratio']:.2f}×",
+        }
+        for row in commands.run()
+    ]
+
+
 def decide_table() -> list[dict[str, str]]:
     """Microseconds of one decision, beside one call into the library."""
     return [
@@ -298,6 +316,18 @@ def _beside(row: dict[str, Any], way: str) -> str:
     return f"{seconds:.2f} s ({seconds / (row['made'] + row['merging']):.2f}×)"
 
 
+FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a
+function, as wide as its share of the samples, above the one that called it; orange is adacompute, blue are
+libraries. The large tower is the request, from uvicorn's `run_asgi` up; its widest part, above `Client.call`,
+is the call to the upstream. To its left is what nobody waits for: writes of the ledger, metrics and logs
+(`Reporter`). What is free to its right is the loop itself with its sockets, which a bare proxy has, too. A
+voted request (the second picture) also reads its log-probabilities (`read_json`, `_build_reply`), its answer
+(`AnswerReader`), and decides (`StoppingPolicy`).
+
+![Flame graph of a request that is passed through](../figures/flame/pass.svg)
+
+![Flame graph of a request whose sample is voted on](../figures/flame/vote.svg)"""
+
 BENCHES = {
     "answers": Bench(
         "Reading and comparing answers",
@@ -415,6 +445,17 @@ BENCHES = {
         "under 1,000 MB, a page under 4 MB.",
         report_table,
     ),
+    "commands": Bench(
+        "Whole commands",
+        "Commands as a user types them, on 600 problems × 64 samples (the bundled words, some of them "
+        "twice); each beside a yardstick timed in the same run: `import numpy` for what starts, and for "
+        f"what computes a fixed piece of numpy's work ({commands.SUMS}: 20 times 100 orders sorted, "
+        "gathered and summed, one thread). The ratio is of processor time. The aims on 2 quiet cores: "
+        "`fit` under 10 s, `evaluate` under 90 s, `report` under 60 s, `demo` under 45 s, `serve` ready in "
+        "under 1 s, `import adacompute` under 1.5 times `import numpy`. (`python -m benchmarks.commands "
+        "--against CHECKOUT` compares with other code.)",
+        commands_table,
+    ),
     "decide": Bench(
         "Deciding for one request",
         "A prompt of 500 characters and a tally of three votes, features included, one core, best of 15. "
@@ -426,16 +467,17 @@ BENCHES = {
         "Latency that the gateway adds",
         "One request at a time on a kept connection, a prompt of 500 characters and a response of 600; the "
         "server has one core to itself, what asks it and an upstream that answers at once share another; "
-        "ledger on disk, metrics and logs on. Ways take turns; medians of 15 rounds, ratios within a round, "
-        "in brackets the middle half of them. Added is what is above asking the upstream itself. The aim: "
-        "at most 2.5 times what a bare Starlette + aiohttp proxy adds (uvicorn, uvloop, httptools) where a "
-        "request is passed through, at most 3 times where one sample is voted on.",
+        f"ledger on disk, metrics and logs on. Ways take turns; medians of {serving.ROUNDS} rounds, ratios "
+        "within a round, in brackets the middle half of them. Added is what is above asking the upstream "
+        "itself. The aims, in times of what a bare Starlette + aiohttp proxy adds (uvicorn, uvloop, "
+        "httptools): 1.3 where a request is passed through, 1.7 for one sample, 2.5 for stopping.",
         gateway.latency_table,
+        FLAMES,
     ),
     "streams": Bench(
         "The first chunk of a stream",
         "An upstream that sends its first chunk after 200 ms and 19 more every 10 ms, asked directly and "
-        "through the gateway in turn, one at a time; medians of 30 rounds, ratios within a round. The aim: "
+        "through the gateway in turn, one at a time; medians of 15 rounds, ratios within a round. The aim: "
         "1.2 times and 20 ms, and as many chunks.",
         gateway.streams_table,
     ),
@@ -448,14 +490,34 @@ BENCHES = {
     ),
     "rates": Bench(
         "Requests a second beside other servers",
-        "The same upstream, requests and samples for all, each server on one core; every peer in an "
-        "environment of its own (`.peers/`), with uvloop and httptools, one worker, no database. LiteLLM "
-        "only passes on; its_hub's server votes by self-consistency, and has 32 calls under way at most, "
-        "which its command can't change: what holds it up where the upstream takes half a second, as a model "
-        "does. The aim: 10 times the LiteLLM proxy, which is met where votes are plain or none, and 20 times "
-        "its_hub's server, which is met at 8 samples where a model is behind it: at an upstream that takes "
-        "no time, 20 times would be more than the bare proxy does.",
+        "Requests a second per core (one over the processor time of a request, all processes and threads of "
+        "the server), by the number of connections, on an upstream that answers at once; the same requests "
+        "for all, each server on one core. Every peer is in an environment of its own (`.peers/`), with one "
+        "worker, no database, and uvloop and httptools where it is on uvicorn. LiteLLM, Portkey and optillm "
+        "(approach `none`) only pass on; its_hub's server votes by self-consistency, and gives no "
+        f"log-probabilities. Ways take turns; medians of {serving.PEER_ROUNDS} rounds, in brackets the "
+        f"middle half; ratios are within a round, at {serving.COMPARED} connections. The aims: 20 times "
+        "LiteLLM, and as many as its_hub's server.",
         gateway.rates_table,
+    ),
+    "hedge": Bench(
+        "Latency mode of the gateway",
+        "At an upstream that answers in 0.25 s, and one time in ten in 2.5 s; 12 clients, 800 requests, of "
+        "which the last 400 are timed. Samples are all that the upstream was asked for, also those that were "
+        "cancelled.",
+        latency_mode.table,
+    ),
+    "times": Bench(
+        "Latency beside other servers",
+        "Of the run above: the median and the 99th percentile of a request, by the number of connections; "
+        "all of them ask without pause.",
+        gateway.times_table,
+    ),
+    "model": Bench(
+        "Behind a model that takes half a second",
+        "128 connections, an upstream that takes 500 ms, servers that vote; medians of two rounds. its_hub's "
+        "server has 32 calls under way at most, which its command can't change.",
+        gateway.model_table,
     ),
     "fleet-ledger": Bench(
         "The ledger of a fleet",
@@ -467,10 +529,14 @@ BENCHES = {
     ),
     "soak": Bench(
         "Memory of the gateway",
-        "32 clients without pause: votes, streams, clients that go away before or in the middle of a reply, "
-        "broken and refused requests, short deadlines; one in ten replies of the upstream is an error, a "
-        "reset, cut off, late or no JSON. Resident memory once a quarter of the time is over. The aim: no "
-        "slope (`python -m benchmarks soak --minutes 10 --write` is the long one).",
+        f"Resident memory of all processes of the gateway after {soak.FILL:,} requests (32 connections, in "
+        "each way of answering), pages that its helpers share counted once; then its growth (pages counted "
+        f"in each process) over minutes of mixed traffic, {soak.RATE:g} requests a second: "
+        "votes, streams, clients that go away before or in "
+        "the middle of a reply, broken and refused requests, short deadlines; one in ten upstream replies "
+        "is an error, a reset, cut off, late or no JSON. The slope is the median over pairs half of the time "
+        "apart, once it is warm. The aims: 200 MB, and 2 KB a minute over ten minutes (`python -m benchmarks "
+        "soak --minutes 10 --write`).",
         gateway.soak_table,
     ),
     "workers": Bench(
@@ -496,14 +562,22 @@ def section(name: str) -> str:
     bench = BENCHES[name]
     print(f"{name} …", file=sys.stderr)
     how = f"{bench.says} (`python -m benchmarks {name}`)"
-    return "\n\n".join([f"## {bench.title}", how, markdown(bench.table())]) + "\n"
+    parts = [f"## {bench.title}", how, markdown(bench.table()), bench.after]
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def head() -> str:
     """What stands above all sections."""
     machine = f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}"
     says = "Written by `make bench`; a speed is a ratio against a named alternative in the same run."
-    return f"# Benchmarks\n\n{says} Last run on: {machine}, Python {platform.python_version()}.\n"
+    short = (
+        "**In short.** What adacompute's parts take beside what else one could use, in the same run: reading "
+        "answers, importing, scoring, allocating, replaying and deciding; then the gateway: latency that it "
+        "adds to a bare proxy's, requests a second beside LiteLLM, Portkey, optillm and its_hub's server, "
+        "and memory. Each section has its aim and its command; a table says where an aim isn't met."
+    )
+    ran = f"{says} Last run on: {machine}, Python {platform.python_version()}."
+    return f"# Benchmarks\n\n{short}\n\n{ran}\n"
 
 
 def renewed(old: str, names: list[str]) -> str:
@@ -532,8 +606,9 @@ def main(words: list[str]) -> int:
     if not write:
         print("\n".join([head(), *map(section, names)]))
         return 0
-    PAGE.write_text(renewed(PAGE.read_text("utf-8") if PAGE.exists() else "", names), "utf-8")
-    print(f"written: {PAGE.relative_to(PAGE.parent.parent)}")
+    for name in names:  # one by one, so that what was measured is kept if a later one fails
+        PAGE.write_text(renewed(PAGE.read_text("utf-8") if PAGE.exists() else "", [name]), "utf-8")
+        print(f"written: {BENCHES[name].title}, in {PAGE.relative_to(PAGE.parent.parent)}")
     return 0
 
 

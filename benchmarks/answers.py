@@ -101,7 +101,7 @@ def _theirs(answers: list[str], texts: list[str]) -> tuple[float, float]:
     return rates[0], rates[1]
 
 
-def _build_reply(tokens: int, alternatives: int, *, seed: int = 0) -> bytes:
+def build_reply(tokens: int, alternatives: int, *, seed: int = 0) -> bytes:
     """A chat completion of so many tokens, with log-probabilities and alternatives of each, as JSON."""
     rng = random.Random(seed)
     words = ["The", " total", " is", " ", "1", "2", " +", " apples", "\n\n", " so", " we", " have"]
@@ -139,8 +139,8 @@ def _summarise_plainly(tokens: Sequence[Mapping[str, Any]]) -> TokenSummary:
     return TokenSummary(total, sum(entropies) / len(entropies) if entropies else None, None)
 
 
-def run_signals() -> list[dict[str, str]]:
-    """Microseconds to parse one reply into a sample with its answer, with signals and without."""
+def build_parser() -> Callable[[bytes], None]:
+    """What parses the bytes of a reply into a sample with its answer."""
     url, key = URL("http://localhost/v1/chat/completions"), Secret("a-key-of-some-length")
     quirks = ServerQuirks()
     body = {"model": "m", "messages": [{"role": "user", "content": "How many? " * 20}], "logprobs": True}
@@ -153,9 +153,14 @@ def run_signals() -> list[dict[str, str]]:
         (response,) = done.responses
         response.to_sample(answer=extract_answer(response.text))
 
-    rows = []
+    return parse
+
+
+def run_signals() -> list[dict[str, str]]:
+    """Microseconds to parse one reply into a sample with its answer, with signals and without."""
+    parse, rows = build_parser(), []
     for tokens, alternatives in ((300, 0), (300, 5), (300, 20)):
-        raw = _build_reply(tokens, alternatives)
+        raw = build_reply(tokens, alternatives)
         count = 20 // (1 + alternatives // 5)
         best = {"with": math.inf, "without": math.inf}
         for _ in range(100):  # short and in turns, so that both meet the same machine

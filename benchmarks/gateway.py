@@ -2,9 +2,18 @@
 
 from typing import Any
 
-from benchmarks import fleet_ledger, serving, soak, streams
+from benchmarks import fleet_ledger, peers, serving, soak, streams
 
-__all__ = ["latency_table", "ledger_table", "rates_table", "soak_table", "streams_table", "widths_table"]
+__all__ = [
+    "latency_table",
+    "ledger_table",
+    "model_table",
+    "rates_table",
+    "soak_table",
+    "streams_table",
+    "times_table",
+    "widths_table",
+]
 
 
 def latency_table() -> list[dict[str, str]]:
@@ -52,8 +61,68 @@ def widths_table() -> list[dict[str, str]]:
 
 
 def rates_table() -> list[dict[str, str]]:
-    """Requests a second, ours beside each peer."""
-    return [_rate(row) for row in serving.rates()]
+    """Requests a second per core by connections, and the ratios to the bare proxy and to each peer."""
+    lines = []
+    for row, shown in _by_row(serving.peers_beside()):
+        compared = shown[serving.COMPARED]
+        line = {"server": compared["way"], "log-probabilities": "yes" if row.logprobs else "no"}
+        line["samples"] = f"{compared['drawn']:.3g}" if "drawn" in compared else "–"
+        for number, numbers in shown.items():
+            rate = numbers.get("per_core")
+            text = "–" if rate is None else f"{rate['ratio']:,.0f} ({rate['low']:,.0f}–{rate['high']:,.0f})"
+            line[f"{number} connection{'s' * (number > 1)}"] = text
+        line["of the bare proxy's"] = _range(compared["to_bare"], digits=2) if "to_bare" in compared else "–"
+        line["of the peer's"] = _name_ratio(compared, row, "to_peer")
+        line["aim"] = "–"
+        if row.aim is not None and "to_peer" in compared:
+            is_met = round(compared["to_peer"]["ratio"], 1) >= row.aim
+            line["aim"] = f"{row.aim:g}×, {'met' if is_met else 'not met'}"
+        lines.append(line)
+    return lines
+
+
+def times_table() -> list[dict[str, str]]:
+    """Median and 99th percentile of a request by connections, of the same run."""
+    lines = []
+    for row, shown in _by_row(serving.peers_beside()):
+        numbers = next(iter(shown.values()))
+        line = {"server": numbers["way"], "log-probabilities": "yes" if row.logprobs else "no"}
+        for number, numbers in shown.items():
+            text = (
+                f"{1000 * numbers['p50']:,.1f}, {1000 * numbers['p99']:,.1f} ms" if "p50" in numbers else "–"
+            )
+            line[f"p50, p99 at {number}"] = text
+        lines.append(line)
+    return lines
+
+
+def model_table() -> list[dict[str, str]]:
+    """Requests a second where the upstream takes as long as a model."""
+    return [
+        {
+            "server": line["way"],
+            "samples": f"{line['drawn']:.3g}" if "drawn" in line else "–",
+            "requests/s": f"{line['rate']:,.0f}" if "rate" in line else "–",
+            "p50": f"{1000 * line['p50']:,.0f} ms" if "rate" in line else "–",
+            "p99": f"{1000 * line['p99']:,.0f} ms" if "rate" in line else "–",
+            "processor a request": f"{1000 * line['cpu']:.2f} ms" if "rate" in line else "–",
+            "ratio of requests/s": _name_ratio(line, line["row"], "to_peer_rate"),
+        }
+        for line in serving.behind_model()
+    ]
+
+
+def _by_row(lines: list[dict[str, Any]]) -> list[tuple[serving.Row, dict[int, dict[str, Any]]]]:
+    """Each row with its numbers by connections."""
+    rows: dict[serving.Row, dict[int, dict[str, Any]]] = {}
+    for line in lines:
+        rows.setdefault(line["row"], {})[line["connections"]] = line
+    return list(rows.items())
+
+
+def _name_ratio(line: dict[str, Any], row: serving.Row, key: str) -> str:
+    name = peers.NAMES.get(row.beside.partition("-")[0], "").partition(" ")[0]
+    return f"{_range(line[key])} {name}" if key in line else "–"
 
 
 def ledger_table() -> list[dict[str, str]]:
@@ -70,20 +139,6 @@ def ledger_table() -> list[dict[str, str]]:
     ]
 
 
-def _rate(row: dict[str, Any]) -> dict[str, str]:
-    there = "rate" in row
-    return {
-        "server": row["way"],
-        "upstream takes": f"{1000 * row['latency']:.0f} ms" if row["latency"] else "no time",
-        "clients": str(row["clients"]),
-        "samples a request": str(row["samples"]),
-        "requests/s": f"{row['rate']:,.0f}" if there else "–",
-        "p99": f"{1000 * row['p99']:,.0f} ms" if there else "–",
-        "processor a request": f"{1000 * row['cpu']:.2f} ms" if there else "–",
-        "ratio": "–" if row["ratio"] is None else f"{_range(row)} {row['to']}",
-    }
-
-
 def _range(row: dict[str, Any], *, digits: int = 1) -> str:
     """A ratio, and where the middle half of the rounds had it."""
     return f"{row['ratio']:.{digits}f}× ({row['low']:.{digits}f}–{row['high']:.{digits}f})"
@@ -94,12 +149,16 @@ def _judge(ratio: float, aim: float) -> str:
 
 
 def soak_table() -> list[dict[str, str]]:
-    """Memory before and after, and its slope."""
+    """Memory after many requests, and its slope over mixed traffic after them."""
     row = soak.run()
     got, mega = row["got"], 1024 * 1024
     fine = got.get("200", 0)
+    slope = row["slope"] / 1024
     return [
         {
+            "requests before": f"{row['filled']:,}",
+            "memory after them": f"{row['resident'] / mega:.1f} MB in {row['processes']} processes",
+            "aim": f"200 MB, {'met' if row['resident'] < 200 * mega else 'not met'}",
             "minutes": f"{row['minutes']:g}",
             "requests": f"{row['requests']:,}",
             "answered": f"{fine:,}",
@@ -107,7 +166,7 @@ def soak_table() -> list[dict[str, str]]:
             "errors": f"{row['requests'] - fine - got.get('went away', 0):,}",
             "memory, warm": f"{row['first'] / mega:.1f} MB",
             "at the end": f"{row['last'] / mega:.1f} MB",
-            "most": f"{row['most'] / mega:.1f} MB",
-            "slope": f"{row['slope'] / 1024:+.0f} KB a minute",
+            "slope": f"{slope:+.1f} KB a minute",
+            "aim of the slope": f"2 KB a minute, {'met' if slope < 2 else 'not met'}",
         }
     ]

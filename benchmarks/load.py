@@ -1,5 +1,7 @@
 """A closed loop of clients on kept connections: each sends its next request when the last is answered.
 
+A server that ends the connection with each reply gets a new one for each request.
+
 `python -m benchmarks.load URL --concurrency 32 --seconds 3` prints what it saw, as JSON; the request's body
 comes on stdin. Knows nothing of the server; raw enough to take less of a core than any server asked.
 """
@@ -24,7 +26,7 @@ class Lane(asyncio.Protocol):
     def __init__(self, load: "Load") -> None:
         self.load = load
         self.sent = 0.0
-        self.status = 0
+        self.is_replaced = False  # by a lane on a new connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -41,13 +43,18 @@ class Lane(asyncio.Protocol):
     def on_message_complete(self) -> None:
         now = time.perf_counter()
         status = self.parser.get_status_code()
-        if self.load.done(status, self.sent, now):
+        if not self.load.done(status, self.sent, now):
+            self.transport.close()
+        elif self.parser.should_keep_alive():
             asyncio.get_running_loop().call_soon(self.send)
         else:
+            self.is_replaced = True
             self.transport.close()
+            self.load.open_lane()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as asyncio calls it
-        self.load.gone()
+        if not self.is_replaced:
+            self.load.gone()
 
 
 class Load:
@@ -84,7 +91,8 @@ class Load:
 
     async def run(self, concurrency: int) -> dict[str, Any]:
         """Asks for as long as it should."""
-        loop = asyncio.get_running_loop()
+        loop = self.loop = asyncio.get_running_loop()
+        self.opening: set[asyncio.Task[object]] = set()
         self.ended = asyncio.Event()
         self.begin = time.perf_counter() + WARM * self.seconds
         self.left = concurrency
@@ -104,6 +112,19 @@ class Load:
             "statuses": {str(code): many for code, many in self.statuses.items()},
             "lost": self.lost,
         }
+
+    def open_lane(self) -> None:
+        """A lane on a new connection, in the place of one that the server ended."""
+        opening = self.loop.create_connection(lambda: Lane(self), self.host, self.port)
+        task: asyncio.Task[object] = self.loop.create_task(opening)
+        self.opening.add(task)
+        task.add_done_callback(self.opened)
+
+    def opened(self, task: "asyncio.Task[object]") -> None:
+        """A new connection is there, or couldn't be had."""
+        self.opening.discard(task)
+        if task.exception() is not None:
+            self.gone()
 
     def stop(self) -> None:
         """Counts no more: what is under way is waited for."""

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 __all__ = [
     "MEASURED",
     "OTHERS",
+    "count_family",
     "free_port",
     "here",
     "memory",
@@ -26,6 +27,7 @@ __all__ = [
     "pinned",
     "processor",
     "running",
+    "shared_memory",
     "upstream",
 ]
 
@@ -54,11 +56,17 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def upstream(
-    *, latency: float = 0.0, most: int = 16, size: int = 600, faults: float = 0.0, core: int = OTHERS
+    *,
+    latency: float = 0.0,
+    most: int = 16,
+    size: int = 600,
+    faults: float = 0.0,
+    tail: float = 0.0,
+    core: int = OTHERS,
 ) -> Iterator[str]:
     """The address of `benchmarks.upstream` in another process."""
     words = here("-m", "benchmarks.upstream", "--latency", str(latency), "--most", str(most))
-    words += ["--size", str(size), "--faults", str(faults)]
+    words += ["--size", str(size), "--faults", str(faults), "--tail", str(tail)]
     with subprocess.Popen(
         pinned(core, words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
@@ -117,25 +125,43 @@ def _wait_for(ready: str, process: subprocess.Popen[bytes], log: Path, until: fl
 def processor(pid: int) -> float:
     """Seconds of processor time that a process, its threads and its children have taken so far.
 
-    By the scheduler's own count, in nanoseconds; /proc/PID/stat only counts ticks of 10 ms.
+    By the kernel's own clock of a process, in nanoseconds, with the threads that have ended: /proc/PID/stat
+    only counts ticks of 10 ms.
     """
     total = 0.0
-    for one in _family(pid):
+    for process in _family(pid):
         with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{one}/task").iterdir():
-                with contextlib.suppress(OSError):
-                    total += int((task / "schedstat").read_text().split()[0]) / 1e9
+            total += time.clock_gettime((~process << 3) | 2)
     return total
 
 
 def memory(pid: int) -> int:
     """Bytes that a process and all below it hold in memory; what they share is counted in each."""
     page = os.sysconf("SC_PAGE_SIZE")
-    found = 0
-    for one in _family(pid):
+    total = 0
+    for process in _family(pid):
         with contextlib.suppress(OSError):
-            found += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * page
-    return found
+            total += int(Path(f"/proc/{process}/statm").read_text().split()[1]) * page
+    return total
+
+
+def shared_memory(pid: int) -> int:
+    """The same, but of the processes below it each page that several processes share counted in parts.
+
+    A helper forks the child that it works in: most pages of the two are the same ones.
+    """
+    own, *below = _family(pid)
+    total = int(Path(f"/proc/{own}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    for process in below:
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            total += 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return total
+
+
+def count_family(pid: int) -> int:
+    """How many processes there are: this one and all below it."""
+    return len(_family(pid))
 
 
 def _family(pid: int) -> list[int]:

@@ -51,14 +51,21 @@ def measured(pool: Path, folder: Path) -> dict[str, Any]:
     }
 
 
-def _pools(home: Path) -> Iterator[tuple[str, Path]]:
+def make_pool(home: Path) -> Path:
+    """A file of 600 problems × 64 samples: the bundled words, some of them asked twice."""
     whole, pool = home / "words.jsonl", home / "pool.jsonl"
     with bundled("words") as words:
         export_file(words, whole)
     lines = whole.read_text("utf-8").splitlines()
     again = [_again(line) for line in lines[: PROBLEMS - len(lines)]]
     pool.write_text("\n".join([*lines, *again]) + "\n", "utf-8")
-    yield f"words, {len(again)} of them twice", pool
+    return pool
+
+
+def _pools(home: Path) -> Iterator[tuple[str, Path]]:
+    pool = make_pool(home)
+    with bundled("words") as words:
+        yield f"words, {PROBLEMS - len(words)} of them twice", pool
     for path in sorted(BESIDE.glob("reasoning-gym*.jsonl.gz")):
         with gzip.open(path) as records:
             count = sum(1 for _ in records)

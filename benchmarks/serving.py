@@ -1,13 +1,17 @@
-"""The gateway beside a bare proxy, the LiteLLM proxy and its_hub's server, all on one upstream.
+"""The gateway beside a bare proxy and other servers, all on one upstream.
 
-Knows nothing of `make`. The server that is measured has a core to itself, and what asks it and what it asks
-share another; servers that are not being asked are idle. Ways take turns, round after round, and ratios are
-of one round each: a machine that is slow for a while is so for all of them. Medians over rounds are told.
+The server that is measured has a core to itself, and what asks it and what it asks share another; servers
+that are not being asked are idle. Ways take turns, round after round, and ratios are of one round each: a
+machine that is slow for a while is so for all of them. Medians over rounds are shown.
+
+`list_ways` lists the gateway's ways of answering, `ROWS` what the table of peers compares.
 """
 
 import contextlib
+import functools
 import http.client
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -23,6 +27,7 @@ from adacompute.policies import FixedPolicy, StoppingPolicy
 from benchmarks import peers
 from benchmarks.processes import OTHERS, ROOT, free_port, here, pinned, processor, running, upstream
 
+BARE = "bare Starlette + aiohttp proxy"
 PROMPT = (
     "A farmer has 12 cows and 7 goats. Every week she sells 3 of the cows for 45 dollars each and buys 2 "
     "goats for 15 dollars each. Her neighbour has half as many cows and twice as many goats, and does the "
@@ -46,15 +51,59 @@ POLICIES = {
     "one-weighed": FixedPolicy(1, weigh=WEIGH),
     "eight-weighed": FixedPolicy(8, weigh=WEIGH),
 }
-# seconds that the upstream takes, clients, seconds of a turn, whether LiteLLM, which draws one, is asked too
-LOADS = ((0.0, 32, 3.0, True), (0.5, 128, 10.0, False))
+CONNECTIONS = (1, 8, 32, 128)
+COMPARED = 32  # connections at which the ratios of the table of peers are
 NEAR_ONE = 1.01  # samples a request on average: the policy is asked, and stops after the first
-SECONDS = 0.8  # of one turn: short, so that the turns of a round are near each other
-ROUNDS = 15
+SECONDS = 0.7  # of one turn: short, so that the turns of a round are near each other
+LONGEST = 8.0  # seconds of a turn of a slow server with many connections
+ADDED_AIMS = {"pass": 1.3, "single": 1.7, "plain": 2.5, "weighed": 2.5}  # times what the bare proxy adds
+WAVES = 3  # requests that each connection should have answered in a turn
+ROUNDS = 11
+PEER_ROUNDS = 4
+MODEL_SECONDS = 0.5  # that a model takes, in `behind_model`
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of peers."""
+
+    way: str  # of the gateway, by its name in `list_ways`; or a server's
+    logprobs: bool = False  # whether replies come with log-probabilities
+    beside: str = ""  # the server that does the same
+    aim: float | None = None  # the least ratio of requests a second per core to that server
+
+
+ROWS = (
+    Row("bare"),
+    Row("litellm"),
+    Row("portkey"),
+    Row("optillm"),
+    Row("pass", beside="litellm", aim=20.0),
+    Row("single", beside="litellm", aim=20.0),
+    Row("plain", beside="litellm", aim=20.0),
+    Row("its_hub-1"),
+    Row("one", beside="its_hub-1", aim=1.0),
+    Row("its_hub-8"),
+    Row("eight", beside="its_hub-8", aim=1.0),
+    Row("bare", logprobs=True),
+    Row("litellm", logprobs=True),
+    Row("portkey", logprobs=True),
+    Row("optillm", logprobs=True),
+    Row("pass", logprobs=True, beside="litellm", aim=20.0),
+    Row("single", logprobs=True, beside="litellm", aim=20.0),
+    Row("weighed", logprobs=True, beside="litellm", aim=20.0),
+)
+MODEL_ROWS = (
+    Row("its_hub-1"),
+    Row("one", beside="its_hub-1"),
+    Row("its_hub-8"),
+    Row("eight", beside="its_hub-8"),
+)
+ASKS_ITSELF = ("weighed",)  # ways that ask for log-probabilities by themselves
 
 
 Rounds = dict[str, list[dict[str, float]]]  # by the way's name
-KEYS = ("p50", "p99", "rate", "cpu")
+KEYS = ("p50", "p99", "rate", "cpu", "drawn")
 
 
 @dataclass(frozen=True)
@@ -70,6 +119,8 @@ class Way:
     samples: int = 1  # that every request is to draw
     body: Mapping[str, Any] = field(default_factory=lambda: BODY)
     aim: float | None = None  # the most that it should add, in times of what the bare proxy adds
+    is_peer: bool = False  # may be left out where it fails
+    is_paced: bool = False  # draws so many samples on the long average only
 
 
 def host(url: str) -> str:
@@ -83,9 +134,7 @@ def bare(url: str, folder: Path) -> Iterator[Way]:
     port = free_port()
     words = here("-m", "benchmarks.proxy", url, str(port))
     with running(words, f"http://127.0.0.1:{port}/healthz", folder=folder, environ=PATHS) as pid:
-        yield Way(
-            "bare Starlette + aiohttp proxy", f"http://127.0.0.1:{port}/v1/chat/completions", host(url), pid
-        )
+        yield Way(BARE, f"http://127.0.0.1:{port}/v1/chat/completions", host(url), pid)
 
 
 @contextlib.contextmanager
@@ -113,13 +162,30 @@ def gateway(url: str, folder: Path, **settings: object) -> Iterator[Way]:
         yield Way("gateway", f"http://127.0.0.1:{port}/v1/chat/completions", host(url), pid)
 
 
-PATHS = {"PYTHONPATH": str(ROOT)}
+PATHS = {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}  # this tree is what is measured
+
+
+def list_ways(ours: Way) -> dict[str, Way]:
+    """The gateway's ways of answering that are measured, by short names."""
+    return {
+        "pass": passing(ours),
+        "single": by(ours, "one sample (`single`)", "single"),
+        "plain": by(ours, "stopping after one, plain votes", "plain"),
+        "weighed": by(ours, "stopping after one, log-probabilities", "weighed"),
+        "one": by(ours, "always 1", "one"),
+        "eight": by(ours, "always 8", "eight", 8),
+    }
+
+
+def passing(way: Way) -> Way:
+    """The same gateway, as it passes requests through."""
+    return replace(way, name="gateway, passed through (`pass`)", headers={"x-adacompute-mode": "pass"})
 
 
 def by(way: Way, name: str, policy: str, samples: int = 1) -> Way:
     """The same gateway, with another of its policies."""
-    headers = {"x-adacompute-policy": policy}
-    return replace(way, name=f"gateway, {name}", headers=headers, samples=samples)
+    headers, is_paced = {"x-adacompute-policy": policy}, policy in ("plain", "weighed")
+    return replace(way, name=f"gateway, {name}", headers=headers, samples=samples, is_paced=is_paced)
 
 
 def loaded(way: Way, concurrency: int, seconds: float) -> dict[str, Any]:
@@ -141,9 +207,10 @@ def asked(way: Way, concurrency: int, seconds: float = SECONDS) -> dict[str, Any
     if way.pid is not None:
         found["cpu"] = (processor(way.pid) - before) / found["whole"]
     each = (drawn(way) - had) / found["whole"]
-    if abs(each - way.samples) > 0.15 * max(1, way.samples):  # one that paces may still be on its way
+    most = 1.0 if way.is_paced else 0.15  # one that paces may still be on its way, with many under way
+    if abs(each - way.samples) > most * max(1, way.samples):
         raise RuntimeError(f"{way.name} drew {each:.2f} samples a request, and should draw {way.samples}")
-    return found
+    return found | {"drawn": each}
 
 
 def drawn(way: Way) -> int:
@@ -155,16 +222,42 @@ def drawn(way: Way) -> int:
     return count
 
 
-def turns(ways: Sequence[Way], concurrency: int, *, seconds: float, rounds: int) -> Rounds:
-    """What each way showed in each round."""
+def turns(
+    ways: Sequence[Way],
+    concurrency: int,
+    *,
+    seconds: float,
+    rounds: int,
+    warm: Mapping[str, float] | None = None,
+) -> Rounds:
+    """What each way showed in each round; nothing of a peer that fails, or is too slow for so many clients.
+
+    `warm` has the requests a second that each way was seen to answer: turns of the slow ones are longer.
+    """
+    known = warm_up(ways) if warm is None else warm
     seen: Rounds = {way.name: [] for way in ways}
-    for way in ways:  # the first requests of some import modules for seconds
-        loaded(way, 4, 1.5)
+    failed = {way.name for way in ways if way.is_peer and 2 * concurrency > LONGEST * known[way.name]}
     for _ in range(rounds):
         for way in ways:
-            found = asked(way, concurrency, seconds)
-            seen[way.name].append({key: found.get(key, 0.0) for key in KEYS})
+            if way.name in failed:
+                continue
+            waves = WAVES * concurrency / known[way.name]
+            try:
+                result = asked(way, concurrency, min(LONGEST, max(seconds, waves)))
+            except RuntimeError as exc:
+                if not way.is_peer:
+                    raise
+                print(exc, file=sys.stderr)
+                failed.add(way.name)
+                seen[way.name] = []
+                continue
+            seen[way.name].append({key: result.get(key, 0.0) for key in KEYS})
     return seen
+
+
+def warm_up(ways: Sequence[Way]) -> dict[str, float]:
+    """Requests a second of each way; the first requests of some import modules for seconds."""
+    return {way.name: max(0.1, [loaded(way, 4, 1.5), loaded(way, 4, 0.8)][1]["rate"]) for way in ways}
 
 
 def medians(found: list[dict[str, float]]) -> dict[str, float]:
@@ -193,17 +286,11 @@ def added(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, A
     """
     with upstream() as url, place() as a, place() as b, bare(url, a) as proxy, gateway(url, b) as ours:
         direct = Way("the upstream itself", f"{url}/chat/completions", host(url))
-        through, voted = replace(ours, aim=2.5), replace(ours, aim=3.0)
-        single = by(through, "one sample (`single`)", "single")
-        plain = by(voted, "stopping after one, plain votes", "plain")
-        weighed = by(voted, "stopping after one, log-probabilities asked for", "weighed")
-        passed = replace(
-            through, name="gateway, passed through (`pass`)", headers={"x-adacompute-mode": "pass"}
-        )
+        ways = {name: replace(way, aim=ADDED_AIMS.get(name)) for name, way in list_ways(ours).items()}
         groups = [
-            (direct, proxy, passed, single, plain),
-            (_sure(direct), _sure(proxy), weighed),
-            (_embed(direct), _embed(proxy), _embed(through)),
+            (direct, proxy, ways["pass"], ways["single"], ways["plain"]),
+            (_sure(direct), _sure(proxy), ways["weighed"]),
+            (_embed(direct), _embed(proxy), _embed(replace(ours, aim=ADDED_AIMS["pass"]))),
         ]
         seen = turns([way for group in groups for way in group], 1, seconds=seconds, rounds=rounds)
     rows = []
@@ -230,7 +317,7 @@ def _embed(way: Way) -> Way:
     return replace(way, name=f"{way.name}, an embedding", url=url, body=EMBEDDED, samples=0)
 
 
-def widths(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, Any]]:
+def widths(*, seconds: float = SECONDS, rounds: int = 7) -> list[dict[str, Any]]:
     """Processor time of a request of eight samples beside that of one."""
     found = []
     with upstream() as url, place() as folder, gateway(url, folder) as ours:
@@ -244,64 +331,95 @@ def widths(*, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[dict[str, 
     return found
 
 
-def rates(*, rounds: int = 3) -> list[dict[str, Any]]:
-    """Requests a second of each: on an upstream that answers at once, and on one that takes a while."""
-    found = []
-    for latency, clients, seconds, passing in LOADS:
-        with upstream(latency=latency) as url, contextlib.ExitStack() as stack:
-            groups = _groups(stack, url, passing=passing)
-            ways = [way for group in groups for way in group if isinstance(way, Way)]
-            seen = turns(ways, clients, seconds=seconds, rounds=rounds)
-        for row in _beside(groups, seen):
-            found.append(row | {"latency": latency, "clients": clients})
-    return found
+@functools.cache
+def peers_beside(
+    *, connections: tuple[int, ...] = CONNECTIONS, rounds: int = PEER_ROUNDS, rows: tuple[Row, ...] = ROWS
+) -> list[dict[str, Any]]:
+    """Every row's numbers at each number of connections, on an upstream that answers at once.
+
+    Measured once, for the two tables that show it.
+    """
+    with upstream() as url, contextlib.ExitStack() as stack:
+        ways = _open_ways(stack, url, rows)
+        warm = warm_up([way for way in ways.values() if isinstance(way, Way)])
+        return _measure(ways, rows, connections, warm, rounds=rounds, seconds=SECONDS)
 
 
-def _groups(stack: contextlib.ExitStack, url: str, *, passing: bool) -> list[list[Way | str]]:
-    """Servers that do the same, the peer last; a text where it can't be had."""
-    folders = [stack.enter_context(place()) for _ in range(5)]
-    ours = stack.enter_context(gateway(url, folders[0]))
-    voting: list[list[Way | str]] = [
-        [by(ours, "always 1", "one"), _peer(stack, "its_hub", url, folders[3], budget=1)],
-        [by(ours, "always 8", "eight", 8), _peer(stack, "its_hub", url, folders[4], budget=8)],
-    ]
-    if not passing:
-        return voting
-    return [
-        [stack.enter_context(bare(url, folders[1]))],
-        [
-            by(ours, "one sample (`single`)", "single"),
-            by(ours, "stopping after one, plain votes", "plain"),
-            by(ours, "stopping after one, log-probabilities asked for", "weighed"),
-            _peer(stack, "litellm", url, folders[2]),
-        ],
-        *voting,
-    ]
+def behind_model(*, rounds: int = 2) -> list[dict[str, Any]]:
+    """What votes, at 128 connections, on an upstream that takes as long as a model does."""
+    with upstream(latency=MODEL_SECONDS) as url, contextlib.ExitStack() as stack:
+        ways = _open_ways(stack, url, MODEL_ROWS)
+        warm = {way.name: 40.0 for way in ways.values() if isinstance(way, Way)}
+        for way in ways.values():
+            if isinstance(way, Way):
+                loaded(way, 4, 1.5)
+        return _measure(ways, MODEL_ROWS, (128,), warm, rounds=rounds, seconds=LONGEST)
 
 
-def _beside(groups: list[list[Way | str]], seen: Rounds) -> Iterator[dict[str, Any]]:
-    """Each server's numbers, and the ratio to the last of its group."""
-    for group in groups:
-        *ours, peer = group
-        for way in group:
-            if isinstance(way, str):
-                samples = ours[0].samples if ours and isinstance(ours[0], Way) else 1
-                yield {"way": way, "samples": samples, "ratio": None}
-                continue
-            row = {"way": way.name, "samples": way.samples, **medians(seen[way.name]), "ratio": None}
-            if isinstance(peer, Way) and way is not peer:
-                pairs = zip(seen[way.name], seen[peer.name], strict=True)
-                row |= spread([own["rate"] / other["rate"] for own, other in pairs])
-                row["to"] = peer.name.split(" ")[0]
-            yield row
+def _open_ways(stack: contextlib.ExitStack, url: str, rows: Sequence[Row]) -> dict[Row, Way | str]:
+    """The way of each row, its server running; a text that says why where a peer can't be had."""
+    ours = stack.enter_context(gateway(url, stack.enter_context(place())))
+    servers: dict[str, Way | str] = dict(list_ways(ours))
+    for name in dict.fromkeys(row.way for row in rows):
+        if name == "bare":
+            servers[name] = stack.enter_context(bare(url, stack.enter_context(place())))
+        elif name not in servers:
+            servers[name] = _open_peer(stack, name, url)
+    ways: dict[Row, Way | str] = {}
+    for row in rows:
+        server = servers[row.way]
+        asks = row.logprobs and row.way not in ASKS_ITSELF
+        ways[row] = _sure(server) if isinstance(server, Way) and asks else server
+    return ways
 
 
-def _peer(stack: contextlib.ExitStack, name: str, url: str, folder: Path, **settings: int) -> Way | str:
-    """A peer that runs; why not, where it can't be had here."""
+def _open_peer(stack: contextlib.ExitStack, name: str, url: str) -> Way | str:
+    """A peer that runs, `its_hub-8` with its budget; why not, where it can't be had here."""
+    server, _, budget = name.partition("-")
+    settings = {"budget": int(budget)} if budget else {}
     try:
-        peer = stack.enter_context(getattr(peers, name)(url, folder, **settings))
+        peer = stack.enter_context(getattr(peers, server)(url, stack.enter_context(place()), **settings))
     except (peers.Absent, RuntimeError) as exc:
-        return f"{peers.name_of(name)}: not measured, {str(exc).splitlines()[0]}"
-    budget = settings.get("budget", 1)
-    title = peer.name + (f", budget {budget}" if settings else "")
-    return Way(title, peer.url, host(url), peer.pid, samples=budget)
+        return f"{peers.name_of(server)}: not measured, {str(exc).splitlines()[0]}"
+    title = peer.name + (f", budget {budget}" if budget else "")
+    samples = settings.get("budget", 1)
+    return Way(title, peer.url, host(url), peer.pid, peer.headers, samples=samples, is_peer=True)
+
+
+def _measure(
+    ways: Mapping[Row, Way | str],
+    rows: Sequence[Row],
+    connections: Sequence[int],
+    warm: Mapping[str, float],
+    *,
+    rounds: int,
+    seconds: float,
+) -> list[dict[str, Any]]:
+    """Of each row and number of connections: medians, spreads, and ratios to the bare proxy and the peer."""
+    running = [way for way in ways.values() if isinstance(way, Way)]
+    shown = []
+    for number in connections:
+        seen = turns(running, number, seconds=seconds, rounds=rounds, warm=warm)
+        for row in rows:
+            way = ways[row]
+            own = seen[way.name] if isinstance(way, Way) else []
+            line: dict[str, Any] = {
+                "row": row,
+                "way": way.name if isinstance(way, Way) else way,
+                "samples": way.samples if isinstance(way, Way) else None,
+                "connections": number,
+            }
+            if own:
+                line |= medians(own)
+                line["per_core"] = spread([1 / turn["cpu"] for turn in own])
+                for key, server in (("to_bare", "bare"), ("to_peer", row.beside)):
+                    other = ways.get(Row(server, logprobs=row.logprobs))
+                    theirs = seen[other.name] if isinstance(other, Way) and other is not way else []
+                    if theirs:
+                        pairs = zip(own, theirs, strict=True)
+                        line[key] = spread([their["cpu"] / mine["cpu"] for mine, their in pairs])
+                        line[f"{key}_rate"] = spread(
+                            [mine["rate"] / their["rate"] for mine, their in zip(own, theirs, strict=True)]
+                        )
+            shown.append(line)
+    return shown

@@ -1,6 +1,8 @@
-"""Memory of the gateway over minutes of mixed traffic: faults upstream, clients that go away, nonsense.
+"""Memory of the gateway: after 50,000 requests, and its growth over minutes of mixed traffic after that.
 
-Knows nothing of `make`. `python -m benchmarks.soak URL SECONDS` is the traffic, and prints what it got.
+The requests come as fast as they are answered, in all ways of answering. The mixed traffic comes at a steady
+rate: faults upstream, clients that go away, nonsense. `python -m benchmarks.soak URL SECONDS` is that
+traffic, and prints what it got.
 """
 
 import asyncio
@@ -16,12 +18,16 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from benchmarks.processes import OTHERS, ROOT, here, memory, pinned, upstream
-from benchmarks.serving import BODY, gateway, place
+from benchmarks.processes import OTHERS, ROOT, count_family, here, memory, pinned, shared_memory, upstream
+from benchmarks.serving import BODY, Way, by, gateway, loaded, passing, place
+from benchmarks.upstream import FAULTY
 
 MINUTES = 2.0
-WARM = 0.25  # of the time: caches, histories and pools of connections fill
+FILL = 50_000  # requests before the minutes are counted
+TURN = 5.0  # seconds of each way of answering, in turn, until all of them are done
+WARM = 0.4  # of the time: caches, histories and pools of connections fill
 LANES = 32
+RATE = 40.0  # requests a second of the mixed traffic
 FAULTS = 0.1
 KINDS = {  # and how often
     "plain": 50,
@@ -48,9 +54,12 @@ class Lane:
         self.line: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def run(self, until: float) -> None:
-        """Asks until the time is over."""
+        """Asks at a steady rate until the time is over; not faster where answers were late."""
         kinds, often = list(KINDS), list(KINDS.values())
-        while time.monotonic() < until:
+        gap = LANES / RATE
+        due = time.monotonic() + self.drawn.uniform(0, gap)
+        while (due := max(due + gap, time.monotonic())) < until:
+            await asyncio.sleep(due - time.monotonic())
             kind = self.drawn.choices(kinds, often)[0]
             try:
                 self.seen[f"{await self.one(kind)}"] += 1
@@ -92,7 +101,8 @@ class Lane:
             return f"GET /metrics HTTP/1.1\r\nhost: {self.where.netloc}\r\n\r\n".encode()
         headers, path = {}, "/v1/chat/completions" if kind != "unknown route" else "/v1/nothing"
         question = f"{BODY['messages'][0]['content']} This is case {self.drawn.randrange(10**9)}."  # type: ignore[index]
-        body: dict[str, Any] = BODY | {"messages": [{"role": "user", "content": question}]}
+        messages = [{"role": "user", "content": question}]
+        body: dict[str, Any] = BODY | {"model": FAULTY, "messages": messages}
         if "stream" in kind:
             body |= {"stream": True}
         if kind in ("eight", "stream, one sample"):
@@ -101,7 +111,7 @@ class Lane:
             body |= self.drawn.choice([{"temperature": "hot"}, {"messages": []}, {"n": 10_000}, {"stop": {}}])
         if kind == "deadline":
             headers["x-adacompute-deadline"] = "0.005"
-        data = json.dumps(body).encode() if kind != "no JSON" else b'{"model": "m", '
+        data = json.dumps(body).encode() if kind != "no JSON" else b'{"model": "faulty", '
         lines = [f"POST {path} HTTP/1.1", f"host: {self.where.netloc}", "content-type: application/json"]
         lines += [f"content-length: {len(data)}", *(f"{k}: {v}" for k, v in headers.items()), "", ""]
         return "\r\n".join(lines).encode() + data
@@ -124,8 +134,19 @@ async def traffic(url: str, seconds: float) -> dict[str, int]:
     return dict(seen)
 
 
-def run(minutes: float | None = None) -> dict[str, Any]:
-    """Memory, second by second, once it is warm, and its slope."""
+def fill(ours: Way, requests: int) -> int:
+    """Asks at least so many times, in each way of answering in turn; how often in all."""
+    ways = [passing(ours), by(ours, "", "single"), by(ours, "", "plain"), by(ours, "", "weighed")]
+    ways += [by(ours, "", "eight", 8)]
+    done = 0
+    while done < requests:
+        for way in ways:
+            done += loaded(way, LANES, TURN)["whole"]
+    return done
+
+
+def run(minutes: float | None = None, *, requests: int = FILL) -> dict[str, Any]:
+    """Memory after so many requests, and its growth over the minutes after them, once they are warm."""
     minutes = MINUTES if minutes is None else minutes
     with (
         upstream(latency=0.01, faults=FAULTS) as url,
@@ -133,17 +154,15 @@ def run(minutes: float | None = None) -> dict[str, Any]:
         gateway(url, folder, budget=2.0) as ours,
     ):
         assert ours.pid is not None
-        words = here("-m", "benchmarks.soak", ours.url, str(60 * minutes))
-        begun, held = time.monotonic(), list[tuple[float, int]]()
-        with subprocess.Popen(pinned(OTHERS, words), cwd=ROOT, stdout=subprocess.PIPE) as clients:
-            while clients.poll() is None:
-                held.append((time.monotonic() - begun, memory(ours.pid)))
-                time.sleep(0.5)
-            assert clients.stdout is not None
-            got: dict[str, int] = json.loads(clients.stdout.read())
+        filled = fill(ours, requests)
+        resident, processes = shared_memory(ours.pid), count_family(ours.pid)
+        held, got = watch(ours, 60 * minutes)
     warm = [(at, size) for at, size in held if at > WARM * 60 * minutes]
     return {
         "minutes": minutes,
+        "filled": filled,
+        "processes": processes,
+        "resident": resident,
         "requests": sum(got.values()),
         "got": got,
         "first": warm[0][1],
@@ -152,6 +171,19 @@ def run(minutes: float | None = None) -> dict[str, Any]:
         "slope": 60 * slope(warm),  # bytes a minute
         "held": held,
     }
+
+
+def watch(ours: Way, seconds: float) -> tuple[list[tuple[float, int]], dict[str, int]]:
+    """Memory by the seconds since the begin over the mixed traffic, and what its clients got."""
+    assert ours.pid is not None
+    words = here("-m", "benchmarks.soak", ours.url, str(seconds))
+    begun, held = time.monotonic(), list[tuple[float, int]]()
+    with subprocess.Popen(pinned(OTHERS, words), cwd=ROOT, stdout=subprocess.PIPE) as clients:
+        while clients.poll() is None:
+            held.append((time.monotonic() - begun, memory(ours.pid)))
+            time.sleep(0.5)
+        assert clients.stdout is not None
+        return held, json.loads(clients.stdout.read())
 
 
 def slope(held: list[tuple[float, int]]) -> float:

@@ -14,7 +14,7 @@ from benchmarks.processes import upstream
 from benchmarks.serving import BODY, PROMPT, gateway, place
 
 LATENCY = 0.2  # seconds until the first chunk
-ROUNDS = 30
+ROUNDS = 15
 TEXT = "Write a short story about a farmer with 12 cows and 7 goats, and her neighbour."
 CHAT = "My neighbour has more goats than I have by now"
 # what is asked for, its prompt, the stream mode

@@ -2,8 +2,8 @@
 
 `python -m benchmarks.upstream --latency 0.05` prints its address, and serves until its stdin closes. It
 honours `n` up to --most, gives log-probabilities where they are asked for, streams where it is told to, gives
-an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of its
-replies, each in another way.
+an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of the
+replies of the model `faulty`, each in another way; --tail has that share take ten times as long.
 """
 
 import argparse
@@ -29,6 +29,7 @@ _STEPS = (
     "Adding the two parts together gives the amount that the question asks for. ",
 )
 VARIANTS = 64  # different texts, so that nothing is read once and remembered
+FAULTY = "faulty"  # the model whose replies may be spoilt
 FAULTS = ("500", "429", "reset", "garbage", "short", "slow")
 PIECES = 20  # of a stream
 
@@ -123,6 +124,7 @@ class Served(asyncio.Protocol):
     most = 1
     size = 0  # characters of a response; 0: one short sentence
     faults = 0.0
+    tail = 0.0  # share of replies that take ten times as long
     drawn = random.Random(0)
     count: collections.Counter[str] = collections.Counter()  # noqa: RUF012 - of the process
     replies: dict[tuple[int, bool, int], bytes] = {}  # noqa: RUF012 - of the process: made once each
@@ -162,7 +164,7 @@ class Served(asyncio.Protocol):
     def asked(self, body: dict[str, Any]) -> None:
         self.count["requests"] += 1
         variant = self.count["requests"] % VARIANTS if self.size else 0
-        if self.faults and self.drawn.random() < self.faults:
+        if self.faults and body.get("model") == FAULTY and self.drawn.random() < self.faults:
             fault = self.drawn.choice(FAULTS)
             self.count[fault] += 1
             if fault != "slow":
@@ -182,6 +184,8 @@ class Served(asyncio.Protocol):
             self.after(self.latency, self.send, self.replies[kind])
 
     def after(self, seconds: float, do: Any, what: Any) -> None:  # noqa: ANN401 - a callback and its argument
+        if self.tail and self.drawn.random() < self.tail:
+            seconds *= 10
         if seconds:
             self.timer = asyncio.get_running_loop().call_later(seconds, do, what)
         else:
@@ -228,12 +232,14 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=int, default=1)
     parser.add_argument("--size", type=int, default=0, help="characters of a response")
     parser.add_argument("--faults", type=float, default=0.0, help="share of replies that are spoilt")
+    parser.add_argument("--tail", type=float, default=0.0, help="share that takes ten times as long")
     given = parser.parse_args()
-    Served.latency, Served.most, Served.size, Served.faults = (
+    Served.latency, Served.most, Served.size, Served.faults, Served.tail = (
         given.latency,
         given.most,
         given.size,
         given.faults,
+        given.tail,
     )
     import uvloop
 

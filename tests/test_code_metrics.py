@@ -18,9 +18,10 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
 # request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
     # some more than the 170 of issue 15: one call, an app to mount, one verdict; twelve for menus of modes on
-    # recordings, ten for menus that are served: their modes, prior, check, collection, batches and status
-    "modules": (1, 198),
-    "median_file": (150, 400),  # lines
+    # recordings, ten for menus that are served: their modes, prior, check, collection, batches and status;
+    # five for speed: the ledger's file, a client's connection, workers, hedging, log-probabilities
+    "modules": (1, 202),
+    "median_file": (150, 405),  # lines
     "largest_file": (1, 900),  # lines
     "participle_share": (0, 0.02),
     "repeated_public_class_names": (0, 0),
@@ -28,9 +29,11 @@ LIMITS: dict[str, tuple[float, float]] = {
     # eight more than the 26 before: a request's own options, how its answers are read, how streams reach the
     # client, its trace context, the limit of tokens, its question and the phrase that answers it, the clock
     # four more: how large a reply may be, what unit its budget has, what its tokens tell, slots of requests
-    "files_per_request": (1, 38),
+    # two more: the ledger's file with its log, a client's connection
+    "files_per_request": (1, 40),
     # three more: the limit of tokens as a model takes it, the phrase that answers, how large a reply may be
-    "files_per_sample": (1, 22),
+    # one more: tokens that are only computed with
+    "files_per_sample": (1, 23),
 }
 STATIC = [name for name in LIMITS if not name.startswith("files_per")]
 
@@ -82,11 +85,11 @@ def test_every_limit_is_broken_by_code_that_reads_badly(script: ModuleType, tmp_
     package = tmp_path / "package"
     package.mkdir()
     odd = "def told():\n    one = 1\n\n\n\n    return one\n"
-    for number in range(199):
+    for number in range(205):
         (package / f"part{number}.py").write_text(f"class Thing:\n    pass\n\n\n{odd}", "utf-8")
     (package / "large.py").write_text("x = 1\n" * 901, "utf-8")
     metrics = script.static_metrics(package)
-    assert metrics["modules"] == 200
+    assert metrics["modules"] == 206
     assert metrics["largest_file"] == 901
     assert metrics["participle_share"] == 1.0
     assert metrics["repeated_public_class_names"] == ["Thing"]

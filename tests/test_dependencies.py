@@ -15,6 +15,7 @@ RUNTIME = {
     "aiohttp",
     "httptools",
     "math-verify",
+    "msgspec",
     "numpy",
     "orjson",
     "prometheus-client",

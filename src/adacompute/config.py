@@ -37,6 +37,7 @@ __all__ = [
     "average_budget",
     "compile_vote_pattern",
     "load_config",
+    "parse_latency",
     "parse_serve_budgets",
     "read_key",
     "read_keys",
@@ -187,8 +188,7 @@ class ServeConfig:
         "", "folder that `adacompute fit` wrote", default_text="the one in the package, stopping"
     )
     policies: tuple[str, ...] = setting(
-        (),
-        "other policies, NAME=FOLDER each, that x-adacompute-policy may name",
+        (), "other policies, NAME=FOLDER each, that x-adacompute-policy may name"
     )
     budget: float | str = setting(
         "2 samples",
@@ -196,23 +196,17 @@ class ServeConfig:
         "counted in `unit`",
     )
     average: Literal["voted", "all"] = setting(
-        "voted",
-        "requests whose average is the budget: those that can be voted on, or all",
+        "voted", "requests whose average is the budget: those that can be voted on, or all"
     )
     max_budget: float | str = setting("16 samples", "most that a request may ask for itself, like `budget`")
     price: float = setting(
-        -1.0,
-        "fixed price (or threshold), from 0 up",
-        default_text="it moves to meet the budget",
+        -1.0, "fixed price (or threshold), from 0 up", default_text="it moves to meet the budget"
     )
     mode: Literal["adaptive", "shadow", "pass"] = setting(
-        "adaptive",
-        "shadow: one sample each, and the policy's decision is only noted; pass: one sample each",
+        "adaptive", "shadow: one sample each, and the policy's decision is only noted; pass: one sample each"
     )
     keys_file: str = setting(
-        "",
-        "keys of clients (TOML): a section each, with key, cap and operator",
-        default_text="none",
+        "", "keys of clients (TOML): a section each, with key, cap and operator", default_text="none"
     )
     state: str = setting("adacompute-gateway.sqlite", "file that keeps spending and prices over restarts")
     redis: str = setting(
@@ -220,30 +214,24 @@ class ServeConfig:
     )
     fleet: str = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
     redis_key_env: str = setting(
-        "ADACOMPUTE_REDIS_KEY",
-        "environment variable that holds its password, if any",
+        "ADACOMPUTE_REDIS_KEY", "environment variable that holds its password, if any"
     )
     redis_key_file: str = setting("", "file that holds its password alone")
     unit: Literal["samples", "tokens", "money"] = setting(
-        "samples",
-        "unit of caps, of the cost in replies, and of a budget that is a bare number",
+        "samples", "unit of caps, of the cost in replies, and of a budget that is a bare number"
     )
     cap: float = setting(
         0.0, "most that all requests together may spend, counted in `unit`", default_text="no cap"
     )
     key_cap: float = setting(0.0, "cap of each key that has none of its own", default_text="none")
     window: Literal["ever", "hour", "day", "month"] = setting(
-        "ever",
-        "period after which caps start at 0 again, UTC",
+        "ever", "period after which caps start at 0 again, UTC"
     )
     cached_price: float = setting(
-        -1.0,
-        "price of a million cached prompt tokens",
-        default_text="as other prompt tokens",
+        -1.0, "price of a million cached prompt tokens", default_text="as other prompt tokens"
     )
     vote: Literal["auto", "always", "never"] = setting(
-        "auto",
-        "auto: where the first sample states an answer",
+        "auto", "auto: where the first sample states an answer"
     )
     vote_tools: bool = setting(True, "vote on calls of tools; false: one sample where tools are given")
     vote_json: bool = setting(True, "vote on JSON where no field is named; false: one sample")
@@ -253,6 +241,9 @@ class ServeConfig:
     stream_mode: Literal["wait", "first"] = setting(
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
+    )
+    latency: str = setting(
+        "", "time that voted requests are to take, e.g. p95=4s: slow samples are hedged", default_text="none"
     )
     explore: float = setting(
         -1.0,
@@ -275,8 +266,7 @@ class ServeConfig:
     max_n: int = setting(128, "choices that a client may ask for itself")
     deadline: float = setting(600.0, "seconds of a request, at most")
     client_timeout: float = setting(
-        60.0,
-        "seconds that a client may let us wait: to send the rest, or to read",
+        60.0, "seconds that a client may let us wait: to send the rest, or to read"
     )
     grace: float = setting(30.0, "seconds that requests have to finish after a signal to stop")
     log: Literal["debug", "info", "warning", "error"] = setting("info", "what is logged, on stderr")
@@ -298,6 +288,8 @@ class ServeConfig:
         _check_budgets(self)
         check_redis(self.redis, self.fleet)
         check_collector(self.otel)
+        if self.latency:
+            parse_latency(self.latency)
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         compile_vote_pattern(self.vote_pattern)
@@ -364,6 +356,17 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
         raise ConfigError(
             f"vote_pattern {pattern!r} is not a regular expression ({exc}); fix or remove it"
         ) from exc
+
+
+def parse_latency(text: str) -> tuple[float, float]:
+    """Parse the setting latency, e.g. p95=4s: the quantile, 0 to 1, and seconds; ConfigError otherwise."""
+    match = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s)?", text.strip())
+    quantile, seconds = (float(match[1]) / 100, float(match[2])) if match else (0.0, 0.0)
+    if not (quantile > 0 and 0 < seconds <= 86_400_000):
+        raise ConfigError(
+            f"latency {text!r} can't be used; give a quantile and seconds, e.g. --latency p95=4s"
+        )
+    return quantile, seconds / (1000 if match and match[3] == "ms" else 1)
 
 
 _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included

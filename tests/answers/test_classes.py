@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from adacompute.answers import Classes, classify, same_answer
+from adacompute.answers import Classes, FormulaJudge, classify, same_answer
 from adacompute.answers.normalise import ANSWER_LIMIT, normalise
 
 
-class Counting:
-    """A judge that says no, or late, and counts how often it is asked."""
+class Counting(FormulaJudge):
+    """A judge that needs no process, says no, or late, and counts how often it is asked."""
 
     def __init__(self, verdict=False):
+        super().__init__()
         self.verdict = verdict
         self.asked = 0
         self.threads = set()
@@ -23,6 +24,9 @@ class Counting:
         self.asked += 1
         self.threads.add(threading.current_thread().name)
         return self.verdict
+
+    def warm(self):
+        return True
 
 
 def open_formula(n):

@@ -1,5 +1,6 @@
 """The slow judge: a process that is killed, restarted, shared and forked without a trace."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -294,3 +295,43 @@ def test_a_helper_that_could_not_start_for_a_while_starts_again_after_a_pause(mo
     assert helper.ask(SEARCH) == FOUND
     assert helper.unanswered == 14
     helper.close()
+
+
+def test_the_first_formula_starts_the_judge_and_pairs_wait_for_it_each_on_its_own():
+    judge = FormulaJudge(limit=0.3)
+
+    async def place() -> list[list[int]]:
+        first = Classes(judge=judge)
+        await first.place_async("7")
+        assert judge.pid is None  # a number needs no judge
+        requests = [Classes(judge=judge) for _ in range(8)]  # more than threads that ask
+
+        async def vote(classes: Classes) -> list[int]:
+            return [await classes.place_async(answer) for answer in (r"\sum_{k=1}^{10} k^2", "385", "384")]
+
+        return await asyncio.gather(*map(vote, requests))
+
+    try:
+        assert asyncio.run(place()) == [[0, 0, 1]] * 8
+        assert judge.pid is not None
+        assert judge.unanswered == 0
+    finally:
+        judge.close()
+
+
+def test_where_the_judge_can_t_start_formulas_are_compared_as_written_without_a_wait(monkeypatch):
+    judge = FormulaJudge()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    async def place() -> list[int]:
+        classes = Classes(judge=judge)
+        return [await classes.place_async(answer) for answer in (OPEN, "1", OPEN, OPEN + " + 0")]
+
+    assert asyncio.run(place()) == [0, 1, 0, 2]
+    assert judge.pid is None
+    monkeypatch.undo()
+    judge._helper._retry_at = 0.0  # the pause after a failed start is over
+    try:
+        assert judge.start_soon().result(60)  # a start that failed is tried again
+    finally:
+        judge.close()

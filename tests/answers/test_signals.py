@@ -98,6 +98,35 @@ def test_tokens_that_are_kept_encoded_tell_the_same(values, block):
     assert add_answer_signals(Signals(), packed, text, text) == plain
 
 
+ODD = st.sampled_from([math.nan, -math.inf, math.inf, 0, -3, -9999.0, None, "-1.0", True, 10**400])
+
+
+@settings(max_examples=80)
+@given(
+    rows=st.lists(st.lists(st.floats(-12.0, 0.0), min_size=3, max_size=3), min_size=16, max_size=80),
+    odd=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2), ODD), max_size=2),
+    shorter=st.integers(0, 3),
+)
+def test_many_tokens_at_once_tell_the_same_as_one_by_one(rows, odd, shorter):
+    rows = [list(row) for row in rows]
+    for place, rank, value in odd:
+        rows[place][rank] = value
+    del rows[0][shorter:]
+    tokens = [{"logprob": -0.5, "top_logprobs": [{"logprob": value} for value in row]} for row in rows]
+    at_once = summarise_tokens(tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("adacompute.answers.signals._MIN_ARRAY", 10**9)
+        one_by_one = summarise_tokens(tokens)
+    assert at_once.entropy == pytest.approx(one_by_one.entropy, rel=1e-12, abs=1e-15, nan_ok=True)
+    assert at_once.logprob == one_by_one.logprob
+    assert (at_once.signals is None) == (one_by_one.signals is None)
+    for name in ("tail", "window", "confidence", "confidence_tail", "confidence_window"):
+        expected = getattr(one_by_one.signals, name)
+        assert getattr(at_once.signals, name) == (
+            None if expected is None else pytest.approx(expected, abs=2e-6)
+        )
+
+
 def test_one_token_without_two_alternatives_leaves_the_confidence_unknown():
     tokens = tokens_of(["a", "b", "c"], alternatives=3)
     assert summarise_tokens(tokens).signals.confidence is not None

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from adacompute import bundled
 from adacompute.errors import AdacomputeError
+from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.parallel import open_workers
+from adacompute.evaluate.protocols import run_policies
 
 ASLEEP = """
 import time
@@ -25,6 +28,30 @@ def test_a_process_that_ends_early_is_told_of_with_what_to_do(tmp_path: Path):
     with pytest.raises(AdacomputeError, match="--workers 1") as told, open_workers(9, workers=2) as ask:
         list(ask(os._exit, [(), ()]))
     assert "\n" not in str(told.value)
+
+
+def count_problems(setup: EvaluationSetup) -> int:
+    return len(setup.ballots)
+
+
+@pytest.mark.slow
+def test_work_beside_the_policies_is_done_by_any_number_of_workers_and_is_no_step():
+    with bundled("facts") as pool:
+        ballots = pool.ballots().only(range(0, 353, 10))
+    for workers in (1, 2):
+        steps: list[tuple[int, int]] = []
+        runs = run_policies(
+            ballots,
+            policies=("fixed", "asc"),
+            parts=2,
+            orders=2,
+            workers=workers,
+            progress=lambda done, total, _, steps=steps: steps.append((done, total)),
+            beside={"problems": count_problems},
+        )
+        assert runs.beside == {"problems": len(ballots)}
+        assert sorted(steps) == [(done, 4) for done in (1, 2, 3, 4)]
+        assert {result.name for result in runs.everyone} == {"fixed", "asc"}
 
 
 @pytest.mark.slow

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from adacompute import Ballots, bundled
+from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import sweep_with_cache
 from adacompute.policies import POLICIES
+from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
@@ -51,6 +53,30 @@ def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(
     once, each = sweep_with_cache(policy, drawn, dials), sweep(policy, drawn, dials)
     for name in ("cost", "accuracy", "agreement", "waves", "tokens"):
         assert np.array_equal(getattr(once, name), getattr(each, name)), name
+
+
+def test_a_rule_that_draws_several_at_a_time_is_asked_at_every_dial(words: Ballots):
+    policy = AdaptiveConsistency(wave=3)
+    drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4)
+    once, each = sweep_with_cache(policy, drawn, [0.0, 0.05, 0.5]), sweep(policy, drawn, [0.0, 0.05, 0.5])
+    assert np.array_equal(once.cost, each.cost)
+    assert np.array_equal(once.waves, each.waves)
+
+
+def test_a_subclass_that_decides_otherwise_is_asked_itself(words: Ballots):
+    class Hasty(AdaptiveConsistency):
+        def decide(self, reading, state, dial):
+            return np.where(state.drawn < 2, 1, 0)
+
+    drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4)
+    once = sweep_with_cache(Hasty(), drawn, [0.0, 0.05])
+    assert (once.cost == 2).all()
+
+
+def test_paths_that_are_too_short_are_refused(words: Ballots):
+    drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4, longest=8)
+    with pytest.raises(PolicyError, match="make longer ones"):
+        sweep_with_cache(AdaptiveConsistency(longest=16), drawn, [0.0, 0.05])
 
 
 def test_a_policy_that_judges_no_states_is_asked_at_every_dial(words: Ballots):

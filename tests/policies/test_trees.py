@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,15 @@ import xgboost
 from sklearn.ensemble import RandomForestClassifier
 
 from adacompute.errors import PolicyInvalid
-from adacompute.policies.trees import MAX_DEPTH, Trees, join_trees, read_booster, read_forest
+from adacompute.policies import trees as trees_module
+from adacompute.policies.trees import (
+    MAX_DEPTH,
+    Trees,
+    join_trees,
+    read_booster,
+    read_forest,
+    train_booster,
+)
 
 FEATURES = 6
 
@@ -102,6 +112,53 @@ def test_one_row_of_one_output_is_scored_without_arrays_to_the_same_bit(depth: i
     assert (trees._row_scorers[0] is None) == (depth == 9)  # those have more than 64 leaves
 
 
+@pytest.mark.parametrize("depth", [1, 4, 5, 6, 7])
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_many_rows_get_by_tables_what_they_get_by_walking(
+    depth: int, outputs: int, monkeypatch: pytest.MonkeyPatch
+):
+    rng = np.random.default_rng(depth)
+    rows = random_rows(rng, 1500, 0.2)
+    settings = {"max_depth": depth, "nthread": 1, "objective": "multi:softprob", "num_class": outputs}
+    if outputs == 1:
+        settings = {"max_depth": depth, "nthread": 1}
+    data = xgboost.DMatrix(rows, label=rng.integers(outputs + 1, size=1500) % max(2, outputs))
+    trees = read_booster(xgboost.train(settings, data, 30).save_raw("json"), outputs=outputs)
+    edges = np.repeat(trees.threshold[:400, None], FEATURES, axis=1).astype(np.float64)
+    rows = np.vstack([random_rows(rng, 6000, 0.2), edges])
+    monkeypatch.setattr(trees_module, "_ROWS_PER_NODE", 0)  # else only after more rows than here
+    tabled = trees.scores(rows)
+    assert bool(trees._batch_scorers[0]) == (depth < 7)  # deeper ones have more than 64 leaves
+    assert np.array_equal(pickle.loads(pickle.dumps(trees)).scores(rows), tabled)
+    monkeypatch.setattr(trees_module, "_MIN_BATCH", len(rows) + 1)
+    assert np.array_equal(tabled, trees.scores(rows))
+
+
+def test_a_booster_trained_here_is_xgboosts_and_remembers_what_it_predicts():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, FEATURES)).astype(np.float32)
+    data = xgboost.QuantileDMatrix(rows, label=rng.normal(size=2000))
+    settings = {"max_depth": 4, "subsample": 0.7, "colsample_bynode": 0.7, "seed": 3, "nthread": 1}
+    ours, theirs = train_booster(settings, data, 12), xgboost.train(settings, data, 12)
+    assert ours.save_raw("json") == theirs.save_raw("json")
+    assert np.array_equal(ours.predict(data), theirs.predict(data))
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_only_the_processes_of_a_command_import_xgboost_without_scikit_learn(command: bool):
+    code = (
+        "import sys\n"
+        f"{'import adacompute.cli.entry' if command else ''}\n"
+        "from adacompute.policies.trees import import_xgboost\n"
+        "xgboost = import_xgboost()\n"
+        "loaded = 'sklearn' in sys.modules\n"
+        "import sklearn.tree\n"
+        f"assert loaded is {not command}\n"
+        f"{'' if command else 'xgboost.XGBRegressor(n_estimators=1).fit([[0.0], [1.0]], [0, 1])'}\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
 def test_a_node_with_two_parents_is_walked_and_its_leaves_are_never_numbered_without_end():
     levels = 60
     nodes = np.arange(levels + 1, dtype=np.int32)
@@ -122,6 +179,7 @@ def test_a_node_with_two_parents_is_walked_and_its_leaves_are_never_numbered_wit
         outputs=1,
     )
     assert trees.score_row([3.0]) == 3.5
+    assert (trees.scores(np.full((1000, 1), 3.0)) == 3.5).all()
 
 
 def test_joined_trees_add_up_output_by_output():

@@ -120,3 +120,13 @@ def test_too_few_samples_are_named_in_one_line():
     ) as error:
         draw_paths(drawn(least=8), rng=np.random.default_rng(0), longest=9)
     assert "\n" not in str(error.value)
+
+
+def test_the_state_of_all_paths_at_a_step_is_that_of_each():
+    paths = draw_paths(drawn(3), rng=np.random.default_rng(0), orders=4, longest=6)
+    rows, picked = np.arange(len(paths)), np.array([7, 2, 2])
+    for step in (1, 4, 6):
+        each = paths.state_after(rows, np.full(len(rows), step))
+        same(paths.state_at(step), each)
+        same(paths.state_at(step).select(picked), paths.state_after(picked, np.full(3, step)))
+        same(each.select(picked), paths.state_after(picked, np.full(3, step)))

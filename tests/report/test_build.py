@@ -105,6 +105,17 @@ def test_sections_are_the_same_by_any_number_of_workers():
     alone, together = (run_jobs(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
     assert list(alone) == list(together) == ["levels", "calibration"]
     assert alone == together
+    steps: list[int] = []
+    again = run_jobs(
+        given,
+        jobs,
+        workers=1,
+        progress=lambda done, *_: steps.append(done),
+        built={"levels": alone["levels"]},
+    )
+    assert again == alone
+    assert again["levels"] is alone["levels"]
+    assert steps == [2]  # what was built before counts as done
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
 from adacompute.records import Sample
+from adacompute.score import aggregates
 from adacompute.score.aggregates import compute_weight_units, score_weighted_vote
 from adacompute.score.grades import grade_samples as grades_of
 
@@ -123,6 +124,28 @@ def test_errors_of_problems_recorded_alike_are_not_correlated():
     truth = over_subsets(SKEWED[0], 5, WEIGH)
     mean_error = found.simulation_error.mean() / math.sqrt(200)
     assert abs(found.accuracy.mean() - truth) < 4 * mean_error
+
+
+@pytest.mark.parametrize("budget", [3, 8, 12])
+def test_votes_are_the_same_whether_samples_are_added_up_or_classes_multiplied(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+):
+    rng = np.random.default_rng(budget)
+    problems = [
+        [
+            (int(kind), float(sure))
+            for kind, sure in zip(rng.integers(-1, kinds, 24), -rng.random(24), strict=True)
+        ]
+        for kinds in (1, 2, 3, 4, 4, 4)
+    ]
+    results = []
+    for ratio in (0.0, math.inf):
+        monkeypatch.setattr(aggregates, "_SAMPLES_PER_CLASS", ratio)
+        results.append(scored(made(problems), [budget], WEIGH, draws=400))
+    multiplied, added = results
+    assert np.array_equal(multiplied.accuracy, added.accuracy)
+    assert np.allclose(multiplied.standard_error, added.standard_error, rtol=0, atol=1e-12, equal_nan=True)
+    assert len(np.unique(added.accuracy)) > 3
 
 
 def test_the_same_seed_gives_the_same_bytes():

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -61,3 +62,63 @@ def test_the_command_knows_its_names():
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 2
     assert "soak" in done.stderr
+
+
+def test_a_flame_graph_has_a_box_for_each_function_as_wide_as_its_share(benchmarks):
+    flame = benchmarks("benchmarks.flame")
+    loop = "thread (1): MainThread;<module> (adacompute:8);Runner.run (asyncio/runners.py:118)"
+    lines = [
+        f"{loop};serve (/x/site-packages/uvicorn/a.py:1);read (/x/src/adacompute/b.py:2) 60",
+        f"{loop};serve (/x/site-packages/uvicorn/a.py:1);send <b> (/x/src/adacompute/c.py:3) 20",
+        "thread (2): log;Thread.run (threading.py:9);write (adacompute/log.py:5) 20",
+        "thread (2): log;Thread.run (threading.py:9);Event.wait (threading.py:7) 500",
+    ]
+    stacks = flame.read_stacks(lines)
+    assert stacks == {
+        ("event loop", "serve (uvicorn/a.py:1)", "read (adacompute/b.py:2)"): 60,
+        ("event loop", "serve (uvicorn/a.py:1)", "send <b> (adacompute/c.py:3)"): 20,
+        ("other threads", "write (adacompute/log.py:5)"): 20,
+    }
+    drawing = ElementTree.fromstring(flame.draw(stacks, "A <title>"))
+    name = "{http://www.w3.org/2000/svg}"
+    boxes = {
+        group.find(f"{name}title").text: float(group.find(f"{name}rect").get("width"))
+        for group in drawing.findall(f"{name}g")
+    }
+    assert boxes["all samples 100.0%"] == pytest.approx(flame.WIDTH, abs=1)
+    assert boxes["read (adacompute/b.py:2) 60.0%"] == pytest.approx(0.6 * flame.WIDTH, abs=1)
+    assert boxes["send <b> (adacompute/c.py:3) 20.0%"] == pytest.approx(0.2 * flame.WIDTH, abs=1)
+
+
+@pytest.mark.slow
+def test_the_table_of_peers_shows_a_peer_that_can_t_be_had_and_why(benchmarks, monkeypatch):
+    serving, peers = benchmarks("benchmarks.serving"), benchmarks("benchmarks.peers")
+    gateway = benchmarks("benchmarks.gateway")
+
+    def refuse(*_: object) -> None:
+        raise peers.Absent("no registry here")
+
+    monkeypatch.setattr(peers, "litellm", refuse)
+    monkeypatch.setattr(serving, "SECONDS", 0.2)
+    rows = (serving.Row("bare"), serving.Row("litellm"), serving.Row("single", beside="litellm", aim=20.0))
+    lines = serving.peers_beside(connections=(1, 2), rounds=2, rows=rows)
+    monkeypatch.setattr(serving, "peers_beside", lambda: lines)
+    monkeypatch.setattr(serving, "COMPARED", 2)
+    bare, absent, single = gateway.rates_table()
+    assert absent["server"].endswith("not measured, no registry here")
+    assert absent["1 connection"] == absent["of the peer's"] == single["aim"] == "–"
+    assert float(bare["2 connections"].split()[0].replace(",", "")) > 0
+    assert "×" in single["of the bare proxy's"]
+    assert [line["p50, p99 at 1"] != "–" for line in gateway.times_table()] == [True, False, True]
+
+
+@pytest.mark.slow
+def test_memory_is_watched_after_the_requests_and_over_the_minutes(benchmarks, monkeypatch):
+    soak = benchmarks("benchmarks.soak")
+    monkeypatch.setattr(soak, "TURN", 0.2)
+    row = soak.run(0.1, requests=20)
+    assert row["filled"] >= 20
+    assert row["processes"] >= 1
+    assert 10**7 < row["resident"] < 10**9
+    assert row["requests"] == sum(row["got"].values()) > 0
+    assert row["first"] > 0

@@ -657,3 +657,11 @@ def test_a_policy_in_memory_that_cannot_serve_is_refused():
         PolicyRegistry.open(ServeConfig(), OraclePolicy())
     with pytest.raises(PolicyError, match="policy curve: can't decide"):
         PolicyRegistry.open(ServeConfig(), CurvePolicy())
+
+
+def test_starting_dials_are_kept_for_a_bounded_number_of_budgets(monkeypatch):
+    served = PolicyRegistry.open(ServeConfig(), AdaptiveConsistency()).get("asc")  # has no chart: it guesses
+    monkeypatch.setattr("adacompute.serve.policy_registry._MAX_GUESSES", 3)
+    starts = [served.find_start(1.5 + number / 10) for number in range(6)]
+    assert len(served._guesses) == 3
+    assert [served.find_start(1.5 + number / 10) for number in range(6)] == starts

@@ -1,6 +1,7 @@
 """Running the gateway: where it listens, how it stops, and what clients may keep it waiting for."""
 
 import contextlib
+import itertools
 import json
 import re
 import resource
@@ -16,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from behaviours import Reply
 from running import Process, Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.serve.server import MAX_HEAD_BYTES, open_sockets, resolve_allowed
+from adacompute.serve.client_connection import MAX_HEAD_BYTES
+from adacompute.serve.server import open_sockets, resolve_allowed
 from upstream import Honest, Upstream
 
 NOBODY = "http://127.0.0.1:9/v1"  # an upstream that is never asked
@@ -343,3 +346,36 @@ def test_neither_the_server_nor_who_forwards_is_named_or_believed(running: Runni
     answer = running.get("/healthz", {"x-forwarded-for": "10.1.1.1", "x-forwarded-proto": "https"})
     assert answer.status == 200
     assert "server" not in answer.headers
+
+
+def count_helpers(pid: int) -> int:
+    """Helper processes of a gateway, with the children that they work in."""
+    count, queue = 0, [pid]
+    while queue:
+        process = Path(f"/proc/{queue.pop()}")
+        with contextlib.suppress(OSError):
+            count += b"answers/worker.py" in process.joinpath("cmdline").read_bytes()
+            for task in process.joinpath("task").iterdir():
+                queue += map(int, task.joinpath("children").read_text().split())
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are counted in /proc")
+def test_the_process_of_math_verify_is_started_by_the_first_formula_that_needs_it():
+    formulas = itertools.cycle([r"The answer is \boxed{\sum_{k=1}^{10} k^2}.", r"The answer is \boxed{385}."])
+
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        asks_for_formula = "squares" in body["messages"][0]["content"]
+        texts = [next(formulas) if asks_for_formula else "The answer is 42." for _ in range(body.get("n", 1))]
+        return Reply(texts=texts)
+
+    with Upstream(script) as up, Process(up.url) as gate:
+        until(lambda: count_helpers(gate.pid) == 2, 60)  # what reads long responses, started after the port
+        vote = {"x-adacompute-budget": "2"}
+        assert gate.ask(headers=vote).json["adacompute"]["samples"] == 2
+        assert count_helpers(gate.pid) == 2
+        question = [{"role": "user", "content": "What is the sum of the squares of 1 to 10?"}]
+        reply = gate.ask(messages=question, headers=vote).json["adacompute"]
+        assert (reply["samples"], reply["agreement"]) == (2, 1.0)  # the first pair waited for the start
+        assert count_helpers(gate.pid) == 4

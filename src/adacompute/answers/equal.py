@@ -9,6 +9,7 @@ Formulas that the fast path leaves open are compared by math-verify in a helper 
 
 import contextlib
 import os
+import threading
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +21,7 @@ from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from concurrent.futures import Executor, Future
 
 __all__ = ["Classes", "FormulaJudge", "classify", "close_judge", "get_judge", "same_answer", "warm_judge"]
 
@@ -51,6 +52,7 @@ class FormulaJudge:
     def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
         self._helper = HelperProcess("math", limit=limit)
         self._verdicts: dict[tuple[str, str], bool | None] = {}  # the least recently used first
+        self._start: tuple[int, Future[bool]] | None = None  # with its process: threads don't survive a fork
         self.asked = 0  # pairs that were not in the cache
 
     @property
@@ -97,12 +99,36 @@ class FormulaJudge:
         """Starts the helper (about two seconds), so that the first pair doesn't wait for it."""
         return self._helper.start()
 
+    def start_soon(self) -> "Future[bool]":
+        """Starts the helper in a thread, unless that was done before; whether it runs, once that is known."""
+        start = self._start
+        if start is not None and start[0] == os.getpid() and not (start[1].done() and not start[1].result()):
+            return start[1]
+        from concurrent.futures import Future  # imported here: commands without an event loop start faster
+
+        running: Future[bool] = Future()
+        self._start = (os.getpid(), running)
+        threading.Thread(
+            target=lambda: running.set_result(self.warm()), name="adacompute-judge-start", daemon=True
+        ).start()
+        return running
+
+    async def wait_started(self) -> bool:
+        """Whether the helper runs, once its start has succeeded or failed; starts it if needed."""
+        running = self.start_soon()
+        if not running.done():
+            import asyncio  # imported here, as above
+
+            await asyncio.wait([asyncio.wrap_future(running)])  # if this is cancelled, the start goes on
+        return running.result()
+
     def forget(self) -> None:
         """Empties the cache of verdicts."""
         self._verdicts.clear()
 
     def close(self) -> None:
         """Ends the helper; the next pair starts another."""
+        self._start = None
         self._helper.close()
 
 
@@ -229,18 +255,24 @@ class Classes:
         return self._join(answer, form, correct, group)
 
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
-        """As `place`, with the slow judge off the event loop. One call at a time."""
+        """As `place`, with the slow judge off the event loop. One call at a time.
+
+        The judge is started by the first formula that only it can compare. Pairs wait for its start, one or
+        two seconds, and hold up no others; where it can't start, formulas are compared as they are written.
+        """
         number = self._look_up(answer, correct)
         if number is not None or answer is None:
             return -1 if number is None else number
         form = normalise(answer, self.task.percent)
         group = self._find_in_buckets(answer, form, correct)
         candidates = [] if group else self._select_candidates(form, correct)
-        if candidates:
+        if candidates and await self._judge.wait_started():
             import asyncio  # imported here: commands without an event loop start faster
 
             loop = asyncio.get_running_loop()
             group = await loop.run_in_executor(_get_executor(), self._ask_judge, answer, candidates)
+        elif form.kind == "open":
+            self._judge.start_soon()  # the next answer may have to be compared with this one
         return self._join(answer, form, correct, group)
 
     def _look_up(self, answer: str | None, correct: float | None) -> int | None:

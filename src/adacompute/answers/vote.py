@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 from adacompute.answers.equal import Classes
@@ -100,8 +101,7 @@ class SignalModel:
     @property
     def reads_alternatives(self) -> bool:
         """Whether it reads signals that need the endpoint's `top_logprobs`."""
-        pairs = zip(self.names, self.coefficients, strict=True)
-        return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
+        return _reads_alternatives(self.names, self.coefficients)
 
     def read(self, sample: Sample) -> list[float | None] | None:
         """The sample's values in the order of `names`; None where nothing but its mean is known."""
@@ -143,12 +143,22 @@ class SignalModel:
 
     def bound(self, name: str, value: float) -> float:
         """A transformed value as it is counted: a server's placeholder, such as -9999, moves no centre."""
+        low, high = self.find_bounds(name)
+        return min(high, max(low, value))
+
+    def find_bounds(self, name: str) -> tuple[float, float]:
+        """The least and the greatest transformed value that is counted as it is."""
         k = self.names.index(name)
         far = _FARTHEST * self.spread[k]
-        return min(self.centre[k] + far, max(self.centre[k] - far, value))
+        return self.centre[k] - far, self.centre[k] + far
 
     def settle(self, moments: Moments) -> "SignalModel":
         """The model with the centre and the spread of these samples, for each signal with enough of them."""
+        centre, spread = self.measure(moments)
+        return replace(self, centre=tuple(centre), spread=tuple(spread))
+
+    def measure(self, moments: Moments) -> tuple[list[float], list[float]]:
+        """The centres and spreads of a model that is settled on these samples."""
         centre, spread = list(self.centre), list(self.spread)
         for k, name in enumerate(self.names):
             count, total, squares = moments.get(name, (0.0, 0.0, 0.0))
@@ -158,7 +168,7 @@ class SignalModel:
                 ratio = deviation / self.spread[k]
                 centre[k] = mean
                 spread[k] *= min(_MAX_SPREAD_RATIO, max(1 / _MAX_SPREAD_RATIO, ratio))
-        return replace(self, centre=tuple(centre), spread=tuple(spread))
+        return centre, spread
 
     def dump(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -179,6 +189,12 @@ class SignalModel:
         if not all(isinstance(parts[name], tuple) for name in names - numbers):
             raise TaskError(f"{format_value(value)} is not a signal model: some of its parts are not lists")
         return cls(**parts)
+
+
+@lru_cache(maxsize=64)  # asked for every request, of the few models there are
+def _reads_alternatives(names: tuple[str, ...], coefficients: tuple[float, ...]) -> bool:
+    pairs = zip(names, coefficients, strict=True)
+    return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -382,7 +382,8 @@ def evaluate(
         extract=extract,
         percent=percent,
     )
-    if menu_options.detect_menu(settings.answers, model=model, parameters=parameters):
+    is_menu, recorded = menu_options.detect_menu(settings.answers, model=model, parameters=parameters)
+    if is_menu:
         refuse_beside_menu(
             policies=policies,
             protocol=None if protocol is ProtocolName.held_out else protocol,
@@ -426,6 +427,7 @@ def evaluate(
         parameters=parameters,
         extract=extract,
         percent=percent,
+        ballots=recorded,
     )
     workers = workers or min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     if not in_samples:

@@ -39,7 +39,7 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE, MenuEvaluation, MenuRow, evaluate_menu
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
-from adacompute.pool import Menu, MenuBallots
+from adacompute.pool import Ballots, Menu, MenuBallots
 from adacompute.records import Budget, BudgetUnit
 from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score.grades import grade_samples, mask_graded
@@ -92,22 +92,26 @@ class MenuOptions:
         """Whether an option speaks of modes."""
         return bool(self.joins or self.costs or self.prices is not None)
 
-    def detect_menu(self, answers: AnswersConfig, *, model: str | None, parameters: str | None) -> bool:
+    def detect_menu(
+        self, answers: AnswersConfig, *, model: str | None, parameters: str | None
+    ) -> tuple[bool, Ballots | None]:
         """Whether there are several modes: by an option, or as sources of a pool of which none is named.
 
-        Where no option says so, it is said on stderr.
+        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
+        its votes come too, so that it isn't read twice.
         """
         if self.is_given or self.source is None or model is not None or parameters is not None:
-            return self.is_given
+            return self.is_given, None
         task, default_task = build_tasks(answers, self.extract, self.percent)
         with open_source(self.source, task=task, default_task=default_task) as pool:
             sources = len(pool.models)
+            ballots = pool.ballots() if sources == 1 else None
         if sources > 1:
             print_message(
                 f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
                 "and --parameters"
             )
-        return sources > 1
+        return sources > 1, ballots
 
     @property
     def name(self) -> str:

@@ -84,12 +84,17 @@ def read_ballots(
     parameters: str | None,
     extract: str | None = None,
     percent: PercentMode | None = None,
+    ballots: Ballots | None = None,
 ) -> Ballots:
-    """Read the votes of one model in a pool, file or bundled recording; warn where no answer was found."""
+    """Read the votes of one model in a pool, file or bundled recording; warn where no answer was found.
+
+    `ballots` are these votes, where they were read before.
+    """
     name, sampling_parameters = format_path(source), parse_parameters(parameters)
     task, default_task = build_tasks(answers, extract, percent)
-    with open_source(source, task=task, default_task=default_task) as pool:
-        ballots = pool.ballots(model, parameters=sampling_parameters)
+    if ballots is None:
+        with open_source(source, task=task, default_task=default_task) as pool:
+            ballots = pool.ballots(model, parameters=sampling_parameters)
     if not len(ballots):
         raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
     if not (ballots.classes >= 0).any() and not (ballots.correct > 0).any():

@@ -122,7 +122,8 @@ def report(
 
     check_report_folder(output)  # before anything is read
     answers = load_settings(context).answers
-    if menu_options.detect_menu(answers, model=model, parameters=parameters):
+    is_menu, recorded = menu_options.detect_menu(answers, model=model, parameters=parameters)
+    if is_menu:
         refuse_beside_menu(
             model=model,
             parameters=parameters,
@@ -157,6 +158,7 @@ def report(
         parameters=parameters,
         extract=extract,
         percent=percent,
+        ballots=recorded,
     )
     title = format_path(Path(source.name or source)) if name is None else name
     with show_progress(f"report of {title}") as report_progress:

@@ -79,6 +79,7 @@ class ReplyLimits(NamedTuple):
     size: int  # bytes, of a stream with all that its events repeat
     content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
     marks: int  # brackets and commas of its JSON, or of an event's
+    signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
 
 
 ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, _MAX_MARKS)

@@ -620,12 +620,18 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
     __slots__ = ()
 
+    def _find_whole_limits(self) -> ReplyLimits:
+        """As `find_limits`; log-probabilities that the caller can do without aren't passed on."""
+        limits = self.find_limits()
+        is_wanted = "logprobs" in self._optional and self._body.get("logprobs")
+        return limits._replace(signals_only=True) if is_wanted else limits
+
     async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(
-                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
+                context.url, attempt.timer, self._data, attempt.headers, self._find_whole_limits()
             )
             if http_reply.size <= MAX_INLINE:
                 reply = self.interpret(attempt, http_reply)

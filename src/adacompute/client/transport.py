@@ -392,7 +392,8 @@ class Transport:
     ) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
-            value, _ = read_json(raw, key, max_marks=limits.marks)
+            only = limits.signals_only and status == 200
+            value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
         except ValueError as exc:
             if status == 200:
                 kind = one_line(response.headers.get("Content-Type", "no content type"), key)

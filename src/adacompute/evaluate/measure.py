@@ -21,7 +21,7 @@ from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
-from adacompute.replay.per_problem import PolicyRun, ProblemResults, run_policy
+from adacompute.replay.per_problem import PolicyRun, ProblemResults, check_paths, run_policy
 from adacompute.replay.replay import select_replayable
 from adacompute.replay.sweep import Sweep, sweep
 from adacompute.score.grades import grade_samples, mask_graded
@@ -262,12 +262,14 @@ class CachedPolicy:
 
     def __init__(self, policy: Policy, paths: Paths) -> None:
         self._policy, self._paths = policy, paths
+        self._find_rule: Any = getattr(policy, "find_stopping_rule", None)
         method = _judge_method(policy)
         if method is None:
             self._reading = policy.read(paths.ballots.prompts)
             return
+        self._judgments = _JudgmentCache(policy, paths, method)
         stand_in: Any = copy.copy(policy)
-        setattr(stand_in, method, _JudgmentCache(policy, paths, method))
+        setattr(stand_in, method, self._judgments)
         self._policy = stand_in
         # here every path counts as a problem, and its number stands in for what is read of its prompt
         self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
@@ -275,7 +277,13 @@ class CachedPolicy:
 
     def run(self, dial: float | None) -> PolicyRun:
         """As `run_policy`."""
-        return run_policy(self._policy, self._paths, dial=dial, reading=self._reading)
+        rule = None if self._find_rule is None else self._find_rule(dial)
+        if rule is None:
+            return run_policy(self._policy, self._paths, dial=dial, reading=self._reading)
+        check_paths(self._policy, self._paths)
+        start, limit = rule
+        more = (self._judgments.trace_lowest(start, self._policy.longest) > limit).sum(axis=0, dtype=np.int64)
+        return PolicyRun.of(self._paths, start + more, 1 + more)
 
 
 class _PlaceholderRows:
@@ -294,8 +302,8 @@ class _JudgmentCache:
     def __init__(self, policy: Any, paths: Paths, method: str) -> None:  # noqa: ANN401 - whatever judges
         self.judge, self.paths = getattr(policy, method), paths
         self.reading = policy.read(paths.ballots.prompts)[paths.problems]
-        self.rows = np.arange(len(paths))
         self.by_draws: dict[int, Floats] = {}
+        self.lowest: tuple[int, Floats] | None = None  # the last start that was asked for, and its trace
 
     def __call__(self, path_numbers: Floats, state: VoteState) -> Floats:
         """The judgments of the paths with these numbers in their present states; NaN for paths
@@ -311,9 +319,17 @@ class _JudgmentCache:
 
     def _judge_after(self, drawn: int) -> Floats:
         if drawn not in self.by_draws:
-            state = self.paths.state_after(self.rows, np.full(len(self.rows), drawn, dtype=np.int64))
-            self.by_draws[drawn] = self.judge(self.reading, state)
+            self.by_draws[drawn] = self.judge(self.reading, self.paths.state_at(drawn))
         return self.by_draws[drawn]
+
+    def trace_lowest(self, start: int, longest: int) -> Floats:
+        """The lowest judgment of each path from `start` draws on until so many, (draws, paths)."""
+        if self.lowest is None or self.lowest[0] != start:
+            trace = np.empty((longest - start, len(self.paths)))
+            for row, drawn in enumerate(range(start, longest)):
+                trace[row] = self._judge_after(drawn)
+            self.lowest = start, np.minimum.accumulate(trace, axis=0)
+        return self.lowest[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

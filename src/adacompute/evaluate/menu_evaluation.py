@@ -190,19 +190,25 @@ def evaluate_menu(
         fitted=_check_fitted(menu, fitted or {}),
     )
     results: list[FoldResults] = [{} for _ in splits]
-    tasks = [*((_measure_fold, k) for k in range(folds)), *((_measure_fitted, name) for name in job.fitted)]
-    steps = len(tasks) + oracle
+    has_oracle = oracle and basis == "accuracy"
+    tasks: list[tuple[Callable[..., Any], Any]] = [
+        *((_measure_fold, k) for k in range(folds)),
+        *((_measure_fitted, name) for name in job.fitted),
+        *([(_measure_oracle, None)] if has_oracle else []),
+    ]
+    steps = len(tasks) + (oracle and not has_oracle)
+    brackets: tuple[OracleBracket, ...] = ()
     with open_workers(job, workers=workers) as run_tasks:
         for done, (index, result) in enumerate(run_tasks(_call, tasks), start=1):
-            for fold, part in [(index, result)] if index < folds else enumerate(result):
+            is_oracle = tasks[index][0] is _measure_oracle
+            if is_oracle:
+                brackets = result
+            for fold, part in [] if is_oracle else [(index, result)] if index < folds else enumerate(result):
                 results[fold] |= part
             if progress is not None:
-                last = f"fold {index + 1} of {folds}" if index < folds else str(tasks[index][1])
-                progress(done, steps, last)
-    brackets: tuple[OracleBracket, ...] = ()
-    if oracle and basis == "accuracy":
-        brackets = _bracket(ballots, menu, amounts, seed=seed)
-    if oracle and progress is not None:
+                other = "oracle" if is_oracle else str(tasks[index][1])
+                progress(done, steps, f"fold {index + 1} of {folds}" if index < folds else other)
+    if oracle and not has_oracle and progress is not None:
         progress(steps, steps, "oracle")
     held_out = {name: _pool([result[name] for result in results], splits) for name in results[0]}
     boot = Bootstrap.of_groups(groups, rng=np.random.default_rng([seed, _BOOTSTRAP]))
@@ -303,6 +309,11 @@ FoldResults = dict[str, _HeldOut]
 def _call(job: _Job, measure: Callable[..., Any], argument: object) -> Any:  # noqa: ANN401
     """Runs one task in a worker: a fold, or a policy that was fitted elsewhere."""
     return measure(job, argument)
+
+
+def _measure_oracle(job: _Job, _: None) -> tuple[OracleBracket, ...]:
+    """Both bounds of the oracle at each budget."""
+    return _bracket(job.ballots, job.menu, job.budgets, seed=job.seed)
 
 
 def _measure_fold(job: _Job, number: int) -> FoldResults:

@@ -154,6 +154,7 @@ class JointVotes:
         self.paths = paths
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
+        self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # (draws + 1, paths) each
         self._tables: dict[tuple[int, ...], tuple[Halves, Halves]] = {}
 
     @property
@@ -174,15 +175,17 @@ class JointVotes:
         rows: list[tuple[Floats, Floats, Floats, Floats]] = []
         for ends in settings:
             judged, chosen = self._look_up(group, ends, by_table=by_table)
-            cost = np.sum(
-                [self.paths.modes[k].cost[end, self._rows] for k, end in zip(group, ends, strict=True)],
-                axis=0,
-            )
+            costs = [
+                self._costs[k].take(end * len(self.paths) + self._rows)
+                for k, end in zip(group, ends, strict=True)
+            ]
+            cost = sum(costs[1:], start=costs[0])
             draws = np.zeros((self.modes, len(self.paths.owner) // self.paths.orders))
             for mode, end in zip(group, ends, strict=True):
                 draws[mode] = self.paths.mean_per_problem(end)
-            means = [self.paths.mean_per_problem(values) for values in (cost, judged, chosen)]
-            rows.append((means[0], means[1], means[2], draws))
+            accuracy = self.paths.mean_per_problem(judged)
+            worth = accuracy if chosen is judged else self.paths.mean_per_problem(chosen)
+            rows.append((self.paths.mean_per_problem(cost), accuracy, worth, draws))
         cost, accuracy, worth, draws = (np.stack(column) for column in zip(*rows, strict=True))
         return MenuSettings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
 
@@ -194,9 +197,10 @@ class JointVotes:
                 axis=0,
             )
             return self._find_worth(joint)
-        tables = self._get_tables(group)
-        place = (*ends, self._rows)
-        return tables[0][place].astype(np.float64), tables[1][place].astype(np.float64)
+        judged, chosen = self._get_tables(group)
+        place = np.ravel_multi_index((*ends, self._rows), judged.shape)
+        values = judged.take(place).astype(np.float64)
+        return values, values if chosen is judged else chosen.take(place).astype(np.float64)
 
     def _get_tables(self, group: tuple[int, ...]) -> tuple[Halves, Halves]:
         """Worth by draws of one mode or two, (draws + 1, ..., paths), judged and chosen by."""

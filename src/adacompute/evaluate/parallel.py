@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -26,10 +26,11 @@ from adacompute.evaluate.measure import (
 )
 from adacompute.evaluate.resampling import Split
 
-__all__ = ["ProgressCallback", "measure_all", "open_workers", "split_progress", "start_worker"]
+__all__ = ["ProgressCallback", "SetupWork", "measure_all", "open_workers", "split_progress", "start_worker"]
 
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
+SetupWork = Callable[[EvaluationSetup], Any]  # picklable
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
 ProgressCallback = Callable[[int, int, str], None]  # tasks done, of how many, and the last one's name
 T = TypeVar("T")
@@ -125,17 +126,28 @@ def measure_all(
     *,
     workers: int = 1,
     progress: ProgressCallback | None = None,
-) -> ResultsBySplit:
-    """Measure each policy on each split."""
-    tasks = [(number, entrant) for number in range(len(splits)) for entrant in policies]
+    beside: Mapping[str, SetupWork] | None = None,
+) -> tuple[ResultsBySplit, dict[str, Any]]:
+    """Measure each policy on each split; and what the work `beside` gives, by its name.
+
+    That work needs the setup alone. It is begun first, since one of its parts may take as long as a whole
+    split. Only policies count as steps of the progress.
+    """
+    works = list((beside or {}).items())
+    steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
     results: ResultsBySplit = {}
+    others: dict[str, Any] = {}
+    tasks = [*((_work_task, work) for _, work in works), *((_measure_task, *step) for step in steps)]
     with open_workers(_SplitCache(setup, tuple(splits)), workers=workers) as run_tasks:
-        for index, result in run_tasks(_measure_task, tasks):
-            number, entrant = tasks[index]
+        for index, result in run_tasks(_run_task, tasks):
+            if index < len(works):
+                others[works[index][0]] = result
+                continue
+            number, entrant = steps[index - len(works)]
             results[number, entrant.name] = result
             if progress is not None:
-                progress(len(results), len(tasks), f"{entrant.name}, part {number + 1} of {len(splits)}")
-    return results
+                progress(len(results), len(steps), f"{entrant.name}, part {number + 1} of {len(splits)}")
+    return results, others
 
 
 class _SplitCache:
@@ -149,6 +161,14 @@ class _SplitCache:
         if self.split_data is None or self.split_data.number != number:
             self.split_data = SplitData(self.setup, self.splits[number], number)
         return self.split_data
+
+
+def _run_task(cache: _SplitCache, task: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
+    return task(cache, *arguments)
+
+
+def _work_task(cache: _SplitCache, work: SetupWork) -> Any:  # noqa: ANN401 - whatever the work gives
+    return work(cache.setup)
 
 
 def _measure_task(cache: _SplitCache, number: int, compared: ComparedPolicy) -> SplitResult:

@@ -5,8 +5,9 @@ only. Paper: fitted on a random 80% and judged on all problems, so in-sample. Th
 run can be made less noisy by a control variate (`reduce_order_noise`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from adacompute.errors import PolicyError
 from adacompute.evaluate.comparison import (
     Evaluation,
+    OracleBracket,
     PolicyPoints,
     PolicyResult,
     ProtocolName,
@@ -38,7 +40,7 @@ from adacompute.evaluate.measure import (
     uses_weighted_votes,
 )
 from adacompute.evaluate.oracle_bounds import bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, measure_all, split_progress
+from adacompute.evaluate.parallel import ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.scored_pool import Scoring
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool
@@ -104,6 +106,7 @@ class EvaluationRuns:
     parts: int  # folds, or seeds
     dropped: int  # problems without grades
     left_out: tuple[str, ...]  # policies that can't learn without grades
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what other work gave, by its name
 
     def get(self, name: str) -> PolicyResult:
         """The result of the policy with that name."""
@@ -151,8 +154,8 @@ def evaluate(
         seed=int((np.random.default_rng(0) if rng is None else rng).integers(2**31)),
         workers=workers,
         progress=first_progress,
+        beside={ORACLE: _bracket_graded} if ORACLE in policies else None,
     )
-    oracle = bracket_oracle(runs.setup) if ORACLE in policies and runs.setup.basis == "accuracy" else ()
     verdict = judge_pool(
         ballots,
         policy=choose_candidate(policies),
@@ -165,7 +168,7 @@ def evaluate(
         EvaluationInputs(
             setup=runs.setup,
             everyone=list(runs.everyone),
-            oracle=oracle,
+            oracle=runs.beside.get(ORACLE, ()),
             protocol=protocol,
             parts=runs.parts,
             dropped=runs.dropped,
@@ -174,6 +177,11 @@ def evaluate(
             short=short,
         )
     )
+
+
+def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
+    """The oracle's bounds; none where there are no grades."""
+    return bracket_oracle(setup) if setup.basis == "accuracy" else ()
 
 
 def run_policies(
@@ -189,17 +197,19 @@ def run_policies(
     workers: int = 1,
     calibrates: bool = True,
     progress: ProgressCallback | None = None,
+    beside: Mapping[str, SetupWork] | None = None,
 ) -> EvaluationRuns:
     """Fit and run every policy on every split; with `calibrates=False` only for hulls, without rows.
 
-    With more than one worker, makers of your own must be picklable.
+    With more than one worker, makers of your own must be picklable. `beside` is other work on the same setup,
+    done by the same processes, by the name that its result gets.
     """
     setup, dropped = prepare_setup(
         ballots, budgets, votes=votes, orders=orders, seed=seed, calibrates=calibrates
     )
     eligible, left_out = select_eligible(select_policies(policies, setup.ballots), setup.basis)
     splits = _make_splits(setup, protocol, parts)
-    results = measure_all(setup, splits, eligible, workers=workers, progress=progress)
+    results, others = measure_all(setup, splits, eligible, workers=workers, progress=progress, beside=beside)
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     return EvaluationRuns(
         setup=setup,
@@ -207,6 +217,7 @@ def run_policies(
         parts=len(splits),
         dropped=dropped,
         left_out=left_out,
+        beside=others,
     )
 
 
@@ -219,9 +230,9 @@ def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> 
     return tuple(random_split(prompts, rng) for _ in range(parts))
 
 
-def reduce_order_noise(runs: EvaluationRuns) -> EvaluationRuns:
+def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:
     """The same runs with less noise from the few orders that policies were run on; weighted
-    agreement is kept as is.
+    agreement is kept as is. `exact` is what `score_uniform_exactly` gives, where it is known.
 
     All policies ran on the same random orders. For a plain vote of b samples both are known:
     its accuracy on those orders and its exact mean over all orders. So the uniform policy is
@@ -232,7 +243,7 @@ def reduce_order_noise(runs: EvaluationRuns) -> EvaluationRuns:
     orders or cost would be biased against policies that stop early.) A problem's accuracy
     may leave 0 to 1 a little.
     """
-    exact = score_uniform_exactly(runs.setup)
+    exact = score_uniform_exactly(runs.setup) if exact is None else exact
     if exact is None or all(result.name != UNIFORM for result in runs.everyone):
         return runs
     uniform = _UniformVotes.of(runs.get(UNIFORM).points, exact)

@@ -200,7 +200,7 @@ def measure_paired(
         for number in range(repeats)
     ]
     splits = [split for assigned in rounds for split in assigned]
-    measured = measure_all(setup, splits, compared, workers=workers, progress=progress)
+    measured, _ = measure_all(setup, splits, compared, workers=workers, progress=progress)
 
     def average(name: str) -> PolicyPoints:
         pooled = []

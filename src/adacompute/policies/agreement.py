@@ -105,6 +105,14 @@ class AdaptiveConsistency(_AgreementPolicy):
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self._limit_draw(state, self.wave))
 
+    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+        """One sample first, and the doubt above which one more is drawn, again and again; None where samples
+        are drawn several at a time.
+        """
+        if self.wave > 1 or type(self).decide is not AdaptiveConsistency.decide:
+            return None
+        return 1, self._check_doubt(dial)
+
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
         if self.weigh is not None:
@@ -267,6 +275,11 @@ class BayesPolicy(_SpreadPolicy):
         limit = self._check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self._limit_draw(state, 1))
+
+    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+        """One sample first, and the doubt above which one more is drawn, again and again."""
+        self._get_table()
+        return (1, self._check_doubt(dial)) if type(self).decide is BayesPolicy.decide else None
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The posterior probability that the answer that leads isn't the one the model gives most often."""

@@ -43,7 +43,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
-from adacompute.policies.trees import Trees, read_booster, read_forest
+from adacompute.policies.trees import Trees, import_xgboost, read_booster, read_forest, train_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
@@ -311,8 +311,7 @@ def _fit_xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
 
 
 def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
-    with needs_extra("fit"):
-        import xgboost
+    xgboost = import_xgboost()
 
     settings: dict[str, Any] = {
         "objective": "multi:softprob",
@@ -324,7 +323,7 @@ def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN40
         "verbosity": 0,
     }
     data = xgboost.DMatrix(rows.astype(np.float32), label=labels)
-    return xgboost.train(settings, data, num_boost_round=_ROUNDS)
+    return train_booster(settings, data, _ROUNDS)
 
 
 def _fit_forest(rows: Floats, labels: Ints, seed: int) -> Scorer:

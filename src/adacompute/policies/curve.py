@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
-from adacompute.errors import NotFitted, PolicyError, format_value, needs_extra
+from adacompute.errors import NotFitted, PolicyError, format_value
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
@@ -37,7 +37,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
-from adacompute.policies.trees import Trees, join_trees, read_booster
+from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
@@ -255,11 +255,10 @@ def _fit_blend(predicted: Floats, truth: Floats, row_prompts: Ints, weights: Flo
 
 def _train_trees(rows: Floats, target: Floats, weights: Floats, columns: Ints, seed: int) -> Trees:
     """Trains trees of one output, with columns numbered as in `rows`."""
-    with needs_extra("fit"):
-        import xgboost
+    xgboost = import_xgboost()
 
     data = xgboost.DMatrix(rows[:, columns].astype(np.float32), label=target, weight=weights)
-    booster = xgboost.train({**_TREE_SETTINGS, "seed": seed}, data, num_boost_round=_ROUNDS)
+    booster = train_booster({**_TREE_SETTINGS, "seed": seed}, data, _ROUNDS)
     return read_booster(booster.save_raw("json"), outputs=1).remap_columns(columns)
 
 

@@ -27,6 +27,7 @@ Int16s = npt.NDArray[np.int16]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _CELLS = 1 << 16  # (path, class) pairs at a time, so that they stay in the second-level cache
 _COUNT_FIELDS = ("answered", "first", "second", "kinds", "run")
+_STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "runner", "total"})
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
 
 
@@ -141,23 +142,55 @@ class Paths:
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
         """The vote state of paths after so many draws (1 or more), each (requests,)."""
-        index = (drawn - 1, rows)
-        return VoteState(
-            drawn=drawn,
-            answered=self.answered[index].astype(np.int64),
-            first=self.first[index].astype(np.int64),
-            second=self.second[index].astype(np.int64),
-            kinds=self.kinds[index].astype(np.int64),
-            run=self.run[index].astype(np.int64),
-            lead=self.lead[index],
-            runner=self.runner[index],
-            total=self.total[index],
-            entropy=self.entropy[rows],
-        )
+        return _PathState.of(self, rows, drawn)
+
+    def state_at(self, drawn: int) -> VoteState:
+        """The vote state of every path after the same number of draws (1 or more)."""
+        return _PathState.of(self, slice(None), np.full(len(self), drawn, dtype=np.int64), step=drawn - 1)
 
     def mean_per_problem(self, values: Floats | Ints) -> Floats:
         """The mean over the orders of each problem, (problems,) from (paths,)."""
         return np.asarray(values.reshape(len(self.ballots), self.orders).mean(axis=1))
+
+
+class _PathState(VoteState):
+    """The vote state of paths, of which each field is read from the paths when it is first asked for.
+
+    Most policies look at two or three of the ten.
+    """
+
+    _paths: Paths
+    _rows: Ints | slice
+    _step: Ints | int
+
+    @classmethod
+    def of(cls, paths: Paths, rows: Ints | slice, drawn: Ints, step: int | None = None) -> "_PathState":
+        state = object.__new__(cls)
+        values = {
+            "drawn": drawn,
+            "_paths": paths,
+            "_rows": rows,
+            "_step": drawn - 1 if step is None else step,
+        }
+        for name, value in values.items():
+            object.__setattr__(state, name, value)
+        return state
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - called for fields that were not read yet
+        if name == "entropy":
+            value = self._paths.entropy[self._rows]
+        elif name in _STATE_COUNTS:
+            value = getattr(self._paths, name)[self._step, self._rows].astype(np.int64)
+        elif name in _STATE_WEIGHTS:
+            value = getattr(self._paths, name)[self._step, self._rows]
+        else:
+            raise AttributeError(name)
+        object.__setattr__(self, name, value)
+        return value
+
+    def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> VoteState:
+        own = np.arange(len(self._paths)) if isinstance(self._rows, slice) else self._rows
+        return _PathState.of(self._paths, own[rows], self.drawn[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

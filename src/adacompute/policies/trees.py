@@ -1,11 +1,13 @@
 """Decision trees as arrays: trained by XGBoost or scikit-learn, evaluated here with numpy alone.
 
-Serving must not depend on a training library, so all trees are walked at once, one level a step.
+Serving must not depend on a training library, so rows are scored here: by the leaves that they can't reach
+where trees are small, else by walking all trees at once, one level a step.
 """
 
 import json
 import operator
 import struct
+import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -14,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
-from adacompute.errors import PolicyInvalid
+from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, read_array
 
-__all__ = ["Trees", "join_trees", "read_booster", "read_forest"]
+__all__ = ["Trees", "import_xgboost", "join_trees", "read_booster", "read_forest", "train_booster"]
 
 Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
@@ -31,6 +34,12 @@ LEAF_UNIT = (
 _MAX_ROW_TREES = 128  # trees, at most, that single rows are scored by without arrays
 _MAX_LEAVES = 64  # of such a tree: the bits of a word
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
+_BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
+_MIN_BATCH = 256  # rows, at least, that are scored by tables of remaining leaves
+_ROWS_PER_NODE = 150  # rows of one tree that take as long to walk as one of its nodes to put into tables
+_BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
+
+_COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
@@ -105,6 +114,112 @@ class _RowScorer:
         return sum(map(operator.getitem, self._values, bits))
 
 
+class _BatchScorer:
+    """Scores many rows as `_RowScorer` scores one: the leaves of a tree are the bits of one word.
+
+    For each feature there is a table of the leaves that remain of every tree, one row for each interval
+    between its thresholds and a last one for NaN. A row's leaves are the intersection over the features.
+    """
+
+    def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
+        """`leaves` are those of some of the trees, from left to right, by the tree's root."""
+        most = max(map(len, leaves.values()))
+        self._word: Any = next(
+            word for word in (np.uint16, np.uint32, np.uint64) if most <= _count_bits(word)
+        )
+        self._features = _tabulate_remaining(trees, leaves, self._word)
+        self._all_leaves = np.array([(1 << len(nodes)) - 1 for nodes in leaves.values()], dtype=self._word)
+        self._values = np.zeros((len(leaves), most))
+        for tree, nodes in enumerate(leaves.values()):
+            self._values[tree, : len(nodes)] = trees.value[nodes, 0]
+        self._starts = np.arange(len(leaves)) * most
+
+    @classmethod
+    def split(cls, trees: "Trees") -> "list[_BatchScorer]":
+        """Scorers of some trees each; none if a tree has too many leaves, or a leaf several numbers."""
+        if trees.value.shape[1] != 1:
+            return []
+        children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
+        leaves = [(root, _list_leaves(children, root)) for root in trees.roots.tolist()]
+        if not all(nodes for _, nodes in leaves) or len(dict(leaves)) < len(leaves):
+            return []
+        parts = range(0, len(leaves), _BATCH_TREES)
+        return [cls(trees, dict(leaves[start : start + _BATCH_TREES])) for start in parts]
+
+    def find_values(self, rows: npt.NDArray[np.float32]) -> Floats:
+        """The value of each row's leaf in each tree, (rows, trees)."""
+        leaves = np.empty((len(rows), len(self._starts)), dtype=self._word)
+        leaves[:] = self._all_leaves
+        remaining = np.empty_like(leaves)
+        for feature, thresholds, table in self._features:
+            column = rows[:, feature]
+            interval = np.searchsorted(thresholds, column, side="right")
+            interval[np.isnan(column)] = len(thresholds) + 1
+            np.take(table, interval, axis=0, out=remaining, mode="clip")
+            leaves &= remaining
+        # the number of zeros below the lowest bit is the number of the row's leaf, from the left
+        first = np.bitwise_count(np.bitwise_and(~leaves, leaves - self._word(1)))
+        return np.asarray(self._values.reshape(-1).take(first + self._starts))
+
+
+def _count_bits(word: Any) -> int:  # noqa: ANN401 - a type of unsigned integers
+    return int(np.iinfo(word).bits)
+
+
+def _list_leaves(children: Sequence[tuple[int, int]], root: int) -> list[int]:
+    """The leaves below a root from left to right; none where there are too many for a word."""
+    leaves, pending = [], [root]
+    while pending:
+        node = pending.pop()
+        left, right = children[node]
+        if left == node:
+            leaves.append(node)
+        else:
+            pending += [right, left]
+        if len(leaves) + len(pending) > _MAX_LEAVES:  # bounded, because nodes may have two parents
+            return []
+    return leaves
+
+
+def _tabulate_remaining(
+    trees: "Trees",
+    leaves: Mapping[int, list[int]],
+    word: Any,  # noqa: ANN401 - a type of unsigned integers
+) -> list[tuple[int, npt.NDArray[np.float32], npt.NDArray[Any]]]:
+    """For each feature its thresholds and its table, (thresholds + 2, trees)."""
+    nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
+    columns = list(zip(*(column.tolist() for column in nodes), strict=True))
+    removed: dict[int, list[tuple[float, int, int, bool]]] = {}  # threshold, tree, leaves, NaN goes left
+
+    def add(node: int, tree: int, number: int) -> int:
+        """Lists what the nodes below remove, and counts their leaves, of which the first has this number."""
+        feature, threshold, left, right, unknown_left = columns[node]
+        if left == node:
+            return 1
+        lower = add(left, tree, number)
+        bits = ((1 << lower) - 1) << number
+        removed.setdefault(feature, []).append((threshold, tree, bits, unknown_left))
+        return lower + add(right, tree, number + lower)
+
+    for tree, root in enumerate(leaves):
+        add(root, tree, 0)
+    everything = [(1 << len(nodes)) - 1 for nodes in leaves.values()]
+    tables = []
+    for feature, entries in removed.items():
+        thresholds = np.unique(np.array([entry[0] for entry in entries], dtype=np.float32))
+        table = np.empty((len(thresholds) + 2, len(leaves)), dtype=word)
+        table[:] = np.array(everything, dtype=word)
+        places = np.searchsorted(thresholds, np.array([entry[0] for entry in entries], dtype=np.float32))
+        for place, (_, tree, bits, unknown_left) in zip(places.tolist(), entries, strict=True):
+            kept = word(everything[tree] & ~bits)
+            table[place + 1, tree] &= kept
+            if not unknown_left:
+                table[-1, tree] &= kept
+        np.bitwise_and.accumulate(table[:-1], axis=0, out=table[:-1])
+        tables.append((feature, thresholds, table))
+    return tables
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _TreeLayout:
     """The same trees laid out for walking, with index arrays in the type that numpy takes."""
@@ -144,6 +259,9 @@ class Trees:
     _layout: _TreeLayout = field(init=False, repr=False)
     _row_scorers: list[_RowScorer | None] = field(init=False, repr=False, default_factory=list)
     # ^ one, built when the first single row is scored
+    _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
+    # ^ one list, built when enough rows were scored without
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # of batches until then
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))
@@ -151,8 +269,10 @@ class Trees:
     def scores(self, rows: Floats) -> Floats:
         """The sum of the trees, (rows, outputs)."""
         rows32 = np.ascontiguousarray(rows, dtype=np.float32)  # as in training
-        chunk = max(1, _CELLS // max(1, len(self.roots)))
-        parts = [self._score_chunk(rows32[i : i + chunk]) for i in range(0, len(rows32), chunk)]
+        scorers = self._get_batch_scorers(rows32)
+        trees = max(1, len(self.roots))
+        chunk = max(1, _BATCH_CELLS // min(trees, _BATCH_TREES) if scorers else _CELLS // trees)
+        parts = [self._score_chunk(rows32[i : i + chunk], scorers) for i in range(0, len(rows32), chunk)]
         return self.base + (parts[0] if len(parts) == 1 else np.concatenate([self.base[None][:0], *parts]))
 
     def score_row(self, row: Sequence[float]) -> float:
@@ -164,12 +284,28 @@ class Trees:
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
         return float(self.base[0]) + scorer.score(array("f", row))  # of 32 bits, as in training
 
-    def _score_chunk(self, rows: npt.NDArray[np.float32]) -> Floats:
+    def _score_chunk(self, rows: npt.NDArray[np.float32], scorers: Sequence[_BatchScorer]) -> Floats:
+        if scorers:
+            parts = np.split(self._layout.output_matrix, range(_BATCH_TREES, len(self.roots), _BATCH_TREES))
+            sums = [scorer.find_values(rows) @ part for scorer, part in zip(scorers, parts, strict=True)]
+            return np.asarray(sum(sums[1:], start=sums[0]))
         leaves = self._find_leaves(rows)  # (rows, trees)
         if self.value.shape[1] == len(self.base) and len(self.base) > 1:
             return np.asarray(self.value[leaves].sum(axis=1))
         values = self.value[:, 0].take(leaves)
         return np.asarray(values @ self._layout.output_matrix)
+
+    def _get_batch_scorers(self, rows: npt.NDArray[np.float32]) -> list[_BatchScorer]:
+        """What scores these rows; none until so many were walked that their tables are worth building."""
+        if self._batch_scorers:
+            return self._batch_scorers[0] if len(rows) >= _MIN_BATCH else []
+        if len(rows) < _MIN_BATCH or not rows.shape[1] or not len(self.roots):
+            return []
+        self._batch_rows.append(len(rows))
+        if sum(self._batch_rows) * len(self.roots) < _ROWS_PER_NODE * len(self.feature):
+            return []
+        self._batch_scorers.append(_BatchScorer.split(self))
+        return self._batch_scorers[0]
 
     def _find_leaves(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.intp]:
         """The leaf of each row in each tree, (rows, trees)."""
@@ -325,9 +461,38 @@ def join_trees(parts: Sequence[Trees], outputs: Sequence[int], *, base: Floats) 
     )
 
 
+def import_xgboost() -> Any:  # noqa: ANN401 - the module
+    """XGBoost; in the processes of our commands without scikit-learn, which takes 1.6 of its 2 seconds.
+
+    XGBoost needs it for estimators in scikit-learn's manner, which we don't use. Where others use XGBoost in
+    the same process, it is imported as always.
+    """
+    with needs_extra("fit"):
+        if _COMMAND not in sys.modules or "sklearn" in sys.modules:
+            import xgboost
+        else:
+            sys.modules["sklearn"] = None  # type: ignore[assignment] # so importing it fails
+            try:
+                import xgboost
+            finally:
+                del sys.modules["sklearn"]
+    return xgboost
+
+
+def train_booster(settings: Mapping[str, Any], data: Any, rounds: int) -> Any:  # noqa: ANN401 - of XGBoost
+    """The booster that `xgboost.train` gives. That one forgets what it predicts of `data`, and computes it
+    again when it is asked; this one remembers.
+    """
+    xgboost = import_xgboost()
+    booster = xgboost.Booster(dict(settings), [data])
+    for iteration in range(rounds):
+        booster.update(data, iteration)
+    return booster
+
+
 def read_booster(raw: bytes | bytearray, *, outputs: int) -> Trees:
     """The trees of an XGBoost model, from what `save_raw("json")` gives."""
-    learner = json.loads(raw)["learner"]
+    learner = orjson.loads(raw)["learner"]
     model = learner["gradient_booster"]["model"]
     base_score = json.loads(
         learner["learner_model_param"]["base_score"].replace("E", "e")

@@ -23,6 +23,7 @@ __all__ = [
     "PolicyRun",
     "ProblemResults",
     "can_replay_exactly",
+    "check_paths",
     "compute_agreement",
     "compute_mean_tokens",
     "decide_first_wave",
@@ -40,6 +41,13 @@ class PolicyRun:
     agrees: Floats  # 1 where it is the answer of the vote over all samples
     tokens: Floats  # output tokens; NaN: not known
 
+    @classmethod
+    def of(cls, paths: Paths, drawn: Ints, waves: Ints) -> "PolicyRun":
+        """What the paths gave after so many draws each."""
+        last = (drawn - 1) * len(paths) + np.arange(len(paths))
+        grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
+        return cls(drawn=drawn, waves=waves, grade=grade, agrees=agrees, tokens=tokens)
+
 
 def run_policy(
     policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
@@ -49,7 +57,7 @@ def run_policy(
     `reading` is what `policy.read` gives for the prompts of the paths' problems, where the caller has
     it.
     """
-    _check_paths(policy, paths)
+    check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
     owner = paths.problems
     drawn, waves = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths), dtype=np.int64)
@@ -67,14 +75,7 @@ def run_policy(
         active = active[drawn[active] < paths.longest]
         if len(active):
             counts = policy.decide(reading[owner[active]], paths.state_after(active, drawn[active]), dial)
-    last = (drawn - 1, np.arange(len(paths)))
-    return PolicyRun(
-        drawn=drawn,
-        waves=waves,
-        grade=paths.grade[last],
-        agrees=paths.agrees[last],
-        tokens=paths.tokens[last],
-    )
+    return PolicyRun.of(paths, drawn, waves)
 
 
 def decide_first_wave(policy: Policy, reading: Floats, dial: float | None) -> Ints:
@@ -85,7 +86,8 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | None) -> In
     return counts
 
 
-def _check_paths(policy: Policy, paths: Paths) -> None:
+def check_paths(policy: Policy, paths: Paths) -> None:
+    """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
     if paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "

@@ -7,7 +7,7 @@ import hashlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -19,7 +19,7 @@ from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluatio
 from adacompute.evaluate.measure import EvaluationSetup, leave_out_short
 from adacompute.evaluate.menu_evaluation import MenuEvaluation, evaluate_menu
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, open_workers, split_progress
+from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
 from adacompute.evaluate.protocols import (
     AVERAGE_BUDGETS,
     LONGEST,
@@ -27,6 +27,7 @@ from adacompute.evaluate.protocols import (
     Votes,
     reduce_order_noise,
     run_policies,
+    score_uniform_exactly,
 )
 from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
@@ -78,6 +79,7 @@ POLICIES = (
     "curve",
     "stopping",
 )
+_EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK_NOTICE = (
@@ -127,6 +129,7 @@ class Job:
     graded: bool = True  # False: it needs no grades
     slow: bool = False  # skipped by a quick report
     effort: float = 1.0  # rough seconds for 600 problems; the longest start first
+    early: Callable[[ScoredPool, int], Section] | None = None  # builds it from the pool and the seed alone
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -161,6 +164,32 @@ def _build_data_efficiency(inputs: ReportInputs) -> Section:
     return data_efficiency.build_section(inputs.graded_pool, seed=inputs.seed)
 
 
+def _build_growth(scored_pool: ScoredPool, seed: int) -> Section:
+    return data_efficiency.build_section(scored_pool, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class _EarlyJob:
+    """Builds a section that needs no evaluation while the evaluation runs."""
+
+    job: Job
+    scored_pool: ScoredPool | None
+    seed: int
+
+    def __call__(self, setup: EvaluationSetup) -> Section:  # noqa: ARG002 - as all such work is called
+        assert self.job.early is not None
+        assert self.scored_pool is not None
+        try:
+            return self.job.early(self.scored_pool, self.seed)
+        except AdacomputeError as exc:
+            return Section(key=self.job.key, title=self.job.title, missing=(str(exc),))
+
+
+def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
+    """The oracle's tables; None without grades."""
+    return Oracle.of(setup) if setup.basis == "accuracy" else None
+
+
 JOBS = (  # in the order of the page
     Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict, graded=False),
     Job(key="levels", title="Levels", part="pool", build=_build_difficulty),
@@ -176,6 +205,7 @@ JOBS = (  # in the order of the page
         build=_build_data_efficiency,
         slow=True,
         effort=25,
+        early=_build_growth,
     ),
 )
 
@@ -186,13 +216,22 @@ def count_steps(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> int:
 
 
 def run_jobs(
-    inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
+    inputs: ReportInputs,
+    jobs: Sequence[Job],
+    *,
+    workers: int,
+    progress: ProgressCallback,
+    built: Mapping[str, Section] | None = None,
 ) -> dict[str, Section]:
-    """Every section that this pool allows, by the job's key; one that fails says why instead."""
+    """Every section that this pool allows, by the job's key; one that fails says why instead.
+
+    `built` are those that are there already.
+    """
     possible = _possible_jobs(inputs.scored_pool, jobs)
-    slowest_first = sorted(possible, key=lambda job: -job.effort)
-    total, finished = count_steps(inputs.scored_pool, jobs), 0
-    sections: dict[str, Section] = {}
+    sections: dict[str, Section] = dict(built or {})
+    missing = [job for job in possible if job.key not in sections]
+    slowest_first = sorted(missing, key=lambda job: -job.effort)
+    total, finished = count_steps(inputs.scored_pool, jobs), len(possible) - len(missing)
     with open_workers(inputs, workers=workers) as run_tasks:
         for index, section in run_tasks(_run_job, [(job,) for job in slowest_first]):
             sections[slowest_first[index].key] = section
@@ -244,6 +283,12 @@ def build_report(
     first_progress, rest_progress = split_progress(progress, verdict_steps + count_steps(scored_pool, jobs))
     verdict_progress, second_progress = split_progress(rest_progress, count_steps(scored_pool, jobs))
     graded = kept if scored_pool is None else scored_pool.ballots
+    early = [job for job in _possible_jobs(scored_pool, jobs) if job.early is not None and not quick]
+    beside: dict[str, SetupWork] = {
+        **{job.key: _EarlyJob(job, scored_pool, seed) for job in early},
+        _EXACT: score_uniform_exactly,
+        _ORACLE: _score_oracle,
+    }
     runs = run_policies(
         kept,
         budgets=_choose_budgets(graded),
@@ -254,9 +299,11 @@ def build_report(
         seed=seed,
         workers=workers,
         progress=first_progress,
+        beside=beside,
     )
-    runs = reduce_order_noise(runs)  # the oracle is exact, so what it is compared with should be less noisy
-    oracle = Oracle.of(runs.setup) if runs.setup.basis == "accuracy" else None
+    # the oracle is exact, so what it is compared with should be less noisy
+    others, oracle = runs.beside, runs.beside[_ORACLE]
+    runs = reduce_order_noise(replace(runs, beside={}), others[_EXACT])
     if wait_for_verdict is None:
         pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
     else:
@@ -272,7 +319,8 @@ def build_report(
         quick=quick,
         seed=seed,
     )
-    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
+    built = {job.key: others[job.key] for job in early}
+    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress, built=built)
     facts = collect_facts(kept, evaluation, seed=seed, quick=quick, command=command)
     return Report(
         name=name,

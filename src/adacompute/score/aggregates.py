@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,10 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 _SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
+_KEPT_WEIGHTS = 3  # ways of weighing a pool's votes whose weights are kept
+_LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
 _SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
+_SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
 _MIN_ORDERS = 32  # of samples, for a simulation: their spread tells its error
 
@@ -345,13 +349,26 @@ def build_vote_weights(scale: float, signal: Signal) -> VoteWeights:
 
 
 def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
-    """The weight of every sample in whole units, (problems, samples).
+    """The weight of every sample in whole units, (problems, samples); not to be written to.
 
     `weigh` None fits the scale to the samples.
 
-    `partial`: these are some of the problems, and it is enough if others have the signal.
+    `partial`: these are some of the problems, and it is enough if others have the signal. The last few of a
+    pool are kept: policies that are compared weigh its votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
+    kept = _LAST_WEIGHTS.setdefault(ballots, {})
+    if weigh not in kept:
+        weights = _compute_weight_units(ballots, weigh, partial=partial)
+        weights.flags.writeable = False
+        while len(kept) >= _KEPT_WEIGHTS:
+            kept.pop(next(iter(kept)), None)
+        kept[weigh] = weights
+        return weights
+    return kept[weigh]
+
+
+def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots, weigh.score)
@@ -438,10 +455,7 @@ def read_bounded_signals(ballots: Ballots, model: SignalModel) -> dict[str, Floa
     """By signal, the known values of the samples with an answer, none of them far from the model's centre."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
     known = {name: values[np.isfinite(values[:, k]), k] for k, name in enumerate(model.names)}
-    return {
-        name: np.array([model.bound(name, value) for value in column.tolist()])
-        for name, column in known.items()
-    }
+    return {name: np.clip(column, *model.find_bounds(name)) for name, column in known.items()}
 
 
 def read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
@@ -471,30 +485,51 @@ def _value_samples(classes: npt.NDArray[np.int32], grades: Floats) -> Floats:
 class _ShuffledVotes:
     """One problem's votes, its samples shuffled."""
 
-    weights: Floats  # (classes, samples) whole units, each sample in the row of its class
-    values: Floats  # (2, classes) worth of each class, and ones
+    classes: Ints  # (samples,) some class where there is no answer
+    weights: Floats  # (samples,) whole units; 0 where there is no answer
+    values: Floats  # (classes,) worth of each class
     constant: float | None  # the worth of every vote, where they can't differ
 
     @classmethod
     def of(
         cls, classes: npt.NDArray[np.int32], weights: Ints, values: Floats, *, order: Ints
     ) -> "_ShuffledVotes":
-        kinds = int(classes.max(initial=-1)) + 1
-        table, worth = np.zeros((max(kinds, 1), len(order))), np.zeros((2, max(kinds, 1)))
+        worth = np.zeros(max(1, int(classes.max(initial=-1)) + 1))
         classes, weights, values = classes[order], weights[order], values[order]
         answered = classes >= 0
-        table[classes[answered], np.flatnonzero(answered)] = weights[answered]
-        worth[0, classes[answered]], worth[1] = values[answered], 1.0
         same = bool(answered.all()) and float(np.ptp(values)) == 0.0
         constant = float(values[0]) if same else 0.0 if not answered.any() else None
-        return cls(weights=table, values=worth, constant=constant)
+        worth[classes[answered]] = values[answered]
+        return cls(
+            classes=np.where(answered, classes, 0).astype(np.int64),
+            weights=np.where(answered, weights, 0).astype(np.float64),
+            values=worth,
+            constant=constant,
+        )
 
-    def vote_subsets(self, chosen: Floats) -> Floats:
-        """The worth of the vote of each subset, (subsets,); `chosen` is (samples, subsets) of 0 and 1."""
-        sums = self.weights @ chosen  # (classes, subsets) whole numbers, exact
+    def vote_subsets(self, subsets: Ints, chosen: Floats) -> Floats:
+        """The worth of the vote of each subset, (subsets,).
+
+        `subsets` are numbers of samples, (budget, subsets), and `chosen` the same as 0 and 1, (samples,
+        subsets).
+        """
+        sums = self._sum_weights(subsets, chosen)
         best = sums.max(axis=0)
-        credit, ties = self.values @ (sums == best).astype(np.float64)
-        return np.where(best > 0, credit / ties, 0.0)
+        wins = sums == best
+        worthy = np.flatnonzero(self.values)
+        credit = self.values[worthy] @ wins[worthy].astype(np.float64)
+        return np.where(best > 0, credit / wins.sum(axis=0), 0.0)
+
+    def _sum_weights(self, subsets: Ints, chosen: Floats) -> Floats:
+        """The weight of each class in each subset, (classes, subsets): whole numbers, exact in any order."""
+        kinds, count = len(self.values), subsets.shape[1]
+        if len(subsets) < _SAMPLES_PER_CLASS * kinds:  # adding samples up is faster than a matrix product
+            cell = self.classes[subsets] * count + np.arange(count)
+            sums = np.bincount(cell.ravel(), self.weights[subsets].ravel(), minlength=kinds * count)
+            return np.asarray(sums, dtype=np.float64).reshape(kinds, count)
+        table = np.zeros((kinds, len(self.classes)))
+        table[self.classes, np.arange(len(self.classes))] = self.weights
+        return table @ chosen
 
 
 class _SubsetSums:
@@ -507,9 +542,10 @@ class _SubsetSums:
         self.inside = np.zeros(n)  # votes' worth of the subsets that hold a sample, (samples,)
         self.held = np.zeros(n)  # how many those are
 
-    def add(self, chosen: Floats, windows: int) -> None:
-        """Counts subsets, (samples, subsets), that are `windows` to an order."""
-        votes = self.problem.vote_subsets(chosen)
+    def add(self, votes: Floats, chosen: Floats, held: Floats, windows: int) -> None:
+        """Counts the votes of subsets, (samples, subsets), `windows` to an order; `held` are how many
+        of them hold each sample.
+        """
         self.count += len(votes)
         self.total += float(votes.sum())
         self.squares += float(votes @ votes)
@@ -517,7 +553,7 @@ class _SubsetSums:
         self.orders += len(means)
         self.spread += float(means @ means)
         self.inside += chosen @ votes
-        self.held += chosen.sum(axis=1)
+        self.held += held
 
     def compute_result(self) -> tuple[float, float, float]:
         """Accuracy, standard error and simulation error."""
@@ -547,10 +583,12 @@ def _sum_subsets(
 ) -> list[_SubsetSums]:
     every, windows = _choose_sampling(n, budget, draws)
     running = [_SubsetSums(problem, n, budget, every=every) for problem in problems]
-    for chosen in _list_subsets(n, budget) if every else _draw_subsets(n, budget, windows, draws, rng):
+    for subsets in _list_subsets(n, budget) if every else _draw_subsets(n, budget, windows, draws, rng):
+        chosen = _mark_subsets(subsets, n)
+        held, samples = chosen.sum(axis=1), np.ascontiguousarray(subsets.T)
         for sums in running:
             if sums.problem.constant is None:
-                sums.add(chosen, windows)
+                sums.add(sums.problem.vote_subsets(samples, chosen), chosen, held, windows)
     return running
 
 
@@ -565,26 +603,25 @@ def _check_draws(draws: int) -> None:
         raise ScoreError(f"{draws} draws can't tell their own error; give 2 or more, e.g. 2000")
 
 
-def _list_subsets(n: int, budget: int) -> Iterator[Floats]:
-    """Every subset, some at a time, (samples, subsets) of 0 and 1."""
+def _list_subsets(n: int, budget: int) -> Iterator[Ints]:
+    """Every subset, some at a time, (subsets, budget) sample numbers."""
     subsets = itertools.combinations(range(n), budget)
     while block := list(itertools.islice(subsets, max(1, _SUBSET_CELLS // n))):
-        yield _mark_subsets(np.array(block), n)
+        yield np.array(block)
 
 
-def _draw_subsets(
-    n: int, budget: int, windows: int, draws: int, rng: np.random.Generator
-) -> Iterator[Floats]:
-    """At least `draws` subsets, whole random orders cut into windows, (samples, subsets) of 0 and 1."""
+def _draw_subsets(n: int, budget: int, windows: int, draws: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """At least `draws` subsets, whole random orders cut into windows, (subsets, budget) sample numbers."""
     orders = -(-draws // windows)
     step = max(1, _SUBSET_CELLS // (n * windows))
     for start in range(0, orders, step):
         size = min(step, orders - start)
         order = rng.permuted(np.broadcast_to(np.arange(n), (size, n)), axis=1)
-        yield _mark_subsets(order[:, : windows * budget].reshape(size * windows, budget), n)
+        yield order[:, : windows * budget].reshape(size * windows, budget)
 
 
 def _mark_subsets(subsets: Ints, n: int) -> Floats:
+    """Which samples each subset holds, (samples, subsets) of 0 and 1."""
     chosen = np.zeros((n, len(subsets)))
     chosen[subsets.T, np.arange(len(subsets))] = 1.0
     return chosen

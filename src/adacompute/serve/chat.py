@@ -25,6 +25,7 @@ from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit
+from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
@@ -61,6 +62,7 @@ from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
+    "DISCONNECT_KEY",
     "ActiveRequest",
     "ChatEndpoint",
     "ChatShape",
@@ -84,14 +86,20 @@ _log = logging.getLogger("adacompute.serve")
 _TOKEN_BYTES = 4  # of a prompt, on average
 
 
+DISCONNECT_KEY = "adacompute.disconnect"  # in a scope: a function that takes what to call then, or None
+DisconnectNotifier = Callable[[Callable[[], None] | None], None]
+
+
 class DisconnectWatch:
     """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
 
-    Enter it once the whole body has been read: from then on the only message is the disconnect.
+    Enter it once the whole body has been read: from then on the only message is the disconnect. Our own
+    server calls a function then, which is in the scope; of others, a task waits for the message.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, scope: Scope | None = None) -> None:
         self._receive = receive
+        self._notify: DisconnectNotifier | None = None if scope is None else scope.get(DISCONNECT_KEY)
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -101,7 +109,10 @@ class DisconnectWatch:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._listener = task.get_loop().create_task(self._listen())
+        if self._notify is None:
+            self._listener = task.get_loop().create_task(self._listen())
+        else:
+            self._notify(self._cancel)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -110,14 +121,19 @@ class DisconnectWatch:
         # would keep the whole request in memory until the next garbage collection
         task, listener, self._task, self._listener = self._task, self._listener, None, None
         assert task is not None
-        assert listener is not None
-        listener.cancel()
+        if self._notify is not None:
+            self._notify(None)
+        if listener is not None:
+            listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._cancel()
+
+    def _cancel(self) -> None:
         self._disconnected = True
         if self._task is not None:
             self._task.cancel()
@@ -191,6 +207,8 @@ class Gateway:
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
+    make_loop: Callable[..., SampleLoop] = SampleLoop  # of a request
+    latency: LatencyControl | None = None  # None: the operator states no target
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
     explore: float = 0.0  # share of requests that are drawn to the end
     mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
@@ -220,7 +238,7 @@ class Gateway:
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
-        sampling = SampleLoop(
+        sampling = self.make_loop(
             request,
             route,
             served=served,
@@ -522,6 +540,8 @@ class Gateway:
         counts = outcome.decided or self.settings.average == "all"
         if active.pacer is not None and outcome.moves_price and counts:
             self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+        if self.latency is not None:
+            self.guard(self.latency.add_request, outcome)
         if self.on_explored is not None and outcome.explored:
             self.guard(self.on_explored, active.sampling.list_mode_classes())
         self.reporter.on_request_end(outcome, active.sampling, active.span)
@@ -613,6 +633,7 @@ class Gateway:
             answered_by=answered_by,
             maybe=sampling.maybe,
             verified=sampling.verified,
+            hedged=sampling.hedged,
             responses=tuple(sampling.responses),
             server_info=sampling.get_server_info(answered_by),
             best=best,
@@ -706,7 +727,7 @@ class ChatEndpoint:
     async def _serve(
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        async with DisconnectWatch(receive):
+        async with DisconnectWatch(receive, scope):
             active = self._gateway.begin(request, route, prefix=self._shape.prefix)
             scope[_ID_KEY] = active.id
             if not request.stream:

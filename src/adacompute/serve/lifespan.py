@@ -6,10 +6,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adacompute.answers import Task, warm_judge
+from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
 from adacompute.client.modes import build_mode_endpoint
@@ -23,6 +24,7 @@ from adacompute.config import (
     ServeConfig,
     apply_menu,
     average_budget,
+    parse_latency,
     read_key,
     read_keys,
     read_menu_file,
@@ -31,6 +33,7 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway, ModelList
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
+from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
@@ -40,7 +43,7 @@ from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import SampleSource, SamplingResources
+from adacompute.serve.sample_loop import SampleLoop, SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 from adacompute.serve.worker_link import WorkerLink, WorkerObservability
@@ -109,11 +112,14 @@ async def open_gateway(
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
     eligibility = VoteEligibility(settings, task)
+    latency = LatencyControl(*parse_latency(settings.latency)) if settings.latency else None
     if worker is not None:
         observability: Observability = WorkerObservability(worker)
         explore = worker.setup.explore
     else:
-        observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
+        observability = Observability(
+            replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
+        )
     if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
         _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
     async with AsyncExitStack() as stack:
@@ -168,6 +174,8 @@ async def open_gateway(
             reporter=reporter,
             telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            make_loop=SampleLoop if latency is None else partial(HedgedSampleLoop, latency=latency),
+            latency=latency,
             model=config.endpoint.model,
             explore=explore,
         )
@@ -196,8 +204,11 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, prior) if worker is None else worker.run())
         discovery = asyncio.create_task(_discover_models(gateway))
         if settings.workers == 1 or worker is not None:  # else it answers no request itself
-            # loads what the first requests would wait for; a daemon thread: a stop doesn't wait for it
-            threading.Thread(target=_warm_up, args=(task,), name="adacompute-warming", daemon=True).start()
+            # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
+            # math-verify takes more memory than all else, and is started by the first formula that needs it.
+            threading.Thread(
+                target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
+            ).start()
         gateway.ready = True
         try:
             await asyncio.wait([discovery], timeout=_MODELS_WAIT)
@@ -346,11 +357,6 @@ async def _discover_models(gateway: Gateway) -> None:
             return
         await asyncio.sleep(wait)
         wait = min(2 * wait, _MODELS_MAX_RETRY)
-
-
-def _warm_up(task: Task) -> None:
-    warm_judge()
-    start_sandbox(task)
 
 
 def _build_caps(settings: ServeConfig, keys: Keys) -> Caps:

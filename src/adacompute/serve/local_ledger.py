@@ -5,14 +5,11 @@ a reservation counts once it is on disk. What is reserved when a process dies ma
 counts in full from then on (`maybe`). An upstream that charges more than was reserved is still counted in
 full, and then the cap is closed.
 
-The file is SQLite with a write-ahead log and synchronous=NORMAL: what was committed survives a killed
-process; a power loss may take the last moment, and leaves the file intact. Rows are written whole, never
-added to, so that writing one again does no harm.
-
-A commit takes some 40 µs where the disk keeps up: less than handing it to a thread and back. So the event
-loop commits what came in one of its rounds itself, and a thread does everything that may take long: a slow
-disk, a file that is locked or lost, and checkpointing the log. What can't be written is kept and retried each
-second: nothing that was handed over is lost while the process lives.
+A change is one line in a log beside the file, written by the event loop itself: that takes less than
+handing it to a thread and back. Every 50 ms the loop commits the lines to the file, which takes 50 to 100 µs
+where the disk keeps up. A thread does everything that may take long: a slow disk, a file that is locked or
+lost, and checkpointing. What can't be written is kept and retried each second: nothing that was handed over
+is lost while the process lives, nor, once it is logged, when it is killed.
 """
 
 import asyncio
@@ -20,16 +17,14 @@ import contextlib
 import json
 import logging
 import math
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from adacompute.atomic import WriterLock
-from adacompute.errors import CapReached, ConfigError, PoolError, PoolLocked
+from adacompute.errors import CapReached, ConfigError
 from adacompute.serve.ledger import (
     NO_SPEND,
     Balance,
@@ -45,304 +40,21 @@ from adacompute.serve.ledger import (
     make_reader,
     name_window,
 )
+from adacompute.serve.ledger_file import (
+    HourKey,
+    LedgerChanges,
+    LedgerFile,
+    LedgerFileReplaced,
+    SpendPair,
+    StoredLedger,
+)
 
-__all__ = ["HourKey", "Ledger", "LedgerChanges", "LedgerFile", "LedgerWriter", "SpendPair"]
-
-APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
-_MAGIC = b"SQLite format 3\0"
-_SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite
-_BUSY_SECONDS = 5.0  # that a locked file is waited for
-_PAGE_SIZE = 1024  # bytes: a commit writes two pages whole, which takes 6 µs less than with SQLite's 4096
-
-_SELECT_SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
-    sum(maybe_samples), sum(maybe_tokens), sum(maybe_nanos)
-    FROM hours WHERE hour >= ? AND hour < ? GROUP BY key"""
-_PUT_HOUR = "INSERT OR REPLACE INTO hours VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_PUT_RESERVED = "INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?)"
-_DELETE_RESERVED = "DELETE FROM reserved WHERE id = ?"
-_PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
-
-HourKey = tuple[str, str]  # hour, key
-SpendPair = tuple[Spend, Spend]  # spent, maybe
-
-
-class LedgerFileReplaced(Exception):
-    """The file is no longer the one that was opened: removed, replaced or damaged."""
-
-
-@dataclass(slots=True)
-class LedgerChanges:
-    """Rows to be written together; the newest of each wins."""
-
-    rows: dict[HourKey, SpendPair] = field(default_factory=dict)
-    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
-    notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # a window: it and all reservations are written again
-
-    def __bool__(self) -> bool:
-        return bool(self.rows or self.open or self.notes or self.replaces_window is not None)
-
-    def add(self, newer: "LedgerChanges") -> None:
-        """Merges later changes into these."""
-        if newer.replaces_window is not None:
-            self.rows, self.open, self.notes = {}, {}, {}
-            self.replaces_window = newer.replaces_window
-        self.rows.update(newer.rows)
-        self.open.update(newer.open)
-        self.notes.update(newer.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLedger:
-    """What a file holds of one window."""
-
-    sums: dict[str, SpendPair]  # by key, of all the window's hours
-    rows: dict[HourKey, SpendPair]  # of one hour, and of those with reservations
-    open: dict[int, tuple[HourKey, Spend]]
-    notes: dict[str, str]
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        """CREATE TABLE hours (
-            hour TEXT NOT NULL,  -- UTC, as 2026-11-15T14
-            key TEXT NOT NULL,
-            samples INTEGER NOT NULL, tokens INTEGER NOT NULL, nanos INTEGER NOT NULL,
-            maybe_samples INTEGER NOT NULL, maybe_tokens INTEGER NOT NULL, maybe_nanos INTEGER NOT NULL,
-            PRIMARY KEY (hour, key)
-        ) WITHOUT ROWID"""
-    )
-    connection.execute(
-        """CREATE TABLE reserved (
-            id INTEGER PRIMARY KEY,
-            hour TEXT NOT NULL,
-            key TEXT NOT NULL,
-            samples INTEGER NOT NULL, tokens INTEGER NOT NULL, nanos INTEGER NOT NULL
-        )"""
-    )
-    connection.execute("CREATE TABLE notes (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
-
-
-# Applied once each, in this order; user_version counts them. Never edit one that was released: add another.
-MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
-
-
-class LedgerFile:
-    """The ledger's file, locked against a second gateway. For one thread at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        if path.is_dir():
-            raise ConfigError(f"{path}: is a folder; name a file in it (state)")
-        try:
-            self._lock = WriterLock(path)
-        except PoolLocked as exc:
-            raise ConfigError(
-                f"{path}: another gateway keeps its ledger in it; stop that one, or name another file (state)"
-            ) from exc
-        except PoolError as exc:
-            raise ConfigError(str(exc)) from exc
-        except OSError as exc:
-            raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (state)") from exc
-        self._connection: sqlite3.Connection | None = None
-        self._waits_for_lock = True
-        try:
-            self._open()
-        except (sqlite3.Error, OSError) as exc:
-            self.close()
-            raise ConfigError(f"{path}: the ledger can't be opened ({exc}); check the file and disk") from exc
-        except BaseException:
-            self.close()
-            raise
-
-    def read_latest_hour(self) -> str:
-        """The name of the last hour in which anything was spent; "": none."""
-        with self._report_damage():
-            return str(
-                self._get_connection().execute("SELECT coalesce(max(hour), '') FROM hours").fetchone()[0]
-            )
-
-    def read(self, window: str, hour: str) -> StoredLedger:
-        """What was spent in the hours of a window; the rows of one of them."""
-        with self._report_damage():
-            return self._read_window(self._get_connection(), window, hour)
-
-    @contextlib.contextmanager
-    def _report_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, ValueError, TypeError) as exc:
-            raise ConfigError(
-                f"{self.path}: the ledger is damaged ({exc}); restore it from a copy, "
-                "or remove it to start again"
-            ) from exc
-
-    def _read_window(self, connection: sqlite3.Connection, window: str, hour: str) -> StoredLedger:
-        sums = {
-            key: (_read_spend(amounts[:3]), _read_spend(amounts[3:]))
-            for key, *amounts in connection.execute(_SELECT_SUMS, _hour_range(window))
-        }
-        reserved = {
-            int(number): ((name, key), _read_spend(amounts))
-            for number, name, key, *amounts in connection.execute("SELECT * FROM reserved")
-        }
-        rows = {
-            (name, key): (_read_spend(amounts[:3]), _read_spend(amounts[3:]))
-            for changing in {hour, *(slot[0] for slot, _ in reserved.values())}
-            for name, key, *amounts in connection.execute("SELECT * FROM hours WHERE hour = ?", (changing,))
-        }
-        return StoredLedger(sums, rows, reserved, dict(connection.execute("SELECT name, value FROM notes")))
-
-    def write(self, changes: LedgerChanges, *, wait: bool = True) -> None:
-        """Writes all of it or nothing; raises what SQLite and the file system do, or LedgerFileReplaced.
-
-        `wait`: whether to wait some seconds for another process that writes to the file; False: an
-        error at once.
-        """
-        connection = self._get_connection()
-        if wait != self._waits_for_lock:
-            connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
-            self._waits_for_lock = wait
-        execute = connection.execute
-        execute("BEGIN IMMEDIATE")
-        try:
-            if changes.replaces_window is not None:
-                execute(
-                    "DELETE FROM hours WHERE hour >= ? AND hour < ?", _hour_range(changes.replaces_window)
-                )
-                execute("DELETE FROM reserved")
-            for slot, (spent, maybe) in changes.rows.items():
-                execute(_PUT_HOUR, (*slot, *_to_columns(spent), *_to_columns(maybe)))
-            for number, reserved in changes.open.items():
-                if reserved is None:
-                    execute(_DELETE_RESERVED, (number,))
-                else:
-                    execute(_PUT_RESERVED, (number, *reserved[0], *_to_columns(reserved[1])))
-            for note in changes.notes.items():
-                execute(_PUT_NOTE, note)
-            execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-            raise
-
-    def checkpoint(self) -> None:
-        """Moves the write-ahead log into the file. May take long: it waits for the disk."""
-        self._get_connection().execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-    def reopen(self) -> bool:
-        """Opens the file again; True if it is another one than before. Raises as `write`, or ConfigError."""
-        previous = self._file_id
-        same = self._is_same_file()  # while the old file is open, no new one can have its inode
-        self._close_connection()
-        self._open()
-        return not same or self._file_id != previous
-
-    def close(self) -> None:
-        """Closes it, and releases the lock."""
-        self._close_connection()
-        self._lock.release()
-
-    def _open(self) -> None:
-        _check_magic(self.path)
-        address = f"{self.path.absolute().as_uri()}?mode=rwc"
-        connection = sqlite3.connect(
-            address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            _prepare_database(connection, self.path)
-            status = self.path.stat()
-        except BaseException:
-            connection.close()
-            raise
-        self._connection, self._waits_for_lock = connection, True
-        self._file_id = (status.st_dev, status.st_ino)
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
-            self._connection = None
-
-    def _is_same_file(self) -> bool:
-        try:
-            status = self.path.stat()
-        except FileNotFoundError:
-            return False
-        return (status.st_dev, status.st_ino) == self._file_id
-
-    def _get_connection(self) -> sqlite3.Connection:
-        """The connection; LedgerFileReplaced if the file is gone, because SQLite would go on writing."""
-        if self._connection is None or not self._is_same_file():
-            raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
-        return self._connection
-
-
-def _check_magic(path: Path) -> None:
-    """ConfigError if the file is something else; before SQLite writes anything beside it."""
-    if not path.exists() or not path.stat().st_size:
-        return
-    with path.open("rb") as file:
-        if not file.read(len(_MAGIC)).startswith(_MAGIC):
-            raise ConfigError(_explain_foreign_file(path))
-
-
-def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
-    try:
-        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError as exc:
-        if exc.sqlite_errorname not in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-            raise
-        raise ConfigError(_explain_foreign_file(path)) from exc
-    if application_id != APPLICATION_ID and (application_id or tables):
-        raise ConfigError(_explain_foreign_file(path))
-    if version > len(MIGRATIONS):
-        raise ConfigError(f"{path}: the ledger is from a newer version of adacompute; upgrade adacompute")
-    if not tables:
-        connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # only a new file takes it
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # see `checkpoint`
-    if application_id == APPLICATION_ID and version == len(MIGRATIONS):
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    for migration in MIGRATIONS[version:]:
-        migration(connection)
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    connection.execute("COMMIT")
-
-
-def _explain_foreign_file(path: Path) -> str:
-    return f"{path}: is not a gateway's ledger; name another file (state), or remove this one"
-
-
-def _hour_range(window: str) -> tuple[str, str]:
-    """The bounds of the names of a window's hours."""
-    return window, window + "~"
-
-
-def _to_columns(spend: Spend) -> tuple[int, int, int]:
-    columns = spend.samples, spend.tokens, spend.nanos
-    if max(columns) <= _SQLITE_MAX:
-        return columns
-    return min(spend.samples, _SQLITE_MAX), min(spend.tokens, _SQLITE_MAX), min(spend.nanos, _SQLITE_MAX)
-
-
-def _read_spend(columns: list[object]) -> Spend:
-    samples, tokens, nanos = (value if isinstance(value, int) else -1 for value in columns)
-    if min(samples, tokens, nanos) < 0:
-        raise ValueError(f"an amount of {columns!r}")
-    return Spend(samples=samples, tokens=tokens, nanos=nanos)
-
+__all__ = ["Ledger", "LedgerWriter"]
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
-_SLOW_COMMIT = 0.001  # seconds from which on a commit is slow
-_MAX_SLOW_COMMITS = 4  # in a row, after which the thread commits
+_SLOW_WRITE = 0.001  # seconds from which on a write is slow
+_MAX_SLOW_WRITES = 4  # in a row, after which the thread commits
 _THREAD_SECONDS = 10.0  # for which it does then
 _COMMITS_PER_CHECKPOINT = 1_000  # after which the thread moves the log into the file
 _CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
@@ -371,11 +83,12 @@ class LedgerWriter:
         self._writing = threading.Lock()  # guards the file and the next three fields
         self._failing = False  # whether the last write failed
         self._commits = 0  # since the log was moved into the file
-        self._slow_commits, self._thread_until = 0, 0.0  # in a row; until when the thread commits
+        self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
         self._lock = threading.Lock()  # guards the next three fields
-        self._changes = LedgerChanges()
+        self._changes = LedgerChanges()  # to be committed
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
+        self._unlogged = LedgerChanges()  # of this round of the loop, to be logged and committed
         self._write_scheduled = False  # whether a write is scheduled in the loop
         self._timer: asyncio.TimerHandle | None = None
         self._wake, self._end = threading.Event(), threading.Event()
@@ -384,30 +97,65 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Hands changes over, to be written soon: with the next that somebody waits for."""
-        with self._lock:
-            self._changes.add(changes)
-        if self._timer is None:
-            self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+        """Hands changes over, to be logged in the next round of the loop: no reply waits for it."""
+        if not self._unlogged:
+            self._loop.call_soon(self._log_unlogged)
+        self._unlogged.add(changes)
 
-    def submit(self, changes: LedgerChanges, *, immediately: bool = False) -> "asyncio.Future[None]":
-        """As `put`, with a future that is done once it is written, or fails with the reason why not.
+    def submit(self, changes: LedgerChanges) -> "asyncio.Future[None] | None":
+        """As `put`; None if it is written, else a future that is done once it is.
 
-        `immediately`: don't wait for others whose changes could be written along.
+        The future fails with the reason why it can't be written.
         """
+        unlogged, self._unlogged = self._unlogged, LedgerChanges()
+        unlogged.add(changes)
+        if self._log_changes(unlogged):
+            return None
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
-            self._changes.add(changes)
             self._waiting.append(future)
-        if immediately:
-            self._write()
-        elif not self._write_scheduled:  # at the end of this round of the loop: others may come until then
+        if not self._write_scheduled:  # at the end of this round of the loop: others may come until then
             self._write_scheduled = True
             self._loop.call_soon(self._write)
         return future
 
+    def _log_unlogged(self) -> None:
+        if self._unlogged:
+            changes, self._unlogged = self._unlogged, LedgerChanges()
+            self._log_changes(changes)
+
+    def _log_changes(self, changes: LedgerChanges) -> bool:
+        """Whether changes are in the log now. In any case they are committed soon."""
+        is_logged = self._append_to_log(changes)
+        with self._lock:
+            self._changes.add(changes)
+        if self._timer is None and not self._ending:
+            self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+        return is_logged
+
+    def _append_to_log(self, changes: LedgerChanges) -> bool:
+        """Whether it could be; where the disk is slow or failing, the thread commits what isn't logged."""
+        start = time.perf_counter()
+        if self._failing or self._ending or start < self._thread_until:
+            return False
+        try:
+            if not self._journal.is_intact:  # the log of a file that is gone would count nowhere
+                return False
+            self._journal.log.append(changes)
+        except OSError:
+            return False
+        self._watch_speed(start)
+        return True
+
+    def _watch_speed(self, start: float) -> None:
+        """Leaves the disk to the thread for a while if it was slow several times in a row."""
+        self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
+        if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor wouldn't be slow each time
+            self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
+
     def read_file(self, read: Callable[[LedgerFile], StoredLedger]) -> StoredLedger | None:
         """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
+        self._log_unlogged()
         if self.trouble or not self._writing.acquire(blocking=False):
             return None
         try:
@@ -421,6 +169,7 @@ class LedgerWriter:
 
     async def close(self) -> None:
         """Writes what is left, with one retry, and ends."""
+        self._log_unlogged()
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -457,13 +206,12 @@ class LedgerWriter:
             return False
         try:
             self._journal.write(self._changes, wait=False)
+            self._journal.log.tidy()
         except Exception:  # noqa: BLE001 - the thread handles it
             return False
         self._changes, waiting, self._waiting = LedgerChanges(), self._waiting, []
         self._commits += 1
-        self._slow_commits = self._slow_commits + 1 if time.perf_counter() - start > _SLOW_COMMIT else 0
-        if self._slow_commits >= _MAX_SLOW_COMMITS:  # a busy processor wouldn't be slow each time
-            self._slow_commits, self._thread_until = 0, start + _THREAD_SECONDS
+        self._watch_speed(start)
         for future in waiting:
             if not future.done():
                 future.set_result(None)
@@ -492,6 +240,8 @@ class LedgerWriter:
         if trouble:
             _log.error("%s; what was spent last is not in it", trouble)
         try:
+            if not trouble:
+                self._journal.log.remove()
             self._journal.close()
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for it
@@ -613,7 +363,8 @@ class Ledger:
         if writer is not None:
             try:
                 changes = LedgerChanges(open={reservation.number: ((reservation.hour, key), amount)})
-                await writer.submit(changes, immediately=len(self._open) == 1)
+                if (pending := writer.submit(changes)) is not None:
+                    await pending
             except OSError as exc:
                 self.settle(reservation, NO_SPEND)
                 raise make_closed_error() from exc

@@ -28,6 +28,7 @@ from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import BudgetUnit, Call
 from adacompute.serve.dial_table import DialTable, format_budget
+from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
@@ -600,9 +601,10 @@ class Observability:
         endpoint: EndpointConfig | None = None,
         *,
         modes: Sequence[str] = (),
+        latency: LatencyControl | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`endpoint` has the prices, and their currency; `modes` are those of a menu, cheapest first."""
+        """`endpoint` has prices and their currency; `modes` are a menu's, cheapest first."""
         self._settings = settings
         self._endpoint = EndpointConfig() if endpoint is None else endpoint
         self._budget = parse_serve_budgets(settings)[0]
@@ -629,8 +631,10 @@ class Observability:
         self._late: Callable[[], int] | None = None
         self._late_before = 0
         self.menu = MenuStatus.open(modes, settings, self._endpoint, now=self._since) if modes else None
-        if self.menu is not None:
-            self._metrics.registry.register(self.menu)
+        self._latency = latency
+        for collector in (self.menu, latency):
+            if collector is not None:
+                self._metrics.registry.register(collector)
 
     def on_request_start(self, count: int = 1) -> None:
         """A request starts sampling; `on_request_end` follows. Below 0: so many are gone with a worker."""
@@ -826,7 +830,8 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
+        - `menu`: as `MenuStatus.describe_span` has it; None without a menu. `latency`: as
+          `LatencyControl.describe_status` has it; None without a target.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
@@ -864,19 +869,14 @@ class Observability:
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
             "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
-            "recorder": self._read_recorder(),
+            "latency": self._latency and self._latency.describe_status(),
+            "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
             "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
             "recent": self._history.recent(),
         }
 
     def _read_spending(self) -> Sequence[SpendStatus]:
         return () if self._spending is None else self._spending()
-
-    def _read_recorder(self) -> dict[str, int] | None:
-        if self._recorder is None:
-            return None
-        stored, dropped = self._recorder()
-        return {"stored": stored, "dropped": dropped}
 
     def _track_agreement(self, policy: str, agreement: float) -> None:
         drift = self._drifts.get(policy)

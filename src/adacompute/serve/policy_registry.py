@@ -79,18 +79,14 @@ class SignalScales:
         if self._is_settled:
             return previous
         self._is_settled = True
-        model = self.base.settle(
-            {
-                name: (count, count * mean, count * square)
-                for name, (count, mean, square) in self._means.items()
-            }
-        )
-        moves = zip(model.centre, model.spread, previous.centre, previous.spread, strict=True)
-        moved = any(
-            max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread
-            for centre, spread, old, old_spread in moves
-        )
-        return model if moved else previous
+        moments = {
+            name: (count, count * mean, count * square) for name, (count, mean, square) in self._means.items()
+        }
+        moves = zip(*self.base.measure(moments), previous.centre, previous.spread, strict=True)
+        for centre, spread, old, old_spread in moves:
+            if max(abs(centre - old), abs(spread - old_spread)) > _MIN_SHIFT * old_spread:
+                return self.base.settle(moments)
+        return previous
 
     def rebase(self, base: SignalModel | None) -> "SignalScales | None":
         """What was observed so far, for another model: kept for the signals that both read."""
@@ -477,6 +473,7 @@ SINGLE = "single"  # the name of the policy of one sample and no vote
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
+_MAX_GUESSES = 256  # starting dials that are kept
 _VERSION_LENGTH = 12  # digits of a version
 _UNSERVABLE_KINDS = ("oracle", "shuffled")  # they know the answers of a pool, and nothing of a new prompt
 
@@ -499,7 +496,7 @@ class ServedPolicy:
         self.version = version  # a short hash of what was read
         self.bounds = find_bounds(policy)  # None: it has no dial
         self.menu = find_menu(policy)  # None: it draws samples of one model
-        self._guesses: dict[float, float] = {}  # by budget, of which there are few
+        self._guesses: dict[float, float] = {}  # by budget, the oldest first
         self._scales: ModelScales | MenuScales | None = None
         if policy.weigh is not None and policy.weigh.modes:
             by_mode = scales if isinstance(scales, MenuScales) else None
@@ -528,6 +525,8 @@ class ServedPolicy:
         dial = None if self.chart is None or self.menu is not None else self.chart.price_at(budget)
         if dial is None and (dial := self._guesses.get(budget)) is None:
             dial = self._guesses[budget] = guess_start(self.policy, budget)
+            if len(self._guesses) > _MAX_GUESSES:  # clients choose budgets, so their number must be bounded
+                del self._guesses[next(iter(self._guesses))]
         return min(high, max(low, dial)), low, high
 
     def state(self) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, read_array
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
-from adacompute.policies.trees import Trees, read_booster
+from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 
 __all__ = [
     "STOP",
@@ -258,6 +258,20 @@ class LatticePoint:
         return abs(float(self.cost.mean()) - self.full_cost) <= _MAX_COST_CHANGE * self.full_cost
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _CellLeaves:
+    """The leaf of every state; those of a cell are neighbours."""
+
+    starts: list[int]  # (cells,) the first leaf
+    ends: list[int]  # (cells,) the one after the last leaf
+    within: Ints  # (cells, paths) the leaf, counted from the cell's first
+
+    @classmethod
+    def of(cls, leaves: Ints) -> "_CellLeaves":
+        starts = leaves.min(axis=1)
+        return cls(starts.tolist(), (leaves.max(axis=1) + 1).tolist(), leaves - starts[:, None])
+
+
 class LatticeSolver:
     """Decides the leaves of a lattice at any price.
 
@@ -269,8 +283,8 @@ class LatticeSolver:
         self, lattice: Lattice, leaf: Ints, fold_leaves: Sequence[Ints], folds: Ints, costs: Floats
     ) -> None:
         self._lattice = lattice
-        self._leaf = leaf  # (cells, paths)
-        self._fold_leaves = fold_leaves
+        self._leaf = _CellLeaves.of(leaf)
+        self._fold_leaves = [_CellLeaves.of(leaves) for leaves in fold_leaves]
         self._folds = folds  # (paths,)
         self._costs = costs  # (modes,)
 
@@ -290,14 +304,13 @@ class LatticeSolver:
             worth=average_paths(worth, self._lattice.problems),
         )
 
-    def _induce(self, price: float, leaves: Ints, weights: Floats) -> tuple[Actions, Floats, Floats]:
+    def _induce(self, price: float, leaves: "_CellLeaves", weights: Floats) -> tuple[Actions, Floats, Floats]:
         """Actions by leaf from the paths with a weight; what every path costs and is worth by them."""
         lattice = self._lattice
-        actions = np.full(int(leaves.max()) + 1, STOP, dtype=np.int8)
+        actions = np.full(max(leaves.ends), STOP, dtype=np.int8)
         worth, cost = lattice.worth.copy(), np.zeros(lattice.worth.shape)
         for cell in range(len(lattice.cells) - 1, -1, -1):
-            start, end = int(leaves[cell].min()), int(leaves[cell].max()) + 1
-            leaf = leaves[cell] - start
+            start, end, leaf = leaves.starts[cell], leaves.ends[cell], leaves.within[cell]
             best = np.full(end - start, -math.inf if cell == 0 else 0.0)
             chosen = np.full(end - start, STOP, dtype=np.int8)
             moves = list(lattice.moves(cell))
@@ -310,8 +323,8 @@ class LatticeSolver:
             own = chosen[leaf]
             for mode, following in moves:
                 rows = own == mode
-                worth[cell, rows] = worth[following, rows]
-                cost[cell, rows] = cost[following, rows] + self._costs[mode]
+                np.copyto(worth[cell], worth[following], where=rows)
+                np.add(cost[following], self._costs[mode], out=cost[cell], where=rows)
         return actions, cost[0], worth[0]
 
 
@@ -381,8 +394,7 @@ def _fit_trees(
     lattice: Lattice, targets: Floats, folds: Ints, *, rng: np.random.Generator, seed: int
 ) -> tuple[Floats, tuple[Trees, ...]]:
     """Cross-fitted predictions of every state, (cells, paths, outputs), and trees learned on all problems."""
-    with needs_extra("fit"):
-        import xgboost as xgb
+    xgb = import_xgboost()
 
     cells, paths, outputs = targets.shape
     rows = lattice.features.reshape(cells * paths, -1)
@@ -407,7 +419,7 @@ def _fit_trees(
             labels = targets[:, :, output].reshape(-1)
             data.set_label(labels[taught])
             base = float(np.round(labels[taught].mean(), 6))
-            booster = xgb.train({**settings, "base_score": base}, data, _TREES)
+            booster = train_booster({**settings, "base_score": base}, data, _TREES)
             if judged is None:
                 learned.append(read_booster(booster.save_raw("json"), outputs=1))
             else:

@@ -7,6 +7,7 @@ critical prices into how many samples to draw now.
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from adacompute.answers import Tally
 from adacompute.errors import needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, VoteRow
 from adacompute.policies.paths import Paths, VoteState
-from adacompute.policies.trees import Trees, read_booster
+from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 
 __all__ = [
     "FEATURE_NAMES",
@@ -302,7 +303,7 @@ class WavePlan:
         draws_on = critical > log
         if self.ladder is not None:
             target = self._next_rung(drawn, draws_on)
-        elif self._draws_one_by_one:
+        elif self.draws_one_by_one:
             start = self._first_wave(log, quantiles[0])
             target = np.where(drawn < start, start, np.where(draws_on, drawn + 1, drawn))
         else:
@@ -311,7 +312,7 @@ class WavePlan:
 
     def count_next(self, price: float, drawn: int, critical: float, quantiles: Floats) -> int:
         """As `count_draws`, for one request."""
-        if not self._draws_one_by_one:
+        if not self.draws_one_by_one:
             counts = self.count_draws(price, np.array([drawn]), np.array([critical]), quantiles)
             return int(counts[0])
         log = math.log(price) if price > 0 else -math.inf
@@ -319,8 +320,13 @@ class WavePlan:
         target = start if drawn < start else drawn + (critical > log)
         return max(min(target, self.longest) - drawn, 0)
 
+    def find_stopping_rule(self, price: float, quantiles: Floats) -> tuple[int, float]:
+        """The first wave, and the log of the price: one more is drawn above it, where `draws_one_by_one`."""
+        log = math.log(price) if price > 0 else -math.inf
+        return self._first_wave(log, quantiles[0]), log
+
     @property
-    def _draws_one_by_one(self) -> bool:
+    def draws_one_by_one(self) -> bool:
         """Whether each sample after the first wave is decided on by itself."""
         return self.ladder is None and (self.max_waves is None or self.max_waves >= self.longest)
 
@@ -372,23 +378,35 @@ def fit_critical_prices(
     which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is what
     `build_price_table` gives.
     """
+    xgb = import_xgboost()
     with needs_extra("fit"):
-        import xgboost as xgb
+        from threadpoolctl import threadpool_info
 
     steps = recordings[0].longest - 1
-    rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)]).astype(np.float32)
+    rows = np.concatenate([_build_rows(recordings, t, hints) for t in range(steps)])
     worth = np.concatenate(values, axis=1)
     table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])  # (steps, paths)
-    data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
     extra = rows.shape[1] - len(MONOTONE_SIGNS)
     settings = {**_SETTINGS, "seed": seed, "monotone_constraints": (*MONOTONE_SIGNS, *(0,) * extra)}
-    advantages = []
-    for price in TRAINING_PRICES:
-        data.set_label(_compute_advantages(worth, table_prices > np.log(price), price).ravel())
-        advantages.append(xgb.train(settings, data, _TREES).predict(data))
+
+    def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
+        """What trees learn at each of these prices, and the data that they were trained on."""
+        data = xgb.QuantileDMatrix(rows, label=np.zeros(len(rows)), max_bin=_SETTINGS["max_bin"])
+        predictions = []
+        for price in prices:
+            data.set_label(_compute_advantages(worth, table_prices > np.log(price), price).ravel())
+            predictions.append(train_booster(settings, data, _TREES).predict(data))
+        return data, predictions
+
+    # as many threads as matrix products may have: one in the processes of an evaluation
+    limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+    shares = np.array_split(TRAINING_PRICES, min(max(limits, default=1), len(TRAINING_PRICES)))
+    with ThreadPoolExecutor(len(shares)) as executor:
+        parts = list(executor.map(predict_advantages, shares))
+    data, advantages = parts[0][0], [each for _, predictions in parts for each in predictions]
     # a last set of trees predicts the critical price itself: only these decide about requests
     data.set_label(find_crossing(TRAINING_PRICES, np.stack(advantages, axis=1)))
-    booster = xgb.train({**settings, **_FINAL_SETTINGS}, data, _FINAL_TREES)
+    booster = train_booster({**settings, **_FINAL_SETTINGS}, data, _FINAL_TREES)
     return CriticalPriceTrees(trees=read_booster(booster.save_raw("json"), outputs=1))
 
 
@@ -402,15 +420,16 @@ def _compute_advantages(worth: Floats, draws_on: npt.NDArray[np.bool_], price: f
     return advantages
 
 
-def _build_rows(recordings: Sequence[Paths], t: int, hints: Sequence[Floats] | None) -> Floats:
+def _build_rows(
+    recordings: Sequence[Paths], t: int, hints: Sequence[Floats] | None
+) -> npt.NDArray[np.float32]:
     parts = []
     for k, paths in enumerate(recordings):
-        path_rows = np.arange(len(paths))
-        features = compute_state_features(paths.state_after(path_rows, np.full(len(paths), t + 1)))
+        features = compute_state_features(paths.state_at(t + 1))
         parts.append(
             features if hints is None else np.hstack([features, np.repeat(hints[k], paths.orders, axis=0)])
         )
-    return np.concatenate(parts)
+    return np.concatenate(parts).astype(np.float32)
 
 
 def _look_up_table(recordings: Sequence[Paths], t: int, table: Floats) -> Floats:

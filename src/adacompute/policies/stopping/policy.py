@@ -306,12 +306,8 @@ class StoppingPolicy(Policy):
         rng = np.random.default_rng(self.seed)
         recorded_paths = draw_paths(ballots, rng=rng, orders=_ORDERS, longest=longest, weigh=self.weigh)
         reading = np.repeat(self.read(ballots.prompts), recorded_paths.orders, axis=0)
-        rows = np.arange(len(recorded_paths))
         prices = [
-            self.estimate_critical_prices(
-                reading, recorded_paths.state_after(rows, np.full(len(recorded_paths), t))
-            )
-            for t in range(1, longest)
+            self.estimate_critical_prices(reading, recorded_paths.state_at(t)) for t in range(1, longest)
         ]
         return np.quantile(np.array(prices), WAVE_QUANTILES, axis=1)
 
@@ -359,6 +355,14 @@ class StoppingPolicy(Policy):
         elif started.any():
             critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
         return self._plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
+
+    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+        """How many samples come first, and the log of a critical price above which one more is drawn, again
+        and again; None where samples are drawn several at a time.
+        """
+        if not self._decides_by_price or not self._plan.draws_one_by_one:
+            return None
+        return self._plan.find_stopping_rule(self._read_price(dial), self.prior_.price_quantiles)
 
     @property
     def _decides_by_price(self) -> bool:

@@ -110,6 +110,8 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
     counts = np.bincount(prompt_index)[:, None]
     targets = np.stack([np.bincount(prompt_index, column) for column in targets.T], axis=1) / counts
     word_marks = _mark_words([prompts[row] for row in first])
+    used = np.flatnonzero(word_marks.any(axis=0))  # buckets; the others have no weight
+    word_marks = np.ascontiguousarray(word_marks[:, used])
     folds = np.random.default_rng(seed).permutation(len(fingerprints)) % _FOLDS
     guesses = _predict_held_out(word_marks, targets, folds)
     errors = [((targets - out) ** 2).sum(axis=1) for out in guesses]  # (problems,) each
@@ -118,10 +120,12 @@ def fit_hints(prompts: Sequence[str], targets: Floats, *, seed: int) -> PromptHi
     if not gain.mean() > _STANDARD_ERRORS * gain.std() / len(gain) ** 0.5:
         return None
     (ridge,) = _fit_ridges(word_marks, targets, _PENALTIES[best : best + 1])
+    rarity, weights = np.full(BUCKETS, _compute_rarity(0, len(word_marks))), np.zeros((BUCKETS, HINT_COUNT))
+    rarity[used], weights[used] = ridge.rarity, ridge.weights
     return PromptHints(
         mean=ridge.mean,
-        rarity=ridge.rarity,
-        weights=ridge.weights,
+        rarity=rarity,
+        weights=weights,
         fingerprints=fingerprints,
         held_out=guesses[best],
     )
@@ -175,12 +179,17 @@ class _Ridge:
 
 def _fit_ridges(marks: Floats, targets: Floats, penalties: Sequence[float]) -> list[_Ridge]:
     """One regression for each penalty; they differ in their weights only."""
-    rarity = np.log((1 + len(marks)) / (1 + marks.sum(axis=0))) + 0.1
+    rarity = _compute_rarity(marks.sum(axis=0), len(marks))
     rows = _normalise(marks, rarity)
     mean = targets.mean(axis=0)
     gram = rows @ rows.T
     duals = [np.linalg.solve(gram + penalty * np.eye(len(rows)), targets - mean) for penalty in penalties]
     return [_Ridge(mean, rarity, np.asarray(rows.T @ dual)) for dual in duals]
+
+
+def _compute_rarity(counts: Floats | int, prompts: int) -> Floats:
+    """How much a bucket counts that so many of the prompts have a word in."""
+    return np.asarray(np.log((1 + prompts) / (1 + counts)) + 0.1)
 
 
 def _normalise(marks: Floats, rarity: Floats) -> Floats:

@@ -264,9 +264,7 @@ def _add_quantiles(prior: Prior, recordings: Sequence[Paths]) -> Prior:
     """The prior with the quantiles of its critical prices after each draw."""
     quantiles = np.empty(prior.price_quantiles.shape)
     for t in range(len(prior.table)):
-        vote_states = [
-            paths.state_after(np.arange(len(paths)), np.full(len(paths), t + 1)) for paths in recordings
-        ]
+        vote_states = [paths.state_at(t + 1) for paths in recordings]
         critical = [
             prior.estimate_critical_prices(state, compute_state_features(state)) for state in vote_states
         ]
