@@ -128,6 +128,7 @@ class CallContext:
         gate: SendGate,
         rng: random.Random,
         on_call: CallListener | None,
+        signals_only: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -137,6 +138,7 @@ class CallContext:
         self.gate = gate
         self.rng = rng
         self.on_call = on_call
+        self.signals_only = signals_only  # of log-probabilities that a call can do without
         self.url = URL(endpoint.chat)
         self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
         self.limiter = self.limiters.pick()  # of what names no model
@@ -621,10 +623,11 @@ class CompletionCall(CallWithRetries[CompletionReply]):
     __slots__ = ()
 
     def _find_whole_limits(self) -> ReplyLimits:
-        """As `find_limits`; log-probabilities that the caller can do without aren't passed on."""
+        """As `find_limits`, and whether only the signals of log-probabilities are read."""
         limits = self.find_limits()
-        is_wanted = "logprobs" in self._optional and self._body.get("logprobs")
-        return limits._replace(signals_only=True) if is_wanted else limits
+        if not self.context.signals_only or "logprobs" not in self._optional:
+            return limits
+        return limits._replace(signals_only=True) if self._body.get("logprobs") else limits
 
     async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context

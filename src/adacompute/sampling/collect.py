@@ -378,7 +378,9 @@ class LocalEngine:
         """Workers that draw from the endpoint; on leaving, everything that came is stored."""
         async with (
             self.verifier or contextlib.nullcontext(),
-            Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
+            Client(
+                self.endpoint, on_call=lambda call: workers.record_call(call), signals_only=True
+            ) as client,
             start_workers(
                 pool,
                 client,

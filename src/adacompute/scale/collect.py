@@ -203,7 +203,8 @@ class Collector:
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
             key = self._setup.key  # not earlier: errors raised while an actor is made are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
-            self._client = await Client(endpoint, on_call=self._record_call).__aenter__()
+            client = Client(endpoint, on_call=self._record_call, signals_only=True)
+            self._client = await client.__aenter__()
         return self._client
 
     def _record_call(self, call: Call) -> None:

@@ -141,7 +141,7 @@ async def open_gateway(
         reporter = Reporter(observability, recorder if worker is None else worker.make_recorder())
         sources, share = dict[str, SampleSource](), LoopShare()
         for upstream, rates, mode in origins:
-            client = Client(upstream, on_call=reporter.on_call, share=share)
+            client = Client(upstream, on_call=reporter.on_call, share=share, signals_only=True)
             opened_client = await stack.enter_async_context(client)
             sources[mode.name if mode else ""] = SampleSource(client=opened_client, rates=rates, mode=mode)
         scorer = None
