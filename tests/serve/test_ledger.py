@@ -155,6 +155,7 @@ def test_c16_a_removed_file_closes_it_and_it_is_written_again(tmp_path: Path) ->
         held = await ledger.reserve("bob", Spend(samples=7))
         for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm"):
             (tmp_path / name).unlink()
+        await asyncio.sleep(0.02)
         with pytest.raises(LedgerUnavailable) as caught:
             await ledger.reserve("alice", ONE)
         assert "was removed or replaced" in str(caught.value.__cause__)
@@ -180,6 +181,7 @@ def test_c16_a_damaged_file_closes_it_until_it_is_removed(tmp_path: Path) -> Non
         ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
         (tmp_path / "other").write_bytes(b"no ledger at all" * 1000)
         (tmp_path / "other").replace(path)
+        await asyncio.sleep(0.02)
         for _ in range(20):
             with pytest.raises(LedgerUnavailable) as told:
                 await ledger.reserve("alice", ONE)

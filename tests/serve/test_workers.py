@@ -264,9 +264,10 @@ def test_a_menus_prior_is_settled_on_the_requests_of_all_workers(tmp_path: Path)
     [
         ({"workers": 2, "max_requests": 1}, "workers 2 is more than max_requests 1, which they share"),
         ({"workers": 3, "concurrency": 2}, "workers 3 is more than concurrency 2, which they share"),
+        ({"workers": 2, "latency": "p95=4s"}, "latency 'p95=4s' can't be kept by 2 workers"),
     ],
 )
-def test_a_limit_that_cant_be_divided_is_refused(settings: dict[str, int], words: str):
+def test_what_cant_be_shared_is_refused(settings: dict[str, Any], words: str):
     with Upstream(SURE) as up, pytest.raises(ConfigError, match=words), Running(up.url, **settings):
         pass
 

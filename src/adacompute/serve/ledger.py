@@ -131,6 +131,13 @@ class PromptCost:
 NO_PROMPT_COST = PromptCost()
 
 
+def _split_prompt(call: Call) -> tuple[int, int]:
+    """The tokens of a call's prompt: those that the upstream hadn't cached, and those that it had."""
+    prompt = call.prompt_tokens or 0
+    cached = min(call.cached_tokens, prompt) if call.cached_tokens else 0
+    return prompt - cached, cached
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """Token prices: money for a million tokens."""
@@ -153,11 +160,10 @@ class Rates:
         samples = fresh = cached = completions = 0
         for call in calls:
             if call.paid == "yes":
-                prompt = call.prompt_tokens or 0
-                from_cache = min(call.cached_tokens, prompt) if call.cached_tokens else 0
+                own_fresh, own_cached = _split_prompt(call)
                 samples += call.got + call.surplus
-                fresh += prompt - from_cache
-                cached += from_cache
+                fresh += own_fresh
+                cached += own_cached
                 completions += call.completion_tokens or 0
         return Spend(
             samples=samples,
@@ -167,14 +173,16 @@ class Rates:
 
     def compute_prompts(self, calls: Iterable[Call], *, choices: int | None) -> PromptCost:
         """What of the calls that were paid for is for prompts."""
-        prompts = [
-            replace(call, got=0, surplus=0, completion_tokens=0) for call in calls if call.paid == "yes"
-        ]
+        prompts = [_split_prompt(call) for call in calls if call.paid == "yes"]
         if not prompts:
             return NO_PROMPT_COST
-        return PromptCost(
-            every=self.compute_spent(prompts), single=self.compute_spent(prompts[:1]), choices=choices
-        )
+        single = every = self._price_prompt(*prompts[0])
+        if len(prompts) > 1:
+            every = self._price_prompt(*map(sum, zip(*prompts, strict=True)))
+        return PromptCost(every=every, single=single, choices=choices)
+
+    def _price_prompt(self, fresh: int, cached: int) -> Spend:
+        return Spend(tokens=fresh + cached, nanos=self._compute_nanos(fresh, cached, 0))
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that calls may be charged for beyond what `compute_spent` counts.

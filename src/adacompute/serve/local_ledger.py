@@ -53,6 +53,7 @@ __all__ = ["Ledger", "LedgerWriter"]
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
+_CHECK_SECONDS = 0.01  # between two looks whether the file is still there
 _SLOW_WRITE = 0.001  # seconds from which on a write is slow
 _MAX_SLOW_WRITES = 4  # in a row, after which the thread commits
 _THREAD_SECONDS = 10.0  # for which it does then
@@ -84,6 +85,7 @@ class LedgerWriter:
         self._failing = False  # whether the last write failed
         self._commits = 0  # since the log was moved into the file
         self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
+        self._checked = 0.0  # when the file was last seen to be there
         self._lock = threading.Lock()  # guards the next three fields
         self._changes = LedgerChanges()  # to be committed
         self._waiting: list[asyncio.Future[None]] = []
@@ -139,8 +141,10 @@ class LedgerWriter:
         if self._failing or self._ending or start < self._thread_until:
             return False
         try:
-            if not self._journal.is_intact:  # the log of a file that is gone would count nowhere
-                return False
+            if start - self._checked > _CHECK_SECONDS:
+                if not self._journal.is_intact:  # the log of a file that is gone would count nowhere
+                    return False
+                self._checked = start
             self._journal.log.append(changes)
         except OSError:
             return False
