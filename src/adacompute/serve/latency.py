@@ -55,6 +55,7 @@ _MIN_DECISIONS, _DECISION_WEIGHT = 10, 0.98  # that a share needs; what an earli
 _MAX_DECISIONS = 1_024  # states that shares are kept of
 _AIM = 0.8  # of the requests that may miss the target, those that do at rest: some room for chance
 _CHECKED_AFTER = 25  # requests, after which it is checked whether the target can be met
+_OWN_MARGIN = 1.5  # times the quickest sample of a request, before which no other of it is late
 _NEAR = 1.05  # times the target that count as met
 _SURE = 1.25  # times the chance that is allowed, from which a target is out of reach
 _MAX_OUT_OF_REACH = 0.2  # of samples that are taken for late while it is
@@ -547,7 +548,7 @@ class HedgedWaves:
     def _find_delays(self, mode: str) -> tuple[float, float]:
         """As of the gateway, but no earlier than this request's own samples come: long replies are slow."""
         early, again = self._control.find_delays(mode)
-        own = self._fastest.get(mode, 0.0)
+        own = _OWN_MARGIN * self._fastest.get(mode, 0.0)
         return max(early, own), max(again, own)
 
     def _list_in_time(self, mode: str) -> list[WaveFlight]:

@@ -512,7 +512,7 @@ _WORKER_CODE = (  # signals first: those to the whole group of processes are the
 def check_worker_limits(config: Config, gateway: Gateway) -> None:
     """ConfigError where workers can't share what is set: a limit too small to be divided, or a latency."""
     workers, settings = config.serve.workers, config.serve
-    if settings.latency:
+    if settings.latency and workers > 1:
         raise ConfigError(
             f"latency {settings.latency!r} can't be kept by {workers} workers, of which each would hedge for "
             "itself; leave --workers or --latency out"
