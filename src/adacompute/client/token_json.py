@@ -34,6 +34,9 @@ class TokenLogprob(msgspec.Struct, gc=False):
             return msgspec.json.decode(self.raw_bytes)
         return getattr(self, name, None)
 
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - of JSON
+        return self.get(name)
+
 
 class _Logprobs(msgspec.Struct):
     content: list[TokenLogprob] | None = None
