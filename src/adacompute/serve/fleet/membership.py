@@ -124,24 +124,13 @@ class FleetPacer:
         """Does nothing: it follows the fleet."""
 
 
-class FleetPacers:
-    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
+class LanePacers:
+    """The lanes whose price somebody else sets: a pacer for each that a request holds."""
 
-    They are read once in `every` seconds, and with the next call if one is new.
-    """
-
-    def __init__(
-        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
-    ) -> None:
+    def __init__(self, report_cost: Callable[[str, str, str], None], average: str) -> None:
         self._report_cost = report_cost
-        self._average_over = average
-        self._every, self._due = every, 0.0
-        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called with new prices, as `Reporter.on_price`
-        )
+        self._average = average
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
-        self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
-        self._queried: list[FleetPacer] = []
 
     def get(
         self,
@@ -154,17 +143,42 @@ class FleetPacers:
         high: float,
         unit: BudgetUnit = "samples",
     ) -> FleetPacer:
-        """The pacer of a lane; `start` is where the first of all gateways begins."""
+        """The pacer of a lane; `start` is where the first of all that follow it begins."""
         lane = (policy, target, dial, low, high)
-        name = name_lane(lane, self._average_over, unit)
+        name = name_lane(lane, self._average, unit)
         pacer = self._lanes.get(name)
         if pacer is None:
             pacer = self._lanes[name] = FleetPacer(
-                lane, start, self._report_cost, average=self._average_over, unit=unit
+                lane, start, self._report_cost, average=self._average, unit=unit
             )
-            self._recent.append(pacer)
-            self._due = 0.0
+            self._begin(pacer)
         return pacer
+
+    def _begin(self, pacer: FleetPacer) -> None:
+        """Begins to follow a lane."""
+        raise NotImplementedError
+
+
+class FleetPacers(LanePacers):
+    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
+
+    They are read once in `every` seconds, and with the next call if one is new.
+    """
+
+    def __init__(
+        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
+    ) -> None:
+        super().__init__(report_cost, average)
+        self._every, self._due = every, 0.0
+        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
+            None  # called with new prices, as `Reporter.on_price`
+        )
+        self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
+        self._queried: list[FleetPacer] = []
+
+    def _begin(self, pacer: FleetPacer) -> None:
+        self._recent.append(pacer)
+        self._due = 0.0
 
     def build_query(self) -> dict[str, Any]:
         """What the next call asks for."""
@@ -186,40 +200,20 @@ class FleetPacers:
                 )
 
 
-class WorkerPacers:
+class WorkerPacers(LanePacers):
     """The gateway's prices, as a worker follows them."""
 
     def __init__(self, send: Callable[..., None], prices: LanePrices, *, average: str) -> None:
         """`send` sends a message to the gateway; `prices` are those that it has now."""
+        super().__init__(lambda lane, start, cost: send("cost", lane, start, cost), average)
         self._send = send
-        self._average = average
-        self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
         self._prices = dict(prices)  # as the gateway said last
 
-    def get(
-        self,
-        policy: str,
-        target: float,
-        *,
-        dial: Dial,
-        start: float,
-        low: float,
-        high: float,
-        unit: BudgetUnit = "samples",
-    ) -> FleetPacer:
-        """The pacer of a lane; `start` is where the first of all workers begins."""
-        lane = (policy, target, dial, low, high)
-        name = name_lane(lane, self._average, unit)
-        pacer = self._lanes.get(name)
-        if pacer is None:
-            pacer = self._lanes[name] = FleetPacer(
-                lane, start, self._report_cost, average=self._average, unit=unit
-            )
-            if name in self._prices:
-                pacer.update(*self._prices[name])
-            else:
-                self._send("lane", name, repr(pacer.price))
-        return pacer
+    def _begin(self, pacer: FleetPacer) -> None:
+        if pacer.name in self._prices:
+            pacer.update(*self._prices[pacer.name])
+        else:
+            self._send("lane", pacer.name, repr(pacer.price))
 
     def update(self, prices: LanePrices) -> None:
         """Takes over new prices of the gateway's."""
@@ -229,9 +223,6 @@ class WorkerPacers:
         for name, values in prices.items():
             if (pacer := self._lanes.get(name)) is not None:
                 pacer.update(*values)
-
-    def _report_cost(self, lane: str, start: str, cost: str) -> None:
-        self._send("cost", lane, start, cost)
 
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
