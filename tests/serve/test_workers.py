@@ -259,6 +259,14 @@ def test_a_menus_prior_is_settled_on_the_requests_of_all_workers(tmp_path: Path)
     assert sum(mode["samples"] for mode in shown["menu"]["modes"]) == sum(menu.count_samples().values())
 
 
+def test_under_a_cap_on_tokens_workers_bound_requests_and_refuse_what_cant_be_counted(tmp_path: Path):
+    with Upstream(SURE) as up, Process(up.url, folder=tmp_path, workers=2, unit="tokens", cap=10**6) as gate:
+        assert gate.ask().status == 200
+        assert up.requests[-1].body["max_tokens"] > 0  # the client gave none
+        refused = gate.ask({"input_file_id": "f"}, path="/v1/batches")
+        assert (refused.status, refused.error["code"]) == (403, "cost_unknown")
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -636,10 +636,9 @@ def to_amounts(spend: Spend) -> Amounts:
 class WorkerLedger:
     """The gateway's ledger, as a worker uses it: every amount is reserved and settled there."""
 
-    caps = Caps()  # the gateway's are checked where its ledger is
-
     def __init__(self, send: Callable[..., None], post: Callable[..., None]) -> None:
         """`send` sends a message to the gateway, `post` one that may wait for others."""
+        self.caps = Caps()  # as the gateway has them, whose ledger checks them
         self.available = True
         self.blocked: Mapping[str, tuple[str, float | None]] = {}  # by key: the error, if a cap is passed
         self._send, self._post = send, post

@@ -131,6 +131,7 @@ async def open_gateway(
         ledger: LedgerProtocol
         if worker is not None:
             ledger = worker.ledger
+            worker.ledger.caps = caps  # requests are bounded, and refused, by whether there are any
         else:
             ledger = await Ledger.open(file, caps) if fleet is None else fleet.ledger
         stack.push_async_callback(ledger.close)
