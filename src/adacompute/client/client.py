@@ -334,7 +334,7 @@ class Client:
         self._context: CallContext | None = None
 
     async def __aenter__(self) -> "Client":
-        from adacompute.client.transport import Transport  # here, because it loads aiohttp, which is slow
+        from adacompute.client.transport import Transport  # here, because it loads ssl, which is slow
 
         transport = Transport(self.endpoint, agent=_AGENT, share=self.share)
         self._context = CallContext(

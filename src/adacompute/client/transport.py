@@ -1,28 +1,16 @@
-"""One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries.
-
-The only file that imports aiohttp. It is loaded when a client is opened, because loading aiohttp takes
-a tenth of a second.
-"""
+"""One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries."""
 
 import asyncio
-import contextlib
-import functools
-import math
 import re
-import socket
-import threading
+import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
-from aiohttp.client_reqrep import ConnectionKey
-from aiohttp.http import HttpProcessingError
-from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, NotHttp, Response
 from adacompute.client.error_object import pick_error_headers
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
@@ -46,12 +34,9 @@ from adacompute.errors import (
 
 __all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
 
-_Addresses = list[ResolveResult]
-_WRITE_BYTES = 1_048_576  # of a request that are written at once
-_SHORT_BYTES = 65_536  # of a request that is written without waiting for room, by aiohttp too
-_MAX_CONNECTIONS_TRIED = 16  # for one request
+_SHORT_BYTES = 65_536  # of a request that is written at once, without waiting for room
+_REPEATABLE = ("GET", "HEAD", "DELETE")  # requests that may be sent again where a kept connection was closed
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
-_KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
@@ -148,78 +133,25 @@ class AttemptTimer:
             self._task.cancel()
 
 
-class _Body(aiohttp.payload.Payload):
-    """The bytes of a request, which report when they are sent, and don't warn of their size."""
-
-    _value: bytes
-
-    def __init__(self, value: bytes, attempt_timer: AttemptTimer) -> None:
-        super().__init__(value, content_type="application/json")
-        self._size = len(value)
-        self._attempt_timer = attempt_timer
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return self._value.decode(encoding, errors)
-
-    async def as_bytes(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:  # noqa: ARG002 - aiohttp's
-        return self._value
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        self._attempt_timer.check_permission()  # aiohttp sends the headers with the body, so nothing is out
-        self._attempt_timer.mark_sent()
-        if len(self._value) <= _WRITE_BYTES:
-            await writer.write(self._value)
-            return
-        parts = memoryview(self._value)
-        for start in range(0, len(parts), _WRITE_BYTES):  # copying megabytes at once would hold up others
-            await writer.write(parts[start : start + _WRITE_BYTES])
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's
-        await self.write(writer)
-
-
-class _Target(aiohttp.ClientRequest):
-    """A request that is never sent: it says what to connect to, for all that are posted."""
-
-    @functools.cached_property
-    def connection_key(self) -> ConnectionKey:  # aiohttp computes it each time
-        return super().connection_key
-
-
 class Transport:
-    """The connections to one endpoint: one long-lived session, redirects and cookies off."""
+    """What is sent to one endpoint, on connections that are kept. It follows no redirects."""
 
     def __init__(self, endpoint: Endpoint, *, agent: str, share: LoopShare | None = None) -> None:
         self.share = share or LoopShare()
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": agent}
-        if endpoint.key is not None:
-            headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        url = URL(endpoint.chat)
         self._endpoint = endpoint
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, connect=endpoint.timeouts.connect, ceil_threshold=math.inf
-        )
-        self._connector = aiohttp.TCPConnector(  # the rate limiter limits connections; here none waits
-            limit=0,
-            keepalive_timeout=_KEEPALIVE_SECONDS,
-            timeout_ceil_threshold=math.inf,
-            resolver=Resolver(),
-        )
-        self._target = _Target("POST", URL(endpoint.chat))
-        self._post_headers = CIMultiDict(
-            {"Host": self._target.headers["Host"], **headers, "Content-Type": "application/json"}
-        )
+        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect)
+        self._origin = url.origin()
+        host = url.raw_authority.rpartition("@")[2]
+        self._headers = {"Host": host, "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
+        if endpoint.key is not None:
+            self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
-        self._session = aiohttp.ClientSession(
-            connector=self._connector,
-            timeout=self._timeout,
-            headers=headers,
-            auto_decompress=False,  # none is asked for; a few bytes could become gigabytes
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._session.close()
+        await self._pool.close()
 
     def make_timer(self, until: float, may_send: Callable[[], bool] | None = None) -> AttemptTimer:
         """The deadlines of one request: the timeouts of the settings, and `until`.
@@ -260,8 +192,8 @@ class Transport:
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
             async with timer:
-                response = await self._post(
-                    url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
+                response = await self._send(
+                    "POST", url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
                 )
                 if response.status == 200:
                     _check_encoding(response)
@@ -287,10 +219,7 @@ class Transport:
         """
         try:
             async with timer:
-                if method == "POST" and isinstance(body, bytes) and "content-type" in headers:
-                    response = await self._post(url, timer, body, headers)
-                else:
-                    response = await self._request(method, url, timer, headers, body)
+                response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
             return RawReply(self, url, timer, response)
@@ -307,12 +236,7 @@ class Transport:
         limits: ReplyLimits,
     ) -> HttpReply:
         async with timer:
-            response: Response
-            if data is None:
-                timer.mark_sent()
-                response = await self._session.get(url, allow_redirects=False, headers=headers)
-            else:
-                response = await self._post(url, timer, data, headers)
+            response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
         if len(raw) > MAX_INLINE:
@@ -320,75 +244,82 @@ class Transport:
         await self.share.take_turn()
         return self._parse_reply(response, raw, limits)
 
-    async def _request(
+    async def _send(
         self,
         method: str,
         url: URL,
         timer: AttemptTimer,
-        headers: Mapping[str, str],
         body: bytes | AsyncIterable[bytes] | None,
-    ) -> aiohttp.ClientResponse:
-        data: _Body | AsyncIterator[bytes] | None = None
-        if body is None:
-            timer.mark_sent()
-        else:
-            data = _Body(body, timer) if isinstance(body, bytes) else _report_end(body, timer)
-        return await self._session.request(
-            method,
-            url,
-            data=data,
-            headers=headers,
-            skip_auto_headers=() if "content-type" in headers else ("Content-Type",),
-            allow_redirects=False,
-            auto_decompress=False,
-        )
+        headers: Mapping[str, str] | None,
+    ) -> Response:
+        """Sends a request, if it still may be sent, and waits for the head of the reply.
 
-    async def _post(
-        self, url: URL, timer: AttemptTimer, data: bytes, headers: Mapping[str, str] | None
-    ) -> "Response":
-        """Posts a body, JSON unless the headers say otherwise, and waits for the head of the reply.
-
-        A short one, as nearly all are, takes a connection of aiohttp's and writes to it here: aiohttp's own
-        session makes some 120 calls, four objects and a task for each request, 100 of 145 microseconds.
+        A body of bytes is JSON unless the headers say otherwise.
         """
-        if len(data) > _SHORT_BYTES:
-            return await self._session.post(
-                url, data=_Body(data, timer), allow_redirects=False, headers=headers
-            )
-        head = self._build_head(url, headers)
+        head = self._build_head(method, url, body, headers)
+        connection = self._pool.take_idle() or await self._pool.connect()
+        response = connection.begin(method, url)
         try:
-            connection = await self._connect()
-        except TimeoutError as exc:
-            raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {url}") from exc
-        return await PostResponse(url, connection).start(head, data, timer)
+            if isinstance(body, bytes):
+                timer.check_permission()
+                timer.mark_sent()
+                if len(body) <= _SHORT_BYTES:
+                    connection.send(head + body)
+                else:
+                    connection.send_parts(head, _iterate(body), chunked=False)
+            elif body is None:
+                timer.mark_sent()
+                connection.send(head)
+            else:
+                connection.send_parts(head, _report_end(body, timer), chunked=b"Transfer-Encoding" in head)
+            await response.wait_head()
+        except OSError:
+            response.close()
+            if connection.was_used and method in _REPEATABLE and not response.status:
+                return await self._send(method, url, timer, body, headers)
+            raise
+        except BaseException:
+            response.close()
+            raise
+        return response
 
-    async def _connect(self) -> aiohttp.connector.Connection:
-        """A connection with nothing on it: what came unasked would be taken for the next request's reply."""
-        if self._session.closed:
-            raise RuntimeError("Session is closed")
-        for _ in range(_MAX_CONNECTIONS_TRIED):
-            connection = await self._connector.connect(self._target, traces=[], timeout=self._timeout)
-            if connection.protocol is None or not connection.protocol.should_close:
-                return connection
-            connection.close()
-        raise aiohttp.ClientConnectionError("it sends replies that nobody asked for")
+    def _build_head(
+        self,
+        method: str,
+        url: URL,
+        body: bytes | AsyncIterable[bytes] | None,
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
+        """The first lines of a request."""
+        if isinstance(body, bytes):
+            start = self._build_start(method, url, headers, json=True)
+            return b"%bContent-Length: %d\r\n\r\n" % (start, len(body))
+        start = self._build_start(method, url, headers, json=False)
+        if body is not None and "content-length" not in (headers or {}):
+            return start + b"Transfer-Encoding: chunked\r\n\r\n"
+        return start + (b"Content-Length: 0\r\n\r\n" if body is None and method == "POST" else b"\r\n")
 
-    def _build_head(self, url: URL, headers: Mapping[str, str] | None) -> bytes:
-        """The first lines of a request that is posted, but for its length."""
-        if not headers and self._last_head is not None and self._last_head[0] is url:
+    def _build_start(self, method: str, url: URL, headers: Mapping[str, str] | None, *, json: bool) -> bytes:
+        """The first line, and all headers but the length."""
+        is_plain = json and not headers
+        if is_plain and self._last_head is not None and self._last_head[0] is url:
             return self._last_head[1]
-        merged = self._post_headers.copy()
-        merged.update(headers or {})
-        lines = [f"POST {url.raw_path_qs} HTTP/1.1", *(f"{name}: {value}" for name, value in merged.items())]
+        if url.origin() != self._origin:
+            raise ValueError(f"{url} is not at {self._origin}")
+        merged = {name.lower(): f"{name}: {value}" for name, value in self._headers.items()}
+        if json:
+            merged["content-type"] = "Content-Type: application/json"
+        merged |= {name.lower(): f"{name}: {value}" for name, value in (headers or {}).items()}
+        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *merged.values()]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a header has a control character")
-        head = "\r\n".join([*lines, "Content-Length: "]).encode()
-        if not headers:
-            self._last_head = url, head
-        return head
+        start = "\r\n".join([*lines, ""]).encode()
+        if is_plain:
+            self._last_head = url, start
+        return start
 
     def _parse_reply(
-        self, response: "Response", raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
+        self, response: Response, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
     ) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
@@ -396,7 +327,7 @@ class Transport:
             value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
         except ValueError as exc:
             if status == 200:
-                kind = one_line(response.headers.get("Content-Type", "no content type"), key)
+                kind = one_line(response.headers.get("content-type", "no content type"), key)
                 raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
                     f"{response.url}: answered 200 with {len(raw)} bytes of {kind} that are no JSON "
                     f"({one_line(str(exc), key)}); is this an OpenAI-compatible endpoint?",
@@ -408,7 +339,7 @@ class Transport:
         if status == 200:
             return HttpReply(status, value, size=len(raw))
         if 300 <= status < 400:
-            value = "it is a redirect to " + redact(response.headers.get("Location", "nowhere"), key)
+            value = "it is a redirect to " + redact(response.headers.get("location", "nowhere"), key)
         retry_after = parse_retry_after(response.headers, now=time.time())
         return HttpReply(status, value, retry_after, pick_error_headers(response.headers, key))
 
@@ -422,20 +353,20 @@ class Transport:
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
-        why = one_line(str(exc) or type(exc).__name__, self._endpoint.key).replace(" ssl:default", "")
+        why = one_line(str(exc) or type(exc).__name__, self._endpoint.key)
         if timer.refused:
             return SendingStopped(f"{url}: {SPENDING_STOPPED}")
-        if isinstance(exc, aiohttp.ClientResponseError):
+        if isinstance(exc, NotHttp):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
-        if timer.expired or isinstance(exc, aiohttp.ServerTimeoutError):
+        if timer.expired or isinstance(exc, ConnectTimeout):
             return self._build_timeout(url, timer)
-        if isinstance(exc, aiohttp.ClientConnectorCertificateError):
+        if isinstance(exc, ssl.SSLCertVerificationError):
             return CertificateUntrusted(f"{url}: its certificate can't be trusted ({why}); check the address")
-        if timer.sent is None or isinstance(exc, aiohttp.ClientConnectorError):
+        if timer.sent is None or isinstance(exc, ConnectFailed):
             return EndpointUnreachable(
                 f"{url}: can't be reached ({why}); is it running, and the address right?"
             )
-        if isinstance(exc, aiohttp.ClientError | OSError):
+        if isinstance(exc, OSError):
             return ConnectionLost(
                 f"{url}: broke off after the request was sent ({why}); try again", paid=True
             )
@@ -456,72 +387,6 @@ class Transport:
         else:
             reason = f"took more than {timeouts.total:.3g} s in all; raise the timeout if it is only slow"
         return EndpointTimeout(f"{url}: {reason}", paid=timer.expired and timer.sent is not None)
-
-
-class PostResponse:
-    """The reply to a request that `Transport._post` sends: what is used here of aiohttp's own class."""
-
-    __slots__ = ("_connection", "content", "headers", "status", "url")
-
-    status: int
-    headers: CIMultiDictProxy[str]
-    content: aiohttp.StreamReader
-
-    def __init__(self, url: URL, connection: aiohttp.connector.Connection) -> None:
-        self.url = url
-        self._connection = connection
-
-    async def start(self, head: bytes, data: bytes, timer: AttemptTimer) -> "PostResponse":
-        """Sends the request, if it still may be sent, and reads the head of the reply."""
-        connection, protocol = self._connection, self._connection.protocol
-        try:
-            timer.check_permission()
-            timer.mark_sent()
-            if protocol is None or protocol.transport is None:
-                raise aiohttp.ClientConnectionResetError("the connection is closed")
-            protocol.set_response_params(read_until_eof=True, auto_decompress=False)
-            protocol.transport.write(b"%b%d\r\n\r\n%b" % (head, len(data), data))
-            message, content = await protocol.read()
-            while 100 <= message.code < 200 and message.code != 101:  # the reply itself is yet to come
-                message, content = await protocol.read()
-        except HttpProcessingError as exc:
-            connection.close()
-            info = aiohttp.RequestInfo(self.url, "POST", CIMultiDictProxy(CIMultiDict()), self.url)
-            raise aiohttp.ClientResponseError(info, (), status=exc.code, message=exc.message) from exc
-        except BaseException:
-            connection.close()
-            raise
-        self.status, self.headers, self.content = message.code, message.headers, content
-        content.on_eof(connection.release)
-        return self
-
-    @property
-    def content_length(self) -> int | None:
-        """Bytes of its body, where it says so."""
-        length = self.headers.get("Content-Length")
-        return None if length is None else int(length)
-
-    async def read(self) -> bytes:
-        """All of its body."""
-        content = self.content
-        return content.read_nowait() if content.is_eof() else await content.read()
-
-    def close(self) -> None:
-        """Closes the connection, unless all was read."""
-        self._stop_reading()
-        self._connection.close()
-
-    def release(self) -> None:
-        """Keeps the connection for the next request, if all was read; else closes it."""
-        self._stop_reading()
-        self._connection.release()
-
-    def _stop_reading(self) -> None:
-        if not self.content.is_eof() and self.content.exception() is None:
-            self.content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
-
-
-Response = aiohttp.ClientResponse | PostResponse
 
 
 class ReplyStream:
@@ -546,7 +411,7 @@ class ReplyStream:
     @property
     def declares_events(self) -> bool:
         """Whether its content type says that it is a stream of events."""
-        return "event-stream" in self._response.headers.get("Content-Type", "").lower()
+        return "event-stream" in self._response.headers.get("content-type", "").lower()
 
     async def read(self) -> bytes:
         """What has arrived since, at least one byte; b"" at the end.
@@ -555,7 +420,7 @@ class ReplyStream:
         """
         try:
             async with self._timer:
-                chunk = await self._response.content.readany()
+                chunk = await self._response.read_some()
             self.size += len(chunk)
             if self.size > self.limits.size and self.has_limit:
                 raise _build_too_large_error(self._response, self.limits.size)
@@ -576,12 +441,12 @@ class ReplyStream:
         """Keeps the connection for the next request if the reply ends now; else closes it."""
         try:
             async with asyncio.timeout(_STREAM_END_SECONDS):
-                while not self._response.content.at_eof():
-                    await self._response.content.readany()
-        except (aiohttp.ClientError, OSError):  # everything that matters has arrived
+                while await self._response.read_some():
+                    pass
+        except OSError:  # everything that matters has arrived; a TimeoutError is one, too
             pass
         finally:
-            self._response.release()
+            self._response.close()
 
 
 class RawReply(ReplyStream):
@@ -612,6 +477,10 @@ class RawReply(ReplyStream):
         return b"".join(parts)[:_MAX_ERROR_BODY]
 
 
+async def _iterate(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:
     """The parts of a body, which report when all of them are sent."""
     async for part in parts:
@@ -634,9 +503,9 @@ def _check_encoding(response: Response) -> None:
 
 def _find_encoding(response: Response) -> str:
     """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
-    if "Content-Encoding" not in response.headers:
+    if "content-encoding" not in response.headers:
         return ""
-    names = ",".join(response.headers.getall("Content-Encoding")).lower().split(",")
+    names = response.headers["content-encoding"].lower().split(",")
     encodings = [name.strip() for name in names if name.strip() not in ("", "identity")]
     if not encodings:
         return ""
@@ -665,7 +534,7 @@ async def _read_body(response: Response, limit: int) -> bytes | bytearray:
 async def _read_parts(response: Response, max_size: int) -> bytearray:
     """The body of a reply that doesn't say its length, or is too long: only an error may be cut off."""
     raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
-    async for part in response.content.iter_any():
+    while part := await response.read_some():
         raw += part
         if len(raw) > max_size:
             response.close()
@@ -684,17 +553,17 @@ def _build_too_large_error(response: Response, limit: int) -> ReplyInvalid:
 
 
 def parse_retry_after(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds that the reply asks to wait, by number or by date; None where it names none that is readable.
+    """Seconds that a reply asks to wait, by its headers (in lower case); None where it names none.
 
-    >>> parse_retry_after({"Retry-After": "2.5"}, now=0.0)
+    >>> parse_retry_after({"retry-after": "2.5"}, now=0.0)
     2.5
-    >>> parse_retry_after({"Retry-After": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
+    >>> parse_retry_after({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, now=50.0)
     10.0
     """
-    exact = _parse_seconds(headers.get("Retry-After-Ms", ""))
+    exact = _parse_seconds(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact / 1000
-    text = headers.get("Retry-After", "").strip()
+    text = headers.get("retry-after", "").strip()
     seconds = _parse_seconds(text)
     if seconds is not None or not text:
         return seconds
@@ -710,59 +579,3 @@ def _parse_seconds(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0.0 <= value < float("inf") else None
-
-
-class Resolver(AbstractResolver):
-    """The system's resolver, run so that a slow lookup holds up neither a timeout nor the end of the process.
-
-    The event loop's own threads are joined when it ends, so one lookup without an answer would hold the
-    process for as long as the system tries; the threads used here are daemons.
-    """
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> _Addresses:
-        """The addresses of a host; OSError or UnicodeError where there are none."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[_Addresses] = loop.create_future()
-
-        def look_up() -> None:
-            addresses: _Addresses = []
-            error: Exception | None = None
-            try:
-                addresses = _look_up_addresses(host, port, family)
-            except Exception as exc:  # noqa: BLE001 - raised where it is waited for
-                error = exc
-            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_set_result, future, addresses, error)
-
-        threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
-        return await future
-
-    async def close(self) -> None:
-        """Nothing is held open."""
-
-
-def _set_result(future: "asyncio.Future[_Addresses]", addresses: _Addresses, error: Exception | None) -> None:
-    if future.done():  # the wait was cancelled
-        return
-    if error is None:
-        future.set_result(addresses)
-    else:
-        future.set_exception(error)
-
-
-def _look_up_addresses(host: str, port: int, family: socket.AddressFamily) -> _Addresses:
-    infos = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG)
-    return [
-        ResolveResult(
-            hostname=host,
-            # with its zone, where an address of IPv6 has one
-            host=socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0],
-            port=port,
-            family=kind,
-            proto=proto,
-            flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
-        )
-        for kind, _, proto, _, address in infos
-    ]

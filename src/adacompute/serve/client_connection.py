@@ -1,196 +1,477 @@
-"""A client's connection: uvicorn's, which sends a reply as one, and limits slow clients."""
+"""A client's connection: reads its requests, has the application answer them, and limits slow clients.
+
+uvicorn's server runs it in place of uvicorn's own protocol, which makes two system calls for a reply, and
+limits neither the time of a slow client nor the size of a request's head.
+"""
 
 import asyncio
+import logging
+import re
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from http import HTTPStatus
+from typing import Any, cast
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+import uvicorn
+from starlette.types import ASGIApp, Message, Scope
+from uvicorn.server import ServerState
 
 from adacompute.serve.chat import DISCONNECT_KEY
 
 __all__ = ["MAX_HEAD_BYTES", "ClientConnection"]
 
+_log = logging.getLogger("adacompute.serve")
+
 MAX_HEAD_BYTES = 65_536  # of a request's first line and headers
+_MAX_BUFFERED = 65_536  # bytes of a body that nobody has read, after which no more are received
 _JOIN_BYTES = 65_536  # of a reply's part that is copied to be sent with the one before it
 _MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
 _MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
+_CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
+_STATUS_LINES = {
+    status: b"HTTP/1.1 %d %b\r\n"
+    % (status, HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b"")
+    for status in range(100, 600)
+}
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _REFUSAL_TEMPLATE = (
     b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%s"
 )
 _ERROR_TEMPLATE = (
     b'{"error":{"message":"%s","type":"invalid_request_error","param":null,"code":"invalid_request"}}'
 )
+_FAILURE = b'{"error":{"message":"the gateway failed; its log says why","type":"server_error"}}'
+_ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
 
 
-class ReplyWriter:
-    """Sends what a reply writes in one round of the event loop as one: its head and its body.
+class Exchange:
+    """One request of a connection, and its reply, as ASGI's `receive` and `send`."""
 
-    uvicorn writes them one after the other: a system call each, and the client wakes up twice.
-    """
+    __slots__ = (
+        *("_buffered", "_connection", "_expects_continue", "_held", "_is_head", "_is_read", "_left"),
+        *("_parts", "_waiter", "chunked", "is_disconnected", "is_done", "is_started", "keep_alive"),
+        *("more_body", "scope"),
+    )
 
-    __slots__ = ("_held", "_loop", "_transport")
+    def __init__(
+        self, connection: "ClientConnection", scope: Scope, *, keep_alive: bool, expects_continue: bool
+    ) -> None:
+        self.scope = scope
+        self.keep_alive = keep_alive
+        self.more_body = True  # whether some of the request's body is still to come
+        self.is_disconnected = False
+        self.is_started = False  # whether the reply has begun
+        self.is_done = False  # whether all of the reply was sent
+        self._is_head = scope["method"] == "HEAD"
+        self.chunked = False
+        self._connection = connection
+        self._expects_continue = expects_continue
+        self._parts: list[bytes] = []  # of the body, which nobody has read
+        self._buffered = 0
+        self._is_read = False  # whether the end of the body was received
+        self._waiter: asyncio.Future[None] | None = None
+        self._held = b""  # the reply's head, to be sent with the first part of its body
+        self._left = 0  # bytes of the reply's body that are still to be sent
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held = b""
-
-    def write(self, data: bytes) -> None:
-        """Sends data with what is written next, or at the end of this round."""
-        if not self._held:
-            self._held = data
-            self._loop.call_soon(self.flush)
-        elif len(data) > _JOIN_BYTES:
-            self.flush()
-            self._transport.write(data)
+    async def run(self, app: ASGIApp) -> None:
+        """Has the application answer it."""
+        try:
+            await app(self.scope, self.receive, self.send)
+            problem = "" if self.is_done or self.is_disconnected else "the application gave no whole reply"
+        except BaseException as exc:  # noqa: BLE001 - a task that nobody waits for
+            _log.error("a request failed unexpectedly", exc_info=exc)
+            problem = "failed"
+        if not problem:
+            return
+        if self.is_started:
+            self._connection.transport.close()
         else:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
+            self._connection.refuse(b"500 Internal Server Error", _FAILURE)
 
-    def flush(self) -> None:
-        """Sends what is held back."""
+    async def receive(self) -> Message:
+        """The next part of the body; the disconnect after its last."""
+        connection = self._connection
+        if self._expects_continue and not connection.transport.is_closing():
+            self._expects_continue = False
+            connection.transport.write(_CONTINUE)
+        while not (self._is_over() or self._parts or not (self.more_body or self._is_read)):
+            connection.resume_reading()
+            self._waiter = connection.loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._is_over():
+            return {"type": "http.disconnect"}
+        parts, self._parts, self._buffered = self._parts, [], 0
+        self._is_read = not self.more_body
+        body = parts[0] if len(parts) == 1 else b"".join(parts)
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    def _is_over(self) -> bool:
+        return self.is_disconnected or self.is_done
+
+    async def send(self, message: Message) -> None:
+        """Sends the head of the reply, or the next part of its body."""
+        if self._connection.is_write_paused and not self.is_disconnected:
+            await self._connection.wait_writable()
+        if self.is_disconnected:
+            return
+        if self.is_started:
+            self._send_body(message)
+        else:
+            self._send_start(message)
+
+    def add(self, part: bytes) -> bool:
+        """A part of the body has arrived; whether there is room for more."""
+        self._parts.append(part)
+        self._buffered += len(part)
+        self.wake()
+        return self._buffered <= _MAX_BUFFERED
+
+    def wake(self) -> None:
+        """Lets whoever waits for the next message look again."""
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _send_start(self, message: Message) -> None:
+        if message["type"] != "http.response.start":
+            raise RuntimeError(f"a reply begins with its head, not with {message['type']!r}")
+        status, headers = message["status"], message.get("headers", ())
+        lines = [_STATUS_LINES[status], self._connection.get_default_lines()]
+        self.is_started, self._expects_continue = True, False
+        self.chunked = not self._is_head and status not in (204, 304)
+        is_marked = False  # whether it says that the connection is closed
+        for name, value in headers:
+            if name == b"content-length":
+                self._left, self.chunked = int(value), False
+            elif name == b"connection" and b"close" in value.lower():
+                self.keep_alive, is_marked = False, True
+            if _CONTROL.search(name) or _CONTROL.search(value):
+                raise RuntimeError(f"header {name!r} of a reply has a control character")
+            lines += (name, b": ", value, b"\r\n")
+        if not self.keep_alive and not is_marked:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n")
+        self._held = b"".join(lines)
+        self._connection.loop.call_soon(self._flush)
+
+    def _send_body(self, message: Message) -> None:
+        if self.is_done:
+            raise RuntimeError(f"{message['type']!r} is sent after the end of the reply")
+        if message["type"] != "http.response.body":
+            raise RuntimeError(f"{message['type']!r} is sent in the middle of a reply")
+        body, is_last = message.get("body", b""), not message.get("more_body", False)
+        if self._is_head:
+            body, self._left = b"", 0
+        elif self.chunked:
+            end = b"0\r\n\r\n" if is_last else b""
+            body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
+        else:
+            self._left -= len(body)
+            if self._left < 0 or (is_last and self._left):
+                raise RuntimeError(f"a reply's body is {-self._left} bytes longer than its head says")
+        if len(body) > _JOIN_BYTES or not self._held:
+            self._flush()
+            self._connection.transport.write(body)
+        else:
+            body, self._held = self._held + body, b""
+            self._connection.transport.write(body)
+        if is_last:
+            self.is_done = True
+            self.wake()
+            self._connection.end_exchange(self)
+
+    def _flush(self) -> None:
+        """Sends a head that no body was sent with in the same round of the event loop."""
         if self._held:
-            data, self._held = self._held, b""
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Closes the connection once all is sent."""
-        self.flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Whether it is closed, or will be."""
-        return self._transport.is_closing()
+            held, self._held = self._held, b""
+            self._connection.transport.write(held)
 
 
-class ClientConnection(HttpToolsProtocol):
-    """One client's connection: uvicorn's, with limits on how long a client may keep the gateway waiting.
+class ClientConnection(asyncio.Protocol):
+    """One client's connection, with limits on how long the client may keep the gateway waiting.
 
-    uvicorn limits what it buffers for a slow reader (64 KiB and one message), but not for how long;
-    nor how long or how large the head of a request may be. `sweep` aborts connections whose client is
-    too slow.
+    `sweep` aborts connections whose client is too slow, and closes those that are idle for too long.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - uvicorn's own
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - uvicorn's
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        self.loop = _loop or asyncio.get_running_loop()
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.on_lost: Callable[[], None] | None = None  # called when it is closed
+        self.is_write_paused = False  # whether the client has to read first
+        self._app = cast("ASGIApp", config.loaded_app)
+        self._keep_alive_seconds = config.timeout_keep_alive
+        self._server_state = server_state
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what follows is dropped
+        self._exchange: Exchange | None = None  # the one whose request came last
+        self._running: Exchange | None = None  # the one that is answered, or was last
+        self._waiting: deque[Exchange] = deque()  # requests that came before the reply to another
+        self._server: tuple[str, int] | None = None
+        self._client: tuple[str, int] | None = None
+        self._scheme = "http"
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._expects_continue = False
+        self._is_reading_paused = False
+        self._writable = asyncio.Event()
+        self._default_lines: tuple[object, bytes] = (None, b"")
         self._in_head = False  # whether the head of a request is being received
         self._head_bytes = 0
         self._requests_begun = 0  # requests so far
         self._discarded = 0  # bytes that came after the reply
+        self._idle_since: float | None = None  # since when the last reply is sent
         self._waiting_since: float | None = None  # since when the client should send something
         self._unread_since: float | None = None  # since when it hasn't read what is buffered
         self._on_disconnect: Callable[[], None] | None = None  # of the request in progress
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._server_state.connections.add(cast("Any", self))
+        self._server = _get_address(transport, "sockname")
+        self._client = _get_address(transport, "peername")
+        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         self._waiting_since = time.monotonic()
-        self._writer = ReplyWriter(transport, self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
+        self._server_state.connections.discard(cast("Any", self))
+        if self._running is not None and not self._running.is_done:
+            self._running.is_disconnected = True
+            self._running.wake()
+        self.resume_writing()
+        if exc is None:
+            self.transport.close()
         if self._on_disconnect is not None:
             self._on_disconnect()
         if self.on_lost is not None:
             self.on_lost()
 
+    def eof_received(self) -> None:
+        """The client sends no more: the connection is closed."""
+
     def notify_disconnect(self, call: Callable[[], None] | None) -> None:
         """Has a function called when the client disconnects, or soon if it has; None: none any more."""
         self._on_disconnect = call
-        if call is not None and self.cycle.disconnected:
+        if call is not None and self._running is not None and self._running.is_disconnected:
             self.loop.call_soon(call)
 
+    def get_default_lines(self) -> bytes:
+        """The headers that every reply has, such as its date, as lines."""
+        headers = self._server_state.default_headers
+        if self._default_lines[0] is not headers:  # uvicorn makes others every second
+            self._default_lines = headers, b"".join(b"%b: %b\r\n" % pair for pair in headers)
+        return self._default_lines[1]
+
     def data_received(self, data: bytes) -> None:
-        cycle: Any = self.cycle  # None before the first request
+        exchange = self._exchange
         idle, begun_before = (
-            not self._in_head and (cycle is None or not cycle.more_body),
+            not self._in_head and (exchange is None or not exchange.more_body),
             self._requests_begun,
         )
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            pass  # the request is answered as if it asked for no other protocol
+        except httptools.HttpParserError:
+            self._in_head = False
+            self.refuse(
+                b"400 Bad Request",
+                _ERROR_TEMPLATE % b"this is not an HTTP/1.1 request; was https sent to http?",
+            )
         if not self._in_head:
-            self._track_body(data)
+            self._track_body(len(data))
             return
         if self._requests_begun - begun_before == idle:  # else it begins after the rest of another request
             self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(b"431 Request Header Fields Too Large", b"headers are above 64 KiB; send fewer")
+            message = b"headers are above 64 KiB; send fewer"
+            self.refuse(b"431 Request Header Fields Too Large", _ERROR_TEMPLATE % message)
 
-    def _track_body(self, data: bytes) -> None:
+    def _track_body(self, size: int) -> None:
         """A body has the time that its head has left, and gets some back for every byte, but never more.
 
         If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
         """
-        cycle: Any = self.cycle
+        exchange = self._exchange
+        if exchange is None or not exchange.more_body:
+            self._discarded, self._waiting_since = 0, None
+            return
         now = time.monotonic()
         since = now if self._waiting_since is None else self._waiting_since
-        if cycle is None or not cycle.more_body:
-            self._discarded, self._waiting_since = 0, None
-        elif not cycle.response_complete:
-            self._waiting_since = min(now, since + len(data) / _MIN_BODY_RATE)
+        if not exchange.is_done:
+            self._waiting_since = min(now, since + size / _MIN_BODY_RATE)
         else:
             self._waiting_since = since
-            self._discarded += len(data)
+            self._discarded += size
             if self._discarded > _MAX_DISCARDED:
                 self.transport.close()
 
     def on_message_begin(self) -> None:
+        """A request begins."""
         self._in_head, self._head_bytes = True, 0
         self._requests_begun += 1
-        self._waiting_since = time.monotonic()
-        super().on_message_begin()
+        self._idle_since, self._waiting_since = None, time.monotonic()
+        self._url, self._headers, self._expects_continue = b"", [], False
+
+    def on_url(self, url: bytes) -> None:
+        """A part of a request's address has arrived."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has arrived."""
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects_continue = True
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        """The head of a request has arrived."""
         self._in_head = False
-        cycle: Any = self.cycle
-        if cycle is not None and cycle.scope["method"] == "POST" and not cycle.response_complete:
+        before = self._exchange
+        if before is not None and not before.is_done and before.scope["method"] == "POST":
             # no client sends the next request before the reply; while it waits nothing is read, so a
             # disconnect wouldn't be noticed
             self.transport.abort()
             return
-        super().on_headers_complete()
-        if self.cycle is not cycle:
-            self.cycle.transport = self._writer  # type: ignore[assignment]
-            self.cycle.scope[DISCONNECT_KEY] = self.notify_disconnect  # type: ignore[literal-required]
+        parser = self._parser
+        raw_path, _, query = self._url.partition(b"?")
+        if not raw_path.startswith(b"/") or b"#" in self._url:  # as for a proxy, or with what no server sees
+            address = httptools.parse_url(self._url)
+            raw_path, query = address.path or b"/", address.query or b""
+        path, version = raw_path.decode("ascii"), parser.get_http_version()
+        scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI_VERSION,
+            "http_version": version,
+            "server": self._server,
+            "client": self._client,
+            "scheme": self._scheme,
+            "root_path": "",
+            "headers": self._headers,
+            "method": parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": raw_path,
+            "query_string": query,
+            DISCONNECT_KEY: self.notify_disconnect,
+        }
+        exchange = self._exchange = Exchange(
+            self,
+            scope,
+            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            expects_continue=self._expects_continue,
+        )
+        if before is None or before.is_done:
+            self._start(exchange)
+        else:
+            self._pause_reading()
+            self._waiting.append(exchange)
+
+    def _start(self, exchange: Exchange) -> None:
+        self._running, tasks = exchange, self._server_state.tasks
+        task = self.loop.create_task(exchange.run(self._app))
+        task.add_done_callback(tasks.discard)
+        tasks.add(task)
+
+    def on_body(self, part: bytes) -> None:
+        """A part of a request's body has arrived."""
+        exchange = self._exchange
+        if exchange is not None and not exchange.is_done and not exchange.add(part):
+            self._pause_reading()
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self.cycle.more_body = False  # uvicorn leaves it True if the reply came first
+        """All of a request has arrived."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.more_body = False
+            exchange.wake()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - always the same
-        self._in_head = False
-        self._refuse(b"400 Bad Request", b"this is not an HTTP/1.1 request; was https sent to http?")
+    def end_exchange(self, exchange: Exchange) -> None:
+        """All of a reply was sent: the next request may come."""
+        self._server_state.total_requests += 1
+        if not exchange.keep_alive:
+            self.transport.close()
+        if self.transport.is_closing():
+            return
+        self.resume_reading()
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        else:
+            self._idle_since = time.monotonic()
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Receives again, where it was paused."""
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         self._unread_since = time.monotonic()
-        super().pause_writing()
+        self.is_write_paused = True
+        self._writable.clear()
 
     def resume_writing(self) -> None:
         self._unread_since = None
-        super().resume_writing()
+        self.is_write_paused = False
+        self._writable.set()
 
-    def timeout_keep_alive_handler(self) -> None:
-        # closing would wait forever for a client that doesn't read the rest
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
+    async def wait_writable(self) -> None:
+        """Waits until the client has read enough."""
+        await self._writable.wait()
 
     def sweep(self, now: float, patience: float) -> None:
         """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
-        if self._waiting_since is not None and self.flow.read_paused:
+        if self._waiting_since is not None and self._is_reading_paused:
             self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()
+        elif self._idle_since is not None and now - self._idle_since > self._keep_alive_seconds:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        # closing would wait forever for a client that doesn't read the rest
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """Closes it once the reply in progress is sent."""
+        if self._running is None or self._running.is_done:
+            self.transport.close()
+        else:
+            self._running.keep_alive = False
 
     def abort(self) -> None:
         """Closes it at once, whatever is still to be sent."""
         self.transport.abort()
 
-    def _refuse(self, status: bytes, message: bytes) -> None:
-        if self.transport.is_closing():
-            return
-        body = _ERROR_TEMPLATE % message
-        self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
-        self.transport.close()
+    def refuse(self, status: bytes, body: bytes) -> None:
+        """Sends an error and closes the connection."""
+        if not self.transport.is_closing():
+            self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
+            self.transport.close()
+
+
+def _get_address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:
+    """Host and port of one end of a connection; None where it has none, as a socket of Unix."""
+    address = transport.get_extra_info(name)
+    return (str(address[0]), int(address[1])) if isinstance(address, list | tuple) else None

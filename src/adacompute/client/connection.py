@@ -1,0 +1,553 @@
+"""HTTP/1.1 connections to one endpoint, which are kept open between requests.
+
+A `ConnectionPool` opens connections, and keeps those that are free. A `Connection` has at most one request at
+a time, whose `Response` is read as it arrives. Nothing here retries, follows redirects or knows of JSON.
+"""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterable
+from ipaddress import ip_address
+
+import httptools
+from yarl import URL
+
+__all__ = ["ConnectFailed", "ConnectTimeout", "ConnectionPool", "NotHttp", "Response"]
+
+_KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
+_ADDRESS_SECONDS = 10.0  # that the addresses of a name are kept
+_NEXT_ADDRESS_SECONDS = 0.25  # after which the next address of a name is tried, too
+_MAX_HEAD_BYTES = 65_536  # of a reply's first line and headers
+_MAX_BUFFERED = 131_072  # bytes of a reply that nobody has read, after which no more are received
+_WRITE_BYTES = 1_048_576  # of a request that are written at once: copying more would hold up others
+
+_Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+class ConnectFailed(OSError):
+    """No connection could be made."""
+
+
+class ConnectTimeout(Exception):
+    """No connection was made in time."""
+
+
+class NotHttp(Exception):
+    """What came is no reply of HTTP/1.1."""
+
+
+class Response:
+    """The reply to one request, which is read as it arrives. Read it to its end, or close it."""
+
+    __slots__ = (
+        "_connection",
+        "_error",
+        "_parts",
+        "_size",
+        "_waiter",
+        "headers",
+        "is_ended",
+        "status",
+        "url",
+    )
+
+    headers: dict[str, str]  # names in lower case; repeated ones are joined by a comma
+
+    def __init__(self, url: URL, connection: "Connection") -> None:
+        self.url = url
+        self.status = 0  # 0: its head hasn't arrived
+        self.is_ended = False  # whether all of it has arrived
+        self._connection = connection
+        self._parts: list[bytes] = []  # of its body, which nobody has read
+        self._size = 0
+        self._error: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def content_length(self) -> int | None:
+        """Bytes of its body, where it says so."""
+        length = self.headers.get("content-length")
+        return None if length is None else int(length)
+
+    async def wait_head(self) -> None:
+        """Waits for status and headers."""
+        while not self.status:
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """All of its body that wasn't read."""
+        if self.is_ended:
+            return self._take()
+        parts = []
+        while part := await self.read_some():
+            parts.append(part)
+        return b"".join(parts)
+
+    async def read_some(self) -> bytes:
+        """What has arrived since, at least one byte; b"" at the end.
+
+        A read that is cancelled loses nothing.
+        """
+        while not self._parts:
+            if self.is_ended:
+                return b""
+            await self._wait()
+        return self._take()
+
+    def close(self) -> None:
+        """Closes the connection, unless all has arrived."""
+        if not self.is_ended:
+            self._connection.abort(ConnectionAbortedError("the reply was closed"))
+
+    def start(self, status: int, headers: dict[str, str]) -> None:
+        """Its head has arrived."""
+        self.status, self.headers = status, headers
+        self._wake()
+
+    def add(self, part: bytes) -> bool:
+        """A part of its body has arrived; whether there is room for more."""
+        self._parts.append(part)
+        self._size += len(part)
+        self._wake()
+        return self._size <= _MAX_BUFFERED
+
+    def end(self) -> None:
+        """All of it has arrived."""
+        self.is_ended = True
+        self._wake()
+
+    def fail(self, error: Exception) -> None:
+        """No more of it arrives."""
+        self._error = error
+        self._wake()
+
+    def _take(self) -> bytes:
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if parts:
+            parts.clear()
+            self._size = 0
+            if not self.is_ended:
+                self._connection.resume_reading()
+        return data
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = self._connection.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """One connection, which the pool hands out to a request at a time."""
+
+    __slots__ = (
+        "_body_task",
+        "_head_bytes",
+        "_headers",
+        "_is_complete",
+        "_is_interim",
+        "_is_paused",
+        "_is_reusable",
+        "_parser",
+        "_pool",
+        "_response",
+        "_transport",
+        "_without_body",
+        "_writable",
+        "idle_since",
+        "loop",
+        "was_used",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, pool: "ConnectionPool", loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.was_used = False  # whether it had a request before
+        self.idle_since = 0.0
+        self._pool = pool
+        self._parser = httptools.HttpResponseParser(self)
+        self._response: Response | None = None  # to the request that it has
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._head_bytes = 0
+        self._without_body = False  # whether the reply has none whatever it says, as to HEAD
+        self._is_interim = False  # whether a reply is parsed that comes before the reply itself
+        self._is_complete = False  # whether all of the reply was parsed
+        self._is_reusable = False  # whether another request may be sent after it
+        self._is_paused = False  # whether nothing is received
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._body_task: asyncio.Task[None] | None = None  # sends a long body
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can take a request."""
+        return not self._transport.is_closing()
+
+    def begin(self, method: str, url: URL) -> Response:
+        """The response to a request that is sent next."""
+        self._response = response = Response(url, self)
+        self._without_body = method == "HEAD"
+        self._head_bytes = 0
+        return response
+
+    def send(self, data: bytes) -> None:
+        """Sends a request that is short."""
+        if self._transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
+        self._transport.write(data)
+
+    def send_parts(self, head: bytes, parts: AsyncIterable[bytes], *, chunked: bool) -> None:
+        """Sends a request whose body comes in parts; its reply may come before the last of them."""
+        self.send(head)
+        self._body_task = self.loop.create_task(self._send_body(parts, chunked=chunked))
+
+    async def _send_body(self, parts: AsyncIterable[bytes], *, chunked: bool) -> None:
+        try:
+            async for part in parts:
+                for start in range(0, len(part), _WRITE_BYTES):
+                    piece = part[start : start + _WRITE_BYTES]
+                    self.send(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                    await self._writable.wait()
+            if chunked:
+                self.send(b"0\r\n\r\n")
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the request isn't complete
+            why = str(exc) or type(exc).__name__
+            self.abort(ConnectionAbortedError(f"its body could not be sent: {why}"))
+
+    def resume_reading(self) -> None:
+        """Receives again, where it was paused."""
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def abort(self, error: Exception) -> None:
+        """Closes it at once; `error` is what the request in progress fails with."""
+        response, self._response = self._response, None
+        self._stop_sending()
+        self._transport.abort()
+        if response is not None:
+            response.fail(error)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pool.forget(self)
+        response, self._response = self._response, None
+        self._stop_sending()
+        if response is None:
+            return
+        ends_here = response.status and not {"content-length", "transfer-encoding"} & response.headers.keys()
+        if exc is None and ends_here:
+            response.end()
+        else:
+            where = "in the middle of its reply" if response.status else "before its reply"
+            response.fail(exc or ConnectionResetError(f"it closed the connection {where}"))
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:  # nobody asked for this
+            self._transport.abort()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self.abort(NotHttp("it changes to another protocol"))
+        except httptools.HttpParserError as exc:
+            self.abort(NotHttp(str(exc) or type(exc).__name__))
+        else:
+            if self._is_complete:
+                self._release()
+            elif not response.status:
+                self._head_bytes += len(data)
+                if self._head_bytes > _MAX_HEAD_BYTES:
+                    self.abort(NotHttp(f"its headers are above {_MAX_HEAD_BYTES // 1024} KiB"))
+
+    def on_message_begin(self) -> None:
+        """A reply begins; one after the one that was asked for makes the connection useless."""
+        if self._is_complete:
+            self._is_reusable = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header has arrived."""
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head of a reply has arrived."""
+        raw, self._headers = self._headers, []
+        status, response = self._parser.get_status_code(), self._response
+        self._is_interim = status < 200
+        if self._is_interim or response is None or self._is_complete:
+            return
+        headers: dict[str, str] = {}
+        for raw_name, raw_value in raw:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "surrogateescape")
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        response.start(status, headers)
+        if self._without_body:
+            self._is_complete, self._is_reusable = True, False
+
+    def on_body(self, part: bytes) -> None:
+        """A part of a reply's body has arrived."""
+        response = self._response
+        if response is None or self._is_interim or self._is_complete:
+            return
+        if not response.add(part) and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """All of a reply has arrived."""
+        if not self._is_interim and not self._is_complete:
+            self._is_complete = True
+            self._is_reusable = self._parser.should_keep_alive()
+
+    def _release(self) -> None:
+        """The request is done: the next one may come, if the reply and the request are complete."""
+        response, self._response = self._response, None
+        self._is_complete = False
+        is_sent = self._body_task is None or self._body_task.done()
+        if self._is_reusable and is_sent and not self._transport.is_closing():
+            self._body_task, self.was_used = None, True
+            self.resume_reading()
+            self._pool.keep(self)
+        else:
+            self._stop_sending()
+            self._transport.close()
+        if response is not None:
+            response.end()
+
+    def _stop_sending(self) -> None:
+        if self._body_task is not None and self._body_task is not asyncio.current_task(self.loop):
+            self._body_task.cancel()
+        self._body_task = None
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+
+class ConnectionPool:
+    """The connections to one host."""
+
+    def __init__(self, url: URL, *, connect_seconds: float) -> None:
+        if url.host is None or url.port is None:
+            raise ValueError(f"{url} names no host")
+        self._host, self._port = url.host, url.port
+        self._tls = _make_tls_context() if url.scheme == "https" else None
+        self._connect_seconds = connect_seconds
+        self._idle: list[Connection] = []  # the one that was used last is the last
+        self._open: set[Connection] = set()
+        self._is_closed = False
+        self._sweep: asyncio.TimerHandle | None = None  # closes those that are idle for too long
+        self._addresses: list[_Address] = []
+        self._resolved_at = 0.0
+        self._resolving = asyncio.Lock()
+
+    def take_idle(self) -> Connection | None:
+        """A connection that is free, if there is one."""
+        self._check_open()
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.is_open and connection.loop.time() - connection.idle_since < _KEEPALIVE_SECONDS:
+                return connection
+            connection.abort(ConnectionAbortedError("idle for too long"))
+        return None
+
+    async def connect(self) -> Connection:
+        """A new connection; ConnectFailed or ConnectTimeout where it can't be made."""
+        self._check_open()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                sock = await _connect_first(loop, await self._resolve(loop))
+                try:
+                    _, connection = await loop.create_connection(
+                        lambda: Connection(self, loop),
+                        sock=sock,
+                        ssl=self._tls,
+                        server_hostname=None if self._tls is None else self._host,
+                    )
+                except BaseException:
+                    sock.close()
+                    raise
+        except TimeoutError as exc:
+            raise ConnectTimeout("no connection was made in time") from exc
+        except ssl.SSLCertVerificationError:
+            raise
+        except (OSError, UnicodeError) as exc:
+            self._addresses = []
+            raise ConnectFailed(f"{self._host}:{self._port}: {_explain(exc)}") from exc
+        self._open.add(connection)
+        try:
+            self._check_open()  # it may have been closed meanwhile
+        except ConnectFailed as exc:
+            connection.abort(exc)
+            raise
+        return connection
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectFailed("the client is closed")
+
+    def keep(self, connection: Connection) -> None:
+        """Keeps a connection for the next request."""
+        if self._is_closed:
+            connection.abort(ConnectionAbortedError("the client is closed"))
+            return
+        connection.idle_since = connection.loop.time()
+        self._idle.append(connection)
+        if self._sweep is None:
+            self._sweep = connection.loop.call_later(_KEEPALIVE_SECONDS, self._close_idle)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self._open.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(connection)
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        self._is_closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self._open):
+            connection.abort(ConnectionAbortedError("the client is closed"))
+        await asyncio.sleep(0)  # lets them end
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        since = loop.time() - _KEEPALIVE_SECONDS
+        for connection in [connection for connection in self._idle if connection.idle_since <= since]:
+            self._idle.remove(connection)
+            connection.abort(ConnectionAbortedError("idle for too long"))
+        if self._idle:
+            due = self._idle[0].idle_since + _KEEPALIVE_SECONDS
+            self._sweep = loop.call_at(max(due, loop.time() + 0.1), self._close_idle)
+
+    async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[_Address]:
+        """The addresses of the host; one lookup serves all who wait for it."""
+        async with self._resolving:
+            if not self._addresses or loop.time() - self._resolved_at > _ADDRESS_SECONDS:
+                self._addresses = await resolve(self._host, self._port)
+                self._resolved_at = loop.time()
+            return self._addresses
+
+
+@functools.cache
+def _make_tls_context() -> ssl.SSLContext:
+    """What certificates are checked with; takes some 20 milliseconds."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _explain(exc: Exception) -> str:
+    return (exc.strerror if isinstance(exc, OSError) else None) or str(exc) or type(exc).__name__
+
+
+async def _connect_first(loop: asyncio.AbstractEventLoop, addresses: list[_Address]) -> socket.socket:
+    """A socket that is connected to the first address that answers; they are tried a little apart."""
+    if len(addresses) == 1:
+        return await _connect_socket(loop, addresses[0])
+    attempts: list[asyncio.Task[socket.socket]] = []
+    try:
+        waiting = set[asyncio.Task[socket.socket]]()
+        for address in addresses:
+            attempts.append(loop.create_task(_connect_socket(loop, address)))
+            is_last = len(attempts) == len(addresses)
+            waiting = {task for task in attempts if not task.done()}
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=None if is_last else _NEXT_ADDRESS_SECONDS,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for task in done:
+                    if task.exception() is None:
+                        attempts.remove(task)
+                        return task.result()
+                if not is_last:
+                    break
+        error = attempts[0].exception()
+        assert error is not None
+        raise error
+    finally:
+        for task in attempts:
+            task.add_done_callback(_close_unused)
+            task.cancel()
+
+
+def _close_unused(task: asyncio.Task[socket.socket]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+async def _connect_socket(loop: asyncio.AbstractEventLoop, address: _Address) -> socket.socket:
+    sock = socket.socket(address[0], socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await loop.sock_connect(sock, address[1])
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def resolve(host: str, port: int) -> list[_Address]:
+    """The addresses of a host; OSError or UnicodeError where there are none.
+
+    The system's resolver runs in a thread that nobody waits for: the event loop's own threads are joined when
+    it ends, so one lookup without an answer would hold the process for as long as the system tries.
+    """
+    with contextlib.suppress(ValueError):
+        family = socket.AF_INET6 if ip_address(host.partition("%")[0]).version == 6 else socket.AF_INET
+        if family == socket.AF_INET or "%" not in host:  # a zone has to be looked up
+            return [(family, (host, port))]
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[list[_Address]] = loop.create_future()
+
+    def look_up() -> None:
+        addresses: list[_Address] = []
+        error: Exception | None = None
+        try:
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+            addresses = [(family, address) for family, _, _, _, address in infos]  # type: ignore[misc]
+        except Exception as exc:  # noqa: BLE001 - raised where it is waited for
+            error = exc
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(_set_result, future, addresses, error)
+
+    threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
+    return await future
+
+
+def _set_result(
+    future: "asyncio.Future[list[_Address]]", addresses: list[_Address], error: Exception | None
+) -> None:
+    if future.done():  # the wait was cancelled
+        return
+    if error is None:
+        future.set_result(addresses)
+    else:
+        future.set_exception(error)
