@@ -128,8 +128,16 @@ class _GatewayClient:
 class Running(_GatewayClient):
     """The gateway in a thread, on a loop of its own. `gateway` is the live object: look, don't touch."""
 
-    gateway: Gateway
+    _gateway: Gateway
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def gateway(self) -> Gateway:
+        """The live object, once it has learned from what has ended: replies don't wait for that."""
+        deadline = time.monotonic() + PATIENCE
+        while self._gateway.unlearned and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self._gateway
 
     def __init__(
         self,
@@ -213,7 +221,7 @@ class Running(_GatewayClient):
         await server.run(self.config, on_listening=self._listens, stop=self._stop, on_open=self._hold)
 
     def _hold(self, gateway: Gateway) -> None:
-        self.gateway = gateway
+        self._gateway = gateway
 
     def _listens(self, url: str) -> None:
         self.base = url

@@ -1,7 +1,7 @@
 """HTTP/1.1 connections to one endpoint, which are kept open between requests.
 
 A `ConnectionPool` opens connections, and keeps those that are free. A `Connection` has at most one request at
-a time, whose `Response` is read as it arrives. Nothing here retries, follows redirects or knows of JSON.
+a time, whose `HttpResponse` is read as it arrives. Nothing here retries, follows redirects or knows of JSON.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ipaddress import ip_address
 import httptools
 from yarl import URL
 
-__all__ = ["ConnectFailed", "ConnectTimeout", "ConnectionPool", "NotHttp", "Response"]
+__all__ = ["ConnectFailed", "ConnectTimeout", "ConnectionPool", "HttpResponse", "NotHttp"]
 
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _ADDRESS_SECONDS = 10.0  # that the addresses of a name are kept
@@ -40,7 +40,7 @@ class NotHttp(Exception):
     """What came is no reply of HTTP/1.1."""
 
 
-class Response:
+class HttpResponse:
     """The reply to one request, which is read as it arrives. Read it to its end, or close it."""
 
     __slots__ = (
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
-        self._response: Response | None = None  # to the request that it has
+        self._response: HttpResponse | None = None  # to the request that it has
         self._headers: list[tuple[bytes, bytes]] = []
         self._head_bytes = 0
         self._without_body = False  # whether the reply has none whatever it says, as to HEAD
@@ -197,9 +197,9 @@ class Connection(asyncio.Protocol):
         """Whether it can take a request."""
         return not self._transport.is_closing()
 
-    def begin(self, method: str, url: URL) -> Response:
+    def begin(self, method: str, url: URL) -> HttpResponse:
         """The response to a request that is sent next."""
-        self._response = response = Response(url, self)
+        self._response = response = HttpResponse(url, self)
         self._without_body = method == "HEAD"
         self._head_bytes = 0
         return response

@@ -7,7 +7,7 @@ breaker: another route that fails says nothing about chat completions.
 import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -24,7 +24,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallContext, CallListener
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
-from adacompute.records import Call, Paid, Secret
+from adacompute.records import Call, Paid, Secret, quick_dataclass
 
 __all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
 
@@ -47,7 +47,7 @@ _REPLY_HEADERS = frozenset(
 _MAX_HEADER = 1000  # characters of a reply's header
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardRequest:
     """What is passed on."""
 
@@ -64,7 +64,7 @@ class ForwardRequest:
     counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardUsage:
     """Tokens of a reply, as it says itself."""
 

@@ -41,7 +41,7 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret, Signals
+from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 __all__ = [
     "SPENDING_STOPPED",
@@ -124,7 +124,7 @@ class SentRequest(NamedTuple):
     optional: frozenset[str] = frozenset()  # fields that may be left out where they are refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """One choice of a reply."""
 
@@ -162,7 +162,7 @@ class Response:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionReply:
     """One completion call that succeeded."""
 

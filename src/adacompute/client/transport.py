@@ -10,7 +10,7 @@ from types import TracebackType
 
 from yarl import URL
 
-from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, NotHttp, Response
+from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, HttpResponse, NotHttp
 from adacompute.client.error_object import pick_error_headers
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
@@ -251,7 +251,7 @@ class Transport:
         timer: AttemptTimer,
         body: bytes | AsyncIterable[bytes] | None,
         headers: Mapping[str, str] | None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Sends a request, if it still may be sent, and waits for the head of the reply.
 
         A body of bytes is JSON unless the headers say otherwise.
@@ -319,7 +319,7 @@ class Transport:
         return start
 
     def _parse_reply(
-        self, response: Response, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
+        self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
     ) -> HttpReply:
         status, key = response.status, self._endpoint.key
         try:
@@ -401,7 +401,7 @@ class ReplyStream:
         transport: Transport,
         url: URL,
         timer: AttemptTimer,
-        response: Response,
+        response: HttpResponse,
         limits: ReplyLimits = ANY_REPLY,
     ) -> None:
         self._transport, self._url, self._timer, self._response = transport, url, timer, response
@@ -488,7 +488,7 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     timer.mark_sent()
 
 
-def _check_encoding(response: Response) -> None:
+def _check_encoding(response: HttpResponse) -> None:
     """ReplyInvalid, and nothing is read, where the body is compressed though "identity" was asked for."""
     encoding = _find_encoding(response)
     if encoding:
@@ -501,7 +501,7 @@ def _check_encoding(response: Response) -> None:
         )
 
 
-def _find_encoding(response: Response) -> str:
+def _find_encoding(response: HttpResponse) -> str:
     """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
     if "content-encoding" not in response.headers:
         return ""
@@ -512,7 +512,7 @@ def _find_encoding(response: Response) -> str:
     return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
 
 
-async def _read_body(response: Response, limit: int) -> bytes | bytearray:
+async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
     """The body, within limits: all of a success or an error, and the beginning of anything else."""
     success = response.status == 200
     if success:
@@ -531,7 +531,7 @@ async def _read_body(response: Response, limit: int) -> bytes | bytearray:
         raise
 
 
-async def _read_parts(response: Response, max_size: int) -> bytearray:
+async def _read_parts(response: HttpResponse, max_size: int) -> bytearray:
     """The body of a reply that doesn't say its length, or is too long: only an error may be cut off."""
     raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
     while part := await response.read_some():
@@ -544,7 +544,7 @@ async def _read_parts(response: Response, max_size: int) -> bytearray:
     return raw
 
 
-def _build_too_large_error(response: Response, limit: int) -> ReplyInvalid:
+def _build_too_large_error(response: HttpResponse, limit: int) -> ReplyInvalid:
     return ReplyInvalid(
         f"{response.url}: answered with more than {limit // 2**20} MiB; ask for less at once",
         status=response.status,

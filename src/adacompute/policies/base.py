@@ -39,7 +39,7 @@ from adacompute.errors import (
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, MenuBallots
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
@@ -385,7 +385,7 @@ _RENAMED_HOOKS = {  # what a subclass may define, by its old name
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
     """So many samples to draw now, of one mode of a menu; `mode` is None where there is only one."""
 

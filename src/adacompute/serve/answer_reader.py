@@ -14,7 +14,7 @@ import re
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -44,7 +44,7 @@ from adacompute.answers.structured import (
 from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import RequestInvalid, shorten
-from adacompute.records import Sample
+from adacompute.records import Sample, quick_dataclass
 from adacompute.serve.request_parser import ChatRequest
 
 __all__ = ["AnswerReader", "Reading", "Shape", "read_sample", "read_sample_blocking", "select_candidates"]
@@ -122,7 +122,7 @@ def _get_executor() -> ThreadPoolExecutor:
     return _pool[1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One response as it was read."""
 

@@ -24,7 +24,7 @@ from adacompute.client import AttemptTracer
 from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
-from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit
+from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
@@ -50,7 +50,6 @@ from adacompute.serve.request_parser import (
     ClientDisconnected,
     Keys,
     Route,
-    check_content_length,
     check_content_type,
     choose_route,
     parse_request,
@@ -180,7 +179,7 @@ def _has_failed(task: asyncio.Task[Any]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRequest:
     """One request in progress."""
 
@@ -222,6 +221,8 @@ class Gateway:
     fetch_page: Callable[[str], Awaitable[bytes]] | None = None  # of the whole, where this is a worker
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     has_warned_of_shortfall: bool = False
+    # requests that have ended, and what came of them, which are to be learned from
+    unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
     @property
     def settings(self) -> ServeConfig:
@@ -235,6 +236,7 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
+        self._learn()  # first, so that what is decided doesn't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
@@ -255,7 +257,7 @@ class Gateway:
         active = ActiveRequest(
             id=f"{prefix}{os.urandom(16).hex()}",
             at=time.time(),
-            started=asyncio.get_running_loop().time(),
+            started=sampling.now,
             sampling=sampling,
             pacer=pacer,
             delivery=self._choose_delivery(sampling) if request.stream else "wait",
@@ -533,19 +535,28 @@ class Gateway:
         """Ends a request: builds its outcome, and has it reported to the observers."""
         self.under_way -= 1
         outcome = self._build_outcome(active, error)
-        if outcome.counts_as_voted:
-            self.learn_cost(outcome)
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
-        counts = outcome.decided or self.settings.average == "all"
-        if active.pacer is not None and outcome.moves_price and counts:
-            self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
-        if self.latency is not None:
-            self.guard(self.latency.add_request, outcome)
-        if self.on_explored is not None and outcome.explored:
-            self.guard(self.on_explored, active.sampling.list_mode_classes())
+        if not self.unlearned:  # in the next round of the event loop: no reply waits for it
+            asyncio.get_running_loop().call_soon(self._learn)
+        self.unlearned.append((active, outcome))
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
+
+    def _learn(self) -> None:
+        """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
+        for active, outcome in self.unlearned:
+            self.guard(active.sampling.teach_weights)
+            if outcome.counts_as_voted:
+                self.guard(self.learn_cost, outcome)
+            counts = outcome.decided or self.settings.average == "all"
+            if active.pacer is not None and outcome.moves_price and counts:
+                self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+            if self.latency is not None:
+                self.guard(self.latency.add_request, outcome)
+            if self.on_explored is not None and outcome.explored:
+                self.guard(self.on_explored, active.sampling.list_mode_classes())
+        self.unlearned.clear()
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""
@@ -592,7 +603,7 @@ class Gateway:
         return RequestOutcome(
             id=active.id,
             at=active.at,
-            seconds=asyncio.get_running_loop().time() - active.started,
+            seconds=sampling.now - active.started,
             key=route.key,
             model=str(request.body.get("model", "")),
             policy=route.policy,
@@ -760,7 +771,6 @@ class ChatEndpoint:
         if not gateway.ready:
             raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
         self._slots.check()
-        check_content_length(headers, settings.max_body)
         check_content_type(headers)
         slot.begin_body()
         raw = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
@@ -802,10 +812,10 @@ def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
 
 
 def read_headers(scope: Scope) -> dict[str, str]:
-    """A request's headers with lower-case names; repeated ones are joined by a comma."""
+    """A request's headers, whose names ASGI has in lower case; repeated ones are joined by a comma."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
-        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return headers
 

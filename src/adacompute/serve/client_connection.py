@@ -151,9 +151,9 @@ class Exchange:
                 self._left, self.chunked = int(value), False
             elif name == b"connection" and b"close" in value.lower():
                 self.keep_alive, is_marked = False, True
-            if _CONTROL.search(name) or _CONTROL.search(value):
-                raise RuntimeError(f"header {name!r} of a reply has a control character")
             lines += (name, b": ", value, b"\r\n")
+        if _CONTROL.search(b"".join([part for pair in headers for part in pair])):
+            raise RuntimeError("a header of a reply has a control character")
         if not self.keep_alive and not is_marked:
             lines.append(b"connection: close\r\n")
         lines.append(b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n")

@@ -29,7 +29,7 @@ from adacompute.client.response_parser import encode_json
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import ServeConfig
 from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
-from adacompute.records import Call
+from adacompute.records import Call, quick_dataclass
 from adacompute.serve.chat import (
     Authenticate,
     DisconnectWatch,
@@ -133,7 +133,7 @@ class ForwardTarget:
     private: bool = False  # only the operator's, where there are keys
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardCost:
     """The most that a request may cost."""
 
@@ -511,7 +511,6 @@ class ForwardEndpoint:
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
-            check_content_length(headers, settings.max_body)
             slot.begin_body()
             body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
             slot.end_body()

@@ -22,7 +22,7 @@ from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.records import Call
+from adacompute.records import Call, quick_dataclass
 
 __all__ = [
     "NANOS",
@@ -63,7 +63,7 @@ _CLOCK_TOLERANCE = 60.0  # seconds between two readings that a clock may be adju
 _CLOCK_PROBATION = 3600.0  # seconds after which a clock that has jumped is believed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
     """An amount in every unit.
 
@@ -119,7 +119,7 @@ class Spend:
 NO_SPEND = Spend()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class PromptCost:
     """What of a request is paid for its prompt: each call pays it once, however many samples it gives."""
 
@@ -268,7 +268,7 @@ class Caps:
         return self.by_key.get(key, self.per_key) if key else self.total
 
 
-@dataclass(frozen=True, slots=True)
+@quick_dataclass(frozen=True, slots=True)
 class Reservation:
     """An amount that nobody else can spend until it is settled."""
 

@@ -152,9 +152,11 @@ class ConfidenceScale:
         self.mean = 0.0
         self._signals = None if base.model is None else SignalScales(base.model)
         self._weigh = base
+        self._is_stale = True  # whether more was observed since the weights were computed
 
     def observe(self, samples: Iterable[Sample]) -> None:
         """Takes samples into account; those without the signal are ignored."""
+        self._is_stale = True
         for sample in samples:
             if self._signals is not None:
                 self._signals.observe(sample)
@@ -166,6 +168,9 @@ class ConfidenceScale:
 
     def weigh(self) -> VoteWeights:
         """The present weights: the same object until the scale, or that of a signal, has moved."""
+        if not self._is_stale:
+            return self._weigh
+        self._is_stale = False
         if self._signals is not None and self._weigh.model is not None:
             model = self._signals.settle(self._weigh.model)
             if model is not self._weigh.model:
@@ -190,6 +195,7 @@ class ConfidenceScale:
 
     def merge(self, other: "ConfidenceScale") -> None:
         """Adds what another scale of the same policy has observed."""
+        self._is_stale = True
         own_count, other_count = min(self.count, MEMORY), min(other.count, MEMORY)
         if other_count:
             self.count = own_count + other_count
@@ -213,7 +219,7 @@ class ConfidenceScale:
             return False
         if signals and (self._signals is None or not self._signals.restore(signals[0])):
             return False
-        self.count, self.mean = count, float(mean)
+        self.count, self.mean, self._is_stale = count, float(mean), True
         return True
 
 
@@ -234,6 +240,7 @@ class ModelScales:
         scale = self._models.pop(model, None) or ConfidenceScale(self.base)
         self._models[model] = scale  # the last
         scale.observe(samples)
+        scale.weigh()  # now, so that no request waits for it
         if len(self._models) > MAX_MODELS:
             self._others.merge(self._models.pop(next(iter(self._models))))
 

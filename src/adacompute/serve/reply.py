@@ -35,7 +35,7 @@ from adacompute.errors import (
     WeakVote,
     shorten,
 )
-from adacompute.records import BudgetUnit, Call
+from adacompute.records import BudgetUnit, Call, quick_dataclass
 from adacompute.serve.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 from adacompute.serve.request_parser import ChatRequest, Mode
 from adacompute.serve.stream_gate import StreamGate
@@ -72,7 +72,7 @@ _MAX_DETAILS = 64  # further numbers of a usage that are summed
 CLIENT_GONE_STATUS = 499  # the status of a request whose client disconnected, as in nginx
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Tokens of all calls that were paid for, as the upstream counts them."""
 
@@ -176,7 +176,7 @@ class ModeUse:
     usage: Usage = field(default_factory=Usage)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardOutcome:
     """The outcome of a request that was passed on to another route of the upstream."""
 
@@ -192,7 +192,7 @@ class ForwardOutcome:
     maybe: Spend  # upper bound of what may be charged for failed calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOutcome:
     """The outcome of one request: for the reply, the ledger, metrics, the dashboard and the recorder."""
 

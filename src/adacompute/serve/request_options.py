@@ -8,13 +8,13 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from adacompute.answers.task import EXTRACTORS
 from adacompute.config import ServeConfig, parse_serve_budgets
 from adacompute.errors import BudgetInvalid, RequestInvalid, format_value
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import Budget, BudgetUnit, quick_dataclass
 
 __all__ = [
     "HEADER_PREFIX",
@@ -38,7 +38,7 @@ _MAX_POLICY = 200  # characters of a policy's name
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """What one request asks of the gateway; what is empty is as the operator set it."""
 

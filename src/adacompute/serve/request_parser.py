@@ -33,7 +33,7 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import MENU_MODEL, KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Budget, BudgetUnit, Secret
+from adacompute.records import Budget, BudgetUnit, Secret, quick_dataclass
 from adacompute.serve.policy_registry import SINGLE
 from adacompute.serve.request_options import (
     OPTIONS_FIELD,
@@ -68,7 +68,7 @@ Mode = Literal["adaptive", "shadow", "pass"]
 ToolUse = Literal["", "may", "must"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
     """One request for a chat completion, checked."""
 
@@ -91,7 +91,7 @@ class ChatRequest:
     # ^ the request as it came, if it was translated from another route's shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """How a request is served: decided before anything is drawn."""
 
@@ -440,7 +440,10 @@ def _choose_modes(
     request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
 ) -> tuple[str, ...]:
     """The modes that a request names, by the option or as its model; (): all of the menu."""
-    header, wanted, model = get_header("modes"), request.options.modes, request.body.get("model")
+    wanted, model = request.options.modes, request.body.get("model")
+    if not wanted and not modes:
+        return ()
+    header = get_header("modes")
     place = header if header in headers else f"{OPTIONS_FIELD}.modes"
     if wanted and not modes:
         raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
@@ -532,6 +535,8 @@ _MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would bl
 _BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may be beyond 64 bits
+_ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
+_LONG_DIGITS = b"0" * 19  # what is left of a long integer then
 _TYPE_WORDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
 
 
@@ -588,6 +593,30 @@ def parse_request(
 
 
 def _parse_object(raw: bytes, max_depth: int) -> Body:
+    body = _load_json(raw) if _is_simple(raw, max_depth) else _parse_checked(raw, max_depth)
+    if not isinstance(body, dict):
+        raise RequestInvalid(
+            f"the body is {_describe_value(body)}; send a JSON object with model and messages"
+        )
+    return body
+
+
+def _is_simple(raw: bytes, max_depth: int) -> bool:
+    """Whether JSON is certain to be neither large nor deep, and to have no long integer: as most is."""
+    if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
+        return False
+    return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
+
+
+def _load_json(raw: bytes) -> object:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
+
+
+def _parse_checked(raw: bytes, max_depth: int) -> object:
+    """The value of JSON; RequestInvalid if it is too large or too deep, or has too long a number."""
     escapes = raw.count(b"\\")
     if escapes > _MAX_ESCAPES:
         raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
@@ -600,14 +629,7 @@ def _parse_object(raw: bytes, max_depth: int) -> Body:
         raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
     if openings > max_depth and _measure_depth(outside) > max_depth:
         raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as exc:
-        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
-    if not isinstance(body, dict):
-        raise RequestInvalid(
-            f"the body is {_describe_value(body)}; send a JSON object with model and messages"
-        )
+    body = _load_json(raw)
     for number in _LONG_INTEGER.finditer(outside):
         if not -(2**63) <= int(number[0]) < 2**64:
             # it was parsed as the nearest float, and would go upstream changed

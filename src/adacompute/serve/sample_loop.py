@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from adacompute.answers import Tally, Task, VoteWeights, pick_representative
@@ -62,11 +61,10 @@ class SampleSource:
     client: Client
     rates: Rates = field(default_factory=Rates)
     mode: ModeEndpoint | None = None  # None: requests go to the endpoint as they came
+    name: str = field(init=False)  # of its mode; "" where there is no menu
 
-    @property
-    def name(self) -> str:
-        """Of its mode; "" where there is no menu."""
-        return "" if self.mode is None else self.mode.name
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", "" if self.mode is None else self.mode.name)
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
         """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
@@ -102,26 +100,21 @@ class SamplingResources:
     task: Task
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
+    client: Client = field(init=False)  # of the endpoint, or of the default mode, for what isn't a sample
+    rates: Rates = field(init=False)  # the token prices there
+    has_menu: bool = field(init=False)  # whether there are several modes to choose among
+    modes: tuple[str, ...] = field(init=False)  # of a menu; none where there is one endpoint
 
-    @property
-    def client(self) -> Client:
-        """That of the endpoint, or of the default mode: for whatever isn't a sample of a menu."""
-        return self.sources[self.default].client
-
-    @property
-    def rates(self) -> Rates:
-        """The token prices there."""
-        return self.sources[self.default].rates
-
-    @property
-    def has_menu(self) -> bool:
-        """Whether there are several modes to choose among."""
-        return len(self.sources) > 1
-
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The names of a menu's modes; none where there is one endpoint."""
-        return tuple(name for name in self.sources if name)
+    def __post_init__(self) -> None:
+        default = self.sources[self.default]
+        derived = {
+            "client": default.client,
+            "rates": default.rates,
+            "has_menu": len(self.sources) > 1,
+            "modes": tuple(name for name in self.sources if name),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,6 +184,9 @@ class SampleLoop:
         if self.has_vote:
             self.weigh = self._choose_weights()
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+        self._reader: AnswerReader | None = None  # made only where there is a vote, as is the tally
+        self._tally: Tally | None = None
+        self._unobserved: list[tuple[list[Sample], str]] = []  # that the policy's weights may learn from
 
     def _check_modes(self) -> str:
         """Why there is no vote over the modes that a request names; "": there may be one."""
@@ -214,21 +210,30 @@ class SampleLoop:
         scored = [(name, own, scorer.add_weights(own)) for name, own in weigh.modes]
         return replace(weigh, modes=tuple((name, own if new is None else new) for name, own, new in scored))
 
-    @cached_property
+    @property
     def reader(self) -> AnswerReader:
-        """Reads the samples; made only where there is a vote, as is the tally."""
-        resources, eligibility = self._resources, self._resources.eligibility
-        return AnswerReader(
-            self.request,
-            resources.task,
-            loose=eligibility.reads_everything,
-            finds_json=eligibility.votes_on_json,
-        )
+        """Reads the samples."""
+        if self._reader is None:
+            resources, eligibility = self._resources, self._resources.eligibility
+            self._reader = AnswerReader(
+                self.request,
+                resources.task,
+                loose=eligibility.reads_everything,
+                finds_json=eligibility.votes_on_json,
+            )
+        return self._reader
 
-    @cached_property
+    @property
     def tally(self) -> Tally:
         """The votes so far."""
-        return Tally(task=self._resources.task, weigh=self.weigh)
+        if self._tally is None:
+            self._tally = Tally(task=self._resources.task, weigh=self.weigh)
+        return self._tally
+
+    @property
+    def now(self) -> float:
+        """The time by the event loop's clock."""
+        return self._loop.time()
 
     @property
     def has_vote(self) -> bool:
@@ -514,7 +519,10 @@ class SampleLoop:
         return mode
 
     def _get_use(self, source: SampleSource) -> _SourceUse:
-        return self._uses.setdefault(source.name, _SourceUse())
+        use = self._uses.get(source.name)
+        if use is None:
+            use = self._uses[source.name] = _SourceUse()
+        return use
 
     def _first_draws(self) -> tuple[Draw, ...]:
         if not self.has_vote or self.route.mode == "shadow":
@@ -817,7 +825,13 @@ class SampleLoop:
             samples = await self._verify(scorer, samples)
         self.samples += samples
         await self._tally_samples()
-        self.served.observe(samples, self._model if source.mode is None else source.name)
+        self._unobserved.append((samples, self._model if source.mode is None else source.name))
+
+    def teach_weights(self) -> None:
+        """Has the policy's weights learn from the samples: those of later requests, not its own."""
+        unobserved, self._unobserved = self._unobserved, []
+        for samples, name in unobserved:
+            self.served.observe(samples, name)
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
         """The samples with their scores; what that costs is part of what the request costs."""
@@ -840,7 +854,7 @@ class SampleLoop:
         """Counts the votes of new samples; of all again, if others than before are candidates now."""
         candidates, counted = select_candidates(self.reader.readings), len(self._candidates)
         if candidates[:counted] != self._candidates:
-            self.tally, counted = Tally(task=self._resources.task, weigh=self.weigh), 0
+            self._tally, counted = None, 0
         self._candidates = candidates
         for sample, is_candidate in list(zip(self.samples, candidates, strict=True))[counted:]:
             await self._resources.client.share.take_turn()
