@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RUNTIME = {
-    "aiohttp",
     "httptools",
     "math-verify",
     "msgspec",
@@ -26,15 +25,14 @@ RUNTIME = {
     "typer",
     "uvicorn",
     "uvloop",
+    "yarl",
 }
 FIT = {"matplotlib", "scikit-learn", "threadpoolctl", "xgboost", "xgboost-cpu"}
 LOCKS = tuple(f"requirements{name}.lock" for name in ("", "-gateway", "-site", "-release"))
 PARTS = {  # what comes with a dependency that is declared, and is meant to be used with it
     "click": "typer",
     "huggingface_hub": "datasets",
-    "multidict": "aiohttp",
     "sympy": "math-verify",
-    "yarl": "aiohttp",
 }
 ABSENT = {"openai"}  # the demo says how to get it where it isn't there
 

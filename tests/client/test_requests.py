@@ -110,7 +110,7 @@ def test_a_client_that_is_not_open_says_so():
 
 
 def test_short_and_long_requests_are_sent_alike_over_one_connection():
-    """They are written in two ways: aiohttp's session writes those above 64 KiB."""
+    """They are written in two ways: those above 64 KiB in parts, beside waiting for the reply."""
 
     async def run(client: Client, _: Upstream) -> None:
         for content in ("short", "long " * 20_000, "short"):

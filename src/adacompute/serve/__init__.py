@@ -4,7 +4,7 @@ It knows nothing of how samples are collected offline or how policies are evalua
 
 A request for a chat completion passes through these files, in this order:
 
-- `server` and `client_connection`: the client's connection, with limits on slow clients (uvicorn);
+- `server` (uvicorn's) and `client_connection`: the client's connection, with limits on slow clients;
 - `app`: routes, keys and errors (starlette);
 - `chat`: the endpoint, and the `Gateway` that all requests share;
 - `request_parser`: the checked `ChatRequest`, and its `Route`: policy, budget, mode and deadline;
