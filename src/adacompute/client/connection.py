@@ -7,6 +7,7 @@ a time, whose `HttpResponse` is read as it arrives. Nothing here retries, follow
 import asyncio
 import contextlib
 import functools
+import os
 import socket
 import ssl
 import threading
@@ -461,6 +462,9 @@ def _make_tls_context() -> ssl.SSLContext:
 
 
 def _explain(exc: Exception) -> str:
+    """Why no connection could be made; the event loops word the same error differently."""
+    if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
+        return os.strerror(exc.errno)
     return (exc.strerror if isinstance(exc, OSError) else None) or str(exc) or type(exc).__name__
 
 

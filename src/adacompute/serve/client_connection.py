@@ -215,8 +215,7 @@ class ClientConnection(asyncio.Protocol):
         self._app = cast("ASGIApp", config.loaded_app)
         self._keep_alive_seconds = config.timeout_keep_alive
         self._server_state = server_state
-        self._parser = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what follows is dropped
+        self._parser = self._make_parser()
         self._exchange: Exchange | None = None  # the one whose request came last
         self._running: Exchange | None = None  # the one that is answered, or was last
         self._waiting: deque[Exchange] = deque()  # requests that came before the reply to another
@@ -282,15 +281,11 @@ class ClientConnection(asyncio.Protocol):
             self._requests_begun,
         )
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # the request is answered as if it asked for no other protocol
-        except httptools.HttpParserError:
+            self._parse(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._in_head = False
-            self.refuse(
-                b"400 Bad Request",
-                _ERROR_TEMPLATE % b"this is not an HTTP/1.1 request; was https sent to http?",
-            )
+            message = b"this is not an HTTP/1.1 request; was https sent to http?"
+            self.refuse(b"400 Bad Request", _ERROR_TEMPLATE % message)
         if not self._in_head:
             self._track_body(len(data))
             return
@@ -299,6 +294,22 @@ class ClientConnection(asyncio.Protocol):
         if self._head_bytes > MAX_HEAD_BYTES:
             message = b"headers are above 64 KiB; send fewer"
             self.refuse(b"431 Request Header Fields Too Large", _ERROR_TEMPLATE % message)
+
+    def _parse(self, data: bytes) -> None:
+        """Parses what came. Who offers another protocol, as Java's client does, is answered in this one."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as exc:
+            lines = [b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url)]
+            kept = [pair for pair in self._headers if pair[0] not in (b"upgrade", b"connection")]
+            lines += [b"%b: %b\r\n" % pair for pair in kept]
+            self._parser = self._make_parser()
+            self._parser.feed_data(b"".join([*lines, b"\r\n", data[exc.args[0] :]]))
+
+    def _make_parser(self) -> httptools.HttpRequestParser:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # what follows is dropped
+        return parser
 
     def _track_body(self, size: int) -> None:
         """A body has the time that its head has left, and gets some back for every byte, but never more.
@@ -339,6 +350,8 @@ class ClientConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """The head of a request has arrived."""
+        if self._parser.should_upgrade():
+            return  # it is parsed again
         self._in_head = False
         before = self._exchange
         if before is not None and not before.is_done and before.scope["method"] == "POST":
@@ -394,7 +407,7 @@ class ClientConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """All of a request has arrived."""
         exchange = self._exchange
-        if exchange is not None:
+        if exchange is not None and not self._in_head:
             exchange.more_body = False
             exchange.wake()
 

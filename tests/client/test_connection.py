@@ -1,0 +1,424 @@
+"""Connections to an endpoint: what replies of HTTP/1.1 look like, and when a connection is used again."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from client_runs import endpoint
+from yarl import URL
+
+from adacompute.client import connection
+from adacompute.client.settings import Timeouts
+from adacompute.client.transport import Transport
+from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
+
+BODY = json.dumps({"choices": []}).encode()
+FOREVER = 1e9
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    """The head of a request, and its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    lower = head.lower()
+    if b"transfer-encoding: chunked" in lower:
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+        return head, body
+    size = int(lower.split(b"content-length:")[1].split(b"\r\n")[0]) if b"content-length:" in lower else 0
+    return head, await reader.readexactly(size)
+
+
+class Server:
+    """Answers each request of each connection with the next of these bytes, and counts connections."""
+
+    def __init__(self, *replies: bytes, closes: bool = False) -> None:
+        self.replies = list(replies)
+        self.closes = closes
+        self.connections = 0
+        self.requests: list[tuple[bytes, bytes]] = []
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                self.requests.append(await read_request(reader))
+                writer.write(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
+                await writer.drain()
+                if self.closes:
+                    break
+        writer.close()
+
+
+def run(handler: Handler, ask: Callable[[Transport, URL], Awaitable[Any]], **settings: Any) -> Any:
+    """What `ask` returns, with a transport to a server of that handler."""
+
+    async def serve() -> Any:
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.add(asyncio.current_task())
+            try:
+                await handler(reader, writer)
+            finally:
+                writer.transport.abort()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        transport = Transport(endpoint(url, **settings), agent="test")
+        try:
+            async with asyncio.timeout(30):
+                return await ask(transport, URL(url))
+        finally:
+            await transport.close()
+            server.close()
+            await asyncio.wait(tasks, timeout=5) if tasks else None
+            await asyncio.sleep(0.01)  # the server's own transports end
+
+    return asyncio.run(serve())
+
+
+async def post(transport: Transport, url: URL, data: bytes = b"{}") -> Any:
+    return (await transport.exchange(url, transport.make_timer(FOREVER), data)).value
+
+
+def reply(body: bytes = BODY, head: bytes = b"") -> bytes:
+    return b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        reply(),
+        reply(head=b"X-A: 1\r\nX-A: 2\r\n"),
+        b"HTTP/1.1 100 Continue\r\n\r\n" + reply(),
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n" + reply(),
+        b"HTTP/1.1 200\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n%b\r\n%x;x=y\r\n%b\r\n0\r\nX: 1\r\n\r\n"
+        % (BODY[:5], len(BODY) - 5, BODY[5:]),
+    ],
+)
+def test_a_connection_is_used_again_after_a_whole_reply(raw: bytes):
+    server = Server(raw)
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [await post(transport, url) for _ in range(3)]
+
+    assert run(server, ask) == [{"choices": []}] * 3
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"HTTP/1.1 200 OK\r\n\r\n" + BODY,
+        b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY),
+        reply(head=b"Connection: close\r\n"),
+    ],
+)
+def test_it_is_not_where_the_reply_ends_with_the_connection(raw: bytes):
+    server = Server(raw, closes=True)
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [await post(transport, url) for _ in range(2)]
+
+    assert run(server, ask) == [{"choices": []}] * 2
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize("cut", [10, 40, -1])
+def test_a_reply_that_breaks_off_is_lost(cut: int):
+    with pytest.raises(ConnectionLost, match="closed the connection") as caught:
+        run(Server(reply()[:cut], closes=True), post)
+    assert caught.value.paid
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x15\x03\x01\x00\x02\x02\x46",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 100_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_told_so(raw: bytes):
+    with pytest.raises(ReplyInvalid, match="no HTTP") as caught:
+        run(Server(raw), post)
+    assert caught.value.paid
+
+
+def test_a_second_reply_in_one_piece_is_nobody_s():
+    server = Server(reply() + reply(b'{"choices": ["stolen"]}'), reply())
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [await post(transport, url) for _ in range(2)]
+
+    assert run(server, ask) == [{"choices": []}] * 2
+    assert server.connections == 2
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_not_used():
+    server = Server(reply(), closes=True)
+
+    async def ask(transport: Transport, url: URL) -> None:
+        await post(transport, url)
+        await asyncio.sleep(0.05)  # the loop hears of the close
+        await post(transport, url)
+
+    run(server, ask)
+    assert server.connections == 2
+
+
+def test_a_connection_is_kept_for_some_seconds_only(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connection, "_KEEPALIVE_SECONDS", 0.1)
+    server = Server(reply())
+
+    async def ask(transport: Transport, url: URL) -> None:
+        for wait in (0.0, 0.3, 0.0):
+            await asyncio.sleep(wait)
+            await post(transport, url)
+        await asyncio.sleep(0.5)
+        assert not transport._pool._open
+
+    run(server, ask)
+    assert server.connections == 2
+
+
+def test_a_get_is_sent_again_where_the_kept_connection_was_being_closed():
+    connections = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await read_request(reader)
+            writer.write(reply())
+            if connections == 1:
+                await reader.readuntil(b"\r\n\r\n")  # closed when the next request is here
+            else:
+                await reader.read()
+        writer.close()
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [(await transport.exchange(url, transport.make_timer(FOREVER))).value for _ in range(2)]
+
+    assert run(handle, ask) == [{"choices": []}] * 2
+    assert connections == 2
+
+
+def test_a_post_is_not_since_it_may_have_been_paid_for():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await read_request(reader)
+            writer.write(reply())
+            await read_request(reader)
+        writer.close()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        await post(transport, url)
+        await post(transport, url)
+
+    with pytest.raises(ConnectionLost) as caught:
+        run(handle, ask)
+    assert caught.value.paid
+
+
+@pytest.mark.parametrize("sized", [True, False])
+def test_a_body_that_comes_in_parts_is_sent_whole(sized: bool):
+    server, parts = Server(reply()), [b"a" * 70_000, b"", b"b" * 3_000_000, b"c"]
+    whole = b"".join(parts)
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in parts:
+            yield part
+            await asyncio.sleep(0)
+
+    async def ask(transport: Transport, url: URL) -> bytes:
+        headers = {"content-type": "text/plain"} | ({"content-length": str(len(whole))} if sized else {})
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers=headers, body=body()
+        )
+        return await opened.read()
+
+    assert run(server, ask) == BODY
+    head, received = server.requests[0]
+    assert received == whole
+    assert (b"Transfer-Encoding: chunked" in head) is not sized
+
+
+def test_a_reply_that_comes_before_the_body_is_sent_is_read_and_ends_the_connection():
+    stopped = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(reply(b'{"error": "too large"}').replace(b"200 OK", b"413 Too Large"))
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            while await reader.read(65_536):
+                pass
+
+    async def body() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 1000
+                await asyncio.sleep(0.001)
+        finally:
+            stopped.set()
+
+    async def ask(transport: Transport, url: URL) -> tuple[int, bytes]:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={"content-type": "text/plain"}, body=body()
+        )
+        start = await opened.read_start()
+        await asyncio.wait_for(stopped.wait(), 10)
+        assert not transport._pool._idle
+        return opened.status, start
+
+    assert run(handle, ask) == (413, b'{"error": "too large"}')
+
+
+def test_a_body_that_fails_fails_the_request():
+    async def body() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise RuntimeError("the client is gone")
+
+    async def ask(transport: Transport, url: URL) -> None:
+        await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={"content-type": "text/plain"}, body=body()
+        )
+
+    with pytest.raises(EndpointError, match="the client is gone"):
+        run(Server(reply()), ask)
+
+
+def test_a_reply_that_nobody_reads_is_not_received_without_end():
+    sent = 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 50000000\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while sent < 50_000_000:
+                writer.write(b"x" * 100_000)
+                await writer.drain()
+                sent += 100_000
+        writer.close()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        last = -1
+        while last != sent:  # until nothing more can be sent
+            last = sent
+            await asyncio.sleep(0.2)
+        assert sent < 50_000_000
+        received = 0
+        while part := await opened.read():
+            received += len(part)
+        assert received == 50_000_000
+
+    run(handle, ask)
+
+
+def test_a_reply_to_head_has_no_body_whatever_it_says():
+    server = Server(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+
+    async def ask(transport: Transport, url: URL) -> tuple[int, bytes]:
+        opened = await transport.open_reply("HEAD", url, transport.make_timer(FOREVER), headers={}, body=None)
+        return opened.status, await opened.read()
+
+    assert run(server, ask) == (200, b"")
+
+
+def test_the_next_address_of_a_name_is_tried_where_one_refuses_or_is_silent(monkeypatch: pytest.MonkeyPatch):
+    async def ask(transport: Transport, url: URL) -> Any:
+        with socket.socket() as refuses, socket.socket() as silent:
+            refuses.bind(("127.0.0.1", 0))
+            silent.bind(("127.0.0.1", 0))
+            silent.listen(0)
+            with socket.create_connection(silent.getsockname()), socket.socket() as second:
+                second.setblocking(False)
+                second.connect_ex(silent.getsockname())  # the backlog is full: no answer to the next
+                ports = [refuses.getsockname()[1], silent.getsockname()[1], url.port]
+
+                async def resolve(_host: str, _port: int) -> list[Any]:
+                    return [(socket.AF_INET, ("127.0.0.1", port)) for port in ports]
+
+                monkeypatch.setattr(connection, "resolve", resolve)
+                return await post(transport, url)
+
+    assert run(Server(reply()), ask) == {"choices": []}
+
+
+def test_where_no_address_answers_the_first_reason_is_told(monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as refuses:
+        refuses.bind(("127.0.0.1", 0))
+        port = refuses.getsockname()[1]
+
+        async def resolve(_host: str, _port: int) -> list[Any]:
+            return [(socket.AF_INET, ("127.0.0.1", port))] * 2
+
+        monkeypatch.setattr(connection, "resolve", resolve)
+        with pytest.raises(EndpointUnreachable, match="refused") as caught:
+            run(Server(reply()), post)
+    assert not caught.value.paid
+
+
+def test_many_requests_at_once_share_one_lookup(monkeypatch: pytest.MonkeyPatch):
+    lookups = 0
+    server = Server(reply())
+
+    async def ask(transport: Transport, url: URL) -> None:
+        async def resolve(_host: str, _port: int) -> list[Any]:
+            nonlocal lookups
+            lookups += 1
+            await asyncio.sleep(0.05)
+            return [(socket.AF_INET, ("127.0.0.1", url.port))]
+
+        monkeypatch.setattr(connection, "resolve", resolve)
+        await asyncio.gather(*(post(transport, url) for _ in range(20)))
+
+    run(server, ask)
+    assert lookups == 1
+
+
+def test_a_request_for_another_host_is_not_sent_to_this_one():
+    server = Server(reply())
+
+    async def ask(transport: Transport, _url: URL) -> None:
+        await post(transport, URL("http://127.0.0.1:9/v1"))
+
+    with pytest.raises(EndpointError, match="is not at"):
+        run(server, ask)
+    assert not server.requests
+
+
+def test_a_reply_that_is_cancelled_ends_its_connection():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await reader.read()
+        writer.close()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        task = asyncio.create_task(post(transport, url))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0.05)
+        assert not transport._pool._open
+
+    run(handle, ask, timeouts=Timeouts(connect=5.0, first_byte=20.0, total=25.0))

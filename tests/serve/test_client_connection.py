@@ -1,0 +1,169 @@
+"""A client's connection, by raw bytes: what HTTP allows is answered, and what is odd harms nobody else."""
+
+import contextlib
+import json
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+from running import Running
+
+from upstream import Upstream
+
+CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}).encode()
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+Open = Callable[[], socket.socket]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with Upstream() as up, Running(up.url) as gate:
+        yield gate
+
+
+@pytest.fixture
+def connect(running: Running) -> Iterator[Open]:
+    with contextlib.ExitStack() as stack:
+        port = int(running.base.rpartition(":")[2])
+        yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+
+
+def read_reply(line: socket.socket) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the next reply, which says how long it is."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += line.recv(1)
+    first, *lines = data.decode("latin-1").split("\r\n")[:-2]
+    headers = dict(header.lower().split(": ", 1) for header in lines)
+    body = b""
+    while len(body) < int(headers.get("content-length", 0)):
+        body += line.recv(int(headers["content-length"]) - len(body))
+    return int(first.split()[1]), headers, body
+
+
+def read_end(line: socket.socket) -> bytes:
+    """All that comes until the connection is closed."""
+    parts = []
+    with contextlib.suppress(ConnectionResetError):
+        while part := line.recv(65_536):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def test_head_and_body_of_a_reply_arrive_together(connect: Open):
+    line = connect()
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert line.recv(65_536).endswith(b'{"status":"ok"}')
+
+
+@pytest.mark.parametrize("size", [1, 7, 64])
+def test_a_request_may_come_in_pieces_of_any_size(connect: Open, size: int):
+    line, request = connect(), HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT)
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for start in range(0, len(request), size):
+        line.sendall(request[start : start + size])
+    assert read_reply(line)[0] == 200
+
+
+def test_a_body_may_come_in_chunks(connect: Open):
+    line, middle = connect(), len(CHAT) // 2
+    line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    for part in (CHAT[:middle], CHAT[middle:]):
+        line.sendall(b"%x\r\n%b\r\n" % (len(part), part))
+    line.sendall(b"0\r\n\r\n")
+    assert read_reply(line)[0] == 200
+
+
+def test_who_waits_for_leave_to_send_the_body_gets_it(connect: Open):
+    line = connect()
+    line.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(CHAT))
+    assert read_reply(line)[0] == 100
+    line.sendall(CHAT)
+    assert read_reply(line)[0] == 200
+
+
+def test_who_waits_for_leave_and_is_refused_is_told_so_at_once(connect: Open):
+    line = connect()
+    head = HEAD.replace(b"application/json", b"text/plain")
+    line.sendall(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(CHAT))
+    assert read_reply(line)[0] == 415
+
+
+def test_a_client_that_offers_another_protocol_is_answered_in_this_one(connect: Open):
+    line = connect()  # as Java's client and curl --http2 do
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    for _ in range(2):
+        line.sendall(HEAD + offer + b"Content-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT))
+        status, _, body = read_reply(line)
+        assert status == 200
+        assert json.loads(body)["choices"]
+
+
+def test_a_tunnel_is_refused(connect: Open):
+    line = connect()
+    line.sendall(b"CONNECT example.org:443 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert read_end(line).startswith(b"HTTP/1.1 400 ")
+
+
+def test_requests_without_a_body_may_be_sent_before_the_reply_to_others(connect: Open):
+    line = connect()
+    paths = (b"/healthz", b"/readyz", b"/nowhere", b"/healthz")
+    line.sendall(b"".join(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path for path in paths))
+    replies = [read_reply(line) for _ in paths]
+    assert [status for status, _, _ in replies] == [200, 200, 404, 200]
+    assert [json.loads(body).get("status") for _, _, body in replies] == ["ok", "ready", None, "ok"]
+
+
+def test_a_reply_to_head_has_no_body(connect: Open):
+    line = connect()
+    line.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
+    replies = line.recv(65_536)
+    while replies.count(b"\r\n\r\n") < 2:
+        replies += line.recv(65_536)
+    assert replies.count(b"HTTP/1.1 ") == 2
+    assert replies.endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.0\r\n", b"HTTP/1.1\r\nConnection: close\r\n"])
+def test_a_connection_is_closed_where_the_client_wants_no_more(connect: Open, head: bytes):
+    line = connect()
+    line.sendall(b"GET /healthz %bHost: localhost\r\n\r\n" % head)
+    reply = read_end(line)
+    assert b"connection: close\r\n" in reply
+    assert reply.endswith(b'{"status":"ok"}')
+
+
+@pytest.mark.parametrize(
+    "target", [b"http://localhost/healthz", b"/healthz?a=1", b"/healthz?a=%20b", b"//healthz"]
+)
+def test_a_target_may_be_written_in_several_ways(connect: Open, target: bytes):
+    line = connect()
+    line.sendall(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target)
+    assert read_reply(line)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 5 5\r\n",
+        b"X Y: 1\r\n",
+        b"X: a\0b\r\n",
+    ],
+)
+def test_what_servers_could_read_differently_is_refused(connect: Open, head: bytes):
+    line = connect()
+    line.sendall(HEAD + head + b"\r\nhello")
+    reply = read_end(line)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert reply.count(b"content-length: ") == 1
+
+
+def test_every_reply_has_a_date(connect: Open):
+    line = connect()
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert read_reply(line)[1]["date"].endswith("gmt")
