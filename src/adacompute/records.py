@@ -357,7 +357,7 @@ class Problem:
     )  # keys of the file that we don't know, kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
     """What the log-probabilities of single tokens tell beyond their mean, in nats; None: not known."""
 
