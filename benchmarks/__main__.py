@@ -22,6 +22,7 @@ from benchmarks import (
     gateway,
     imports,
     latency_mode,
+    loop_hold,
     merge,
     replay,
     report,
@@ -506,6 +507,16 @@ BENCHES = {
         "which the last 400 are timed. Samples are all that the upstream was asked for, also those that were "
         "cancelled.",
         latency_mode.table,
+    ),
+    "hold": Bench(
+        "How long a large reply holds the event loop",
+        "The longest time between two ticks, a millisecond apart, in the gateway's event loop while it "
+        "answers one request: processor time of the whole gateway, so threads that hold Python's lock count "
+        f"too; in brackets the time on the clock. The least of {loop_hold.ROUNDS} requests. A reply may be "
+        "one long text, thousands of choices of which one was asked for (more than 300,000 brackets and "
+        "commas are refused), or log-probabilities with five alternatives; streams have one token an event, "
+        "and come all at once. The aim: 20 ms.",
+        loop_hold.table,
     ),
     "times": Bench(
         "Latency beside other servers",

@@ -2,8 +2,10 @@
 
 import heapq
 import itertools
+import json
 import random
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from crowd import Visit, crowd, until
 from menus import MenuUpstreams, save_policy
 from running import Process, Running
 
+import adacompute as ac
 from adacompute.answers import Tally
 from adacompute.config import ServeConfig, parse_latency
 from adacompute.errors import ConfigError
@@ -505,7 +508,7 @@ def test_a_target_is_met_and_costs_less_the_longer_it_is(waves: tuple[int, ...])
     assert runs[30.0].share_above(2.5) > 0.09
     for target in (2.5, 5.0):
         assert 0.02 < runs[target].share_above(target) < 0.06
-        assert runs[target].control.state == "met"
+        assert runs[target].control.standing == "met"
     assert runs[30.0].hedged < runs[5.0].hedged < runs[2.5].hedged < 0.35 * runs[2.5].asked
 
 
@@ -531,3 +534,136 @@ def test_a_target_below_all_waves_together_is_said_too():
     assert shown["state"] == "out of reach"
     assert "drawn as early as may be" in shown["why"]
     assert run.hedged < run.asked / 2 + 1  # once for each wave, at most
+
+
+# over a restart
+
+
+def test_a_target_goes_on_as_before_from_its_state():
+    control = simulate(2.5).control
+    for number in range(40):
+        control.add_decision(("p", "", number % 3), 2)
+    state = json.loads(json.dumps(control.state()))
+    again = LatencyControl(0.95, 2.5)
+    again.restore(state)
+    assert again.state() == control.state()
+    assert again.find_delays("") == control.find_delays("")
+    assert (again.measured, again.standing) == (control.measured, "met")
+    assert again.predict_next(("p", "", 0)) == control.predict_next(("p", "", 0)) == 2
+    other = LatencyControl(0.95, 5.0)
+    other.restore(state)
+    assert other.state()["samples"] == state["samples"]
+    assert (other.share, other.standing) == (0.005, "measuring")  # those were of another target
+
+
+def test_a_target_that_was_out_of_reach_is_said_again_after_a_restart(caplog: pytest.LogCaptureFixture):
+    state = simulate(0.4).control.state()
+    caplog.clear()
+    again = LatencyControl(0.95, 0.4)
+    again.restore(state)
+    assert again.standing == "out of reach"
+    assert len(caplog.records) == 1
+
+
+NO_TIMES: dict[str, Any] = {"count": 0, "ended": {}, "cut_off": {}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": [1]},
+        {"samples": {"": None}},
+        {"samples": {"": {**NO_TIMES, "count": -1}}},
+        {"samples": {"": {**NO_TIMES, "count": "many"}}},
+        {"samples": {"": {**NO_TIMES, "ended": {"164": 1.0}}}},
+        {"samples": {"": {**NO_TIMES, "ended": {"1": -1.0}}}},
+        {"samples": {"": {**NO_TIMES, "cut_off": {"1": 1e300}}}},
+        {"requests": {}},
+        {"share": 2.0},
+        {"share": None},
+        {"decisions": None},
+        {"decisions": [["p", "", 1]]},
+        {"decisions": [["p", "", 1, {"x": 1.0}]]},
+    ],
+)
+def test_a_state_that_cant_be_is_refused_whole(change: dict[str, Any]):
+    control = LatencyControl(0.95, 2.5)
+    control.add_sample("", 1.0)
+    before = control.state()
+    with pytest.raises(ConfigError, match="a stored time has"):
+        control.restore({**simulate(2.5, requests=50).control.state(), **change})
+    assert control.state() == before
+
+
+def serve_twice(folder: Path, between: Callable[[Path], None], **settings: Any) -> list[dict[str, Any]]:
+    """What a gateway has measured at its end, and what the next one with its file starts with."""
+    policy = save(FixedPolicy(1), folder)
+    states = []
+    with Upstream(say("4")) as up:
+        with Running(up.url, folder=folder, policy=policy, latency=LATE) as gate:
+            for _ in range(5):
+                assert gate.ask().status == 200
+            states.append(gate.gateway.latency.state())
+        between(folder / "state.sqlite")
+        with Running(up.url, folder=folder, policy=policy, **{"latency": LATE, **settings}) as gate:
+            states.append(gate.gateway.latency.state())
+            assert gate.get("/dashboard/data").json["latency"]["requests"] == states[1]["requests"]["count"]
+            assert gate.ask().status == 200
+    return states
+
+
+def test_c10_what_was_measured_is_there_again_after_a_restart(tmp_path: Path):
+    first, second = serve_twice(tmp_path, lambda _: None)
+    assert first["requests"]["count"] == first["samples"][""]["count"] == 5
+    assert len(first["decisions"]) == 1
+    assert second == first
+
+
+def test_c10_with_another_target_only_the_times_of_samples_go_on(tmp_path: Path):
+    first, second = serve_twice(tmp_path, lambda _: None, latency="p90=30s")
+    assert second["samples"] == first["samples"]
+    assert second["requests"]["count"] == 0
+
+
+def test_c10_times_of_another_model_are_not_gone_on_with(tmp_path: Path):
+    _, second = serve_twice(tmp_path, lambda _: None, endpoint={"model": "scripted"})
+    assert second["samples"] == {}
+
+
+@pytest.mark.parametrize(
+    ("note", "words"),
+    [
+        ('{"models": {"": ""}, "samples": 3}', "latency: what was measured before the restart can't be used"),
+        ("[1", "the stored note latency can't be read ('[1'); it is left out"),
+    ],
+)
+def test_c10_what_was_measured_and_cant_be_read_is_left_out_with_one_line(
+    note: str, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    def spoil(state: Path) -> None:
+        with sqlite3.connect(state) as file:
+            assert file.execute("UPDATE notes SET value = ? WHERE name = 'latency'", [note]).rowcount == 1
+        file.close()
+
+    _, second = serve_twice(tmp_path, spoil)
+    assert (second["samples"], second["requests"]["count"], second["decisions"]) == ({}, 0, [])
+    lines = [record.getMessage() for record in caplog.records if "latency" in record.getMessage()]
+    assert len(lines) == 1
+    assert words in lines[0]
+
+
+# an Asker
+
+
+def test_c10_an_asker_with_a_target_hedges_and_goes_on_with_what_it_measured(tmp_path: Path):
+    settings = {"latency": SOON, "state": tmp_path / "state.sqlite", "deadline": 30.0}
+    with Upstream(stall_at(1)) as up:
+        with ac.Asker(up.url, **settings) as asker:
+            reply = asker.ask("What is 2 + 2?", temperature=0.7)
+            until(lambda: up.count.in_flight == 0)
+            assert (reply.answer, reply.agreement) == ("4", 1.0)
+            assert reply.hedged >= 1
+            assert asker.ask("What is 2 + 2?", temperature=0.7).hedged == 0
+        with ac.Asker(up.url, **settings) as asker:
+            asker.ask("What is 2 + 2?", temperature=0.7)
+            assert asker._engine.gateway.latency.state()["requests"]["count"] == 3

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import logging
 import os
 import re
 import signal
@@ -172,6 +173,45 @@ def test_a_killed_worker_comes_back_and_after_the_gateway_is_killed_nothing_is_l
             assert after["reserved"] == 0
             assert after["spent"] <= up.count.choices <= after["spent"] + after["maybe"]
             assert after["spent"] > taken["spent"]
+
+
+@linux
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_killed_and_comes_back_and_what_it_had_reserved_may_be_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(server, "_BEAT_SECONDS", 0.3)
+    caplog.set_level(logging.INFO, "adacompute.serve")
+    with (
+        Upstream(Honest(latency=0.05)) as up,
+        Running(up.url, folder=tmp_path, workers=2, cap=100_000) as gate,
+    ):
+        first = children(os.getpid())
+        got: list[list[Answer | None]] = []
+        come = [Visit() for _ in range(200)]
+        storming = threading.Thread(target=lambda: got.append(crowd(gate, come, at_once=20)))
+        storming.start()
+        until(lambda: up.count.choices > 50)
+        os.kill(first[0], signal.SIGSTOP)
+        storming.join(60)
+        assert not storming.is_alive(), "connections of the worker that hangs break off"
+        until(lambda: "serves again" in caplog.text)
+        assert {answer.status for answer in got[0] if answer is not None} == {200}
+        answered = sum(answer is not None for answer in got[0])
+        assert 100 < answered < 200, "those that the other worker had, or got after that, were served"
+        until(lambda: up.count.in_flight == 0)
+        taken = taken_of(gate)
+        assert taken["spent"] <= up.count.choices <= taken["spent"] + taken["maybe"]
+        assert (taken["reserved"], metric(gate, "in_flight")) == (0, 0)
+        assert taken["maybe"] > 0
+        second = children(os.getpid())
+        assert len(second) == 2
+        assert first[0] not in second
+        assert first[1] in second
+        assert {gate.ask().status for _ in range(4)} == {200}
+    ends = [record.getMessage() for record in caplog.records if "has ended" in record.getMessage()]
+    assert len(ends) == 1
+    assert "(exit code -9): it answered nothing for 3 s and was killed; it is started again" in ends[0]
 
 
 @linux

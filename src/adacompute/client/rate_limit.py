@@ -33,7 +33,7 @@ __all__ = [
 _INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
 _MAX_MODELS = 256  # that are remembered
 _MAX_NAME = 200  # characters of a model's name that are kept
-_ROUND_SECONDS = 0.008  # of a round of the event loop, after which work on replies waits for the next
+_ROUND_SECONDS = 0.004  # of a round of the event loop, after which work on replies waits for the next
 _TURNS_PER_ROUND = 4  # given to those who wait
 _BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
 

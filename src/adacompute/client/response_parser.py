@@ -524,23 +524,22 @@ def count_tokens(
     """
     if len(choices) == 1:
         return _count_single(choices[0], reported, cap, quirks)
-    if reported is not None and _is_too_few(
-        reported, max(choice.length for choice in choices), has_text=any(choice.text for choice in choices)
-    ):
+    lengths = [choice.length for choice in choices]
+    has_text = any(choice.text for choice in choices)
+    if reported is not None and _is_too_few(reported, max(lengths), has_text=has_text):
         reported = None
     counts = [choice.count_exactly(cap) for choice in choices]
     if reported is None:
-        return _estimate_counts(choices, counts, CHARACTERS_A_TOKEN)
+        return _estimate_counts(lengths, counts, CHARACTERS_A_TOKEN)
     exact = [tokens for tokens in counts if tokens is not None]
     if len(exact) == len(choices):
         return _check_reported(exact, reported, quirks)
-    if _covers_one_choice(choices, sum(exact), reported, quirks):
+    if _covers_one_choice(lengths, sum(exact), reported, quirks):
         learned_ratio = quirks.characters_a_token
         if reported < sum(exact) or (learned_ratio is not None and quirks.per_choice is None):
             quirks.per_choice = True  # else it may be one odd text, or it was known already
-        characters = sum(choice.length for choice in choices)
-        return _estimate_counts(choices, counts, learned_ratio or characters / (reported * len(choices)))
-    return _split_total(choices, counts, reported)
+        return _estimate_counts(lengths, counts, learned_ratio or sum(lengths) / (reported * len(choices)))
+    return _split_total(lengths, counts, reported)
 
 
 def _is_too_few(reported: int, length: int, *, has_text: bool) -> bool:
@@ -552,7 +551,7 @@ def _count_single(choice: Choice, reported: int | None, cap: int | None, quirks:
     length = choice.length
     if reported is None or _is_too_few(reported, length, has_text=bool(choice.text)):
         known = choice.count_exactly(cap)
-        tokens = known or _estimate_by_length(choice, CHARACTERS_A_TOKEN)
+        tokens = known or _estimate_by_length(length, CHARACTERS_A_TOKEN)
         return TokenCount(((tokens, known is None),), tokens, True)
     if choice.tokens is not None and len(choice.tokens) > reported + 1:
         return TokenCount(((len(choice.tokens), False),), len(choice.tokens), True)
@@ -576,33 +575,33 @@ def _check_reported(exact: list[int], reported: int, quirks: ModelQuirks) -> Tok
     return TokenCount(tuple((tokens, False) for tokens in exact), counted, True)
 
 
-def _covers_one_choice(choices: Sequence[Choice], exact: int, reported: int, quirks: ModelQuirks) -> bool:
+def _covers_one_choice(lengths: Sequence[int], exact: int, reported: int, quirks: ModelQuirks) -> bool:
     """Whether the reported usage covers one choice only: by what is certain, else by characters a token."""
     if reported < exact:
         return True
     if quirks.per_choice is not None:
         return quirks.per_choice
-    ratio = sum(choice.length for choice in choices) / reported
+    ratio = sum(lengths) / reported
     learned_ratio = quirks.characters_a_token
-    margin = math.sqrt(len(choices))  # half way, as a ratio, between one choice and all of them
+    margin = math.sqrt(len(lengths))  # half way, as a ratio, between one choice and all of them
     if learned_ratio is None:
         return ratio > max(CHARACTERS_A_TOKEN * margin, _IMPLAUSIBLE_RATIO)
     return ratio > learned_ratio * margin
 
 
-def _estimate_counts(choices: Sequence[Choice], counts: Sequence[int | None], ratio: float) -> TokenCount:
+def _estimate_counts(lengths: Sequence[int], counts: Sequence[int | None], ratio: float) -> TokenCount:
     per_choice = tuple(
-        (_estimate_by_length(choice, ratio), True) if tokens is None else (tokens, False)
-        for choice, tokens in zip(choices, counts, strict=True)
+        (_estimate_by_length(length, ratio), True) if tokens is None else (tokens, False)
+        for length, tokens in zip(lengths, counts, strict=True)
     )
     return TokenCount(per_choice, sum(tokens for tokens, _ in per_choice), True)
 
 
-def _split_total(choices: Sequence[Choice], counts: Sequence[int | None], reported: int) -> TokenCount:
+def _split_total(lengths: Sequence[int], counts: Sequence[int | None], reported: int) -> TokenCount:
     """Splits a total by length over the choices that can't be counted."""
     rest = reported - sum(tokens or 0 for tokens in counts)
-    lengths = [choice.length for choice, tokens in zip(choices, counts, strict=True) if tokens is None]
-    shares = iter(_split_proportionally(rest, lengths))
+    uncounted = [length for length, tokens in zip(lengths, counts, strict=True) if tokens is None]
+    shares = iter(_split_proportionally(rest, uncounted))
     per_choice = tuple((next(shares), True) if tokens is None else (tokens, False) for tokens in counts)
     return TokenCount(per_choice, reported, False)
 
@@ -618,8 +617,8 @@ def _split_proportionally(total: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def _estimate_by_length(choice: Choice, ratio: float) -> int:
-    return max(1, math.ceil(choice.length / ratio))
+def _estimate_by_length(length: int, ratio: float) -> int:
+    return max(1, math.ceil(length / ratio))
 
 
 def parse_count(value: object) -> int | None:

@@ -83,6 +83,7 @@ class Asker:
         deadline: float = 600.0,
         state: str | Path | None = None,
         verifier: str | VerifierConfig | None = None,
+        latency: str | None = None,
     ) -> None:
         """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
 
@@ -96,7 +97,9 @@ class Asker:
         same time, at most; others wait for their turn. `deadline` is in seconds for each prompt, from its
         turn on, and for opening. `state` is a file that keeps what was spent and the price over restarts;
         without it, both are kept in memory. `verifier` is the address of a scoring endpoint, or the settings
-        of a verifier, for example with the name of a model that is asked.
+        of a verifier, for example with the name of a model that is asked. `latency` is a target such as
+        "p95=4s", of the time of prompts that are voted on, from their turn on: samples that are late are
+        asked for early or again, which costs more; None: there is none.
         """
         key = _hide_key(key)
         modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
@@ -132,6 +135,7 @@ class Asker:
                 deadline=convert_scalar(deadline, float, "deadline"),
                 budget=average,
                 max_budget=average,
+                latency="" if latency is None else convert_scalar(latency, str, "latency"),
             ),
             verifier=_read_verifier(verifier),
         )

@@ -12,6 +12,8 @@ Off unless the operator states a target (`serve --latency p95=4s`). In this orde
   asks for more, once for each decision of the policy: for what the policy will very likely want next, else
   for the samples that are late, again. Whichever come first are counted, and what is still under way serves
   the policy's next decision. At the end the rest is cancelled, and counts as any cancelled sample does.
+
+What was measured goes on over a restart (`LatencyControl.state`); what was hedged is counted from the start.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from adacompute.answers import Tally
 from adacompute.client import DrawFailure, DrawSuccess, Response
-from adacompute.errors import CapReached, EndpointTimeout, LedgerUnavailable
+from adacompute.errors import CapReached, ConfigError, EndpointTimeout, LedgerUnavailable
 from adacompute.policies.base import Draw, Floats, Policy, VoteState
 from adacompute.serve.ledger import NO_SPEND, Spend, Unit, WaveReservation
 from adacompute.serve.reply import HedgeUse, RequestOutcome, read_server_info
@@ -86,6 +88,24 @@ class TimeDistribution:
             self._ended = [weight / 2 for weight in self._ended]
             self._cut_off = [weight / 2 for weight in self._cut_off]
 
+    def state(self) -> dict[str, Any]:
+        """Plain data for `restore`: weights by bucket."""
+        return {
+            "count": self.count,
+            "ended": {str(bucket): weight for bucket, weight in enumerate(self._ended) if weight},
+            "cut_off": {str(bucket): weight for bucket, weight in enumerate(self._cut_off) if weight},
+        }
+
+    @classmethod
+    def restore(cls, state: object) -> "TimeDistribution":
+        """The one of a `state`; ConfigError if it is invalid."""
+        times, parts = cls(), _read_mapping(state)
+        times.count = int(_read_number(parts.get("count"), most=2**53))
+        for name, weights in (("ended", times._ended), ("cut_off", times._cut_off)):
+            for bucket, weight in _read_mapping(parts.get(name)).items():
+                weights[int(_read_number(bucket, most=_BUCKETS - 1))] = _read_number(weight)
+        return times
+
     def find_quantile(self, share: float) -> float:
         """The seconds that this share of them takes at most; of none yet, 0."""
         before, last, wanted = 1.0, 0, 1.0 - share
@@ -124,6 +144,23 @@ def _find_end(bucket: float) -> float:
     return float(_SHORTEST * _RATIO**bucket)
 
 
+def _read_mapping(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise ConfigError(f"a stored time has {value!r:.40} in place of a table")
+
+
+def _read_number(value: object, most: float = 1e9) -> float:
+    """A number of a stored state, or its text; ConfigError if it is negative, too large or none."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number <= most:
+        raise ConfigError(f"a stored time has {value!r:.40} in place of a number from 0 to {most:g}")
+    return number
+
+
 class _NextCounts:
     """How many samples the policy asked for after a certain wave, each with its share; lately."""
 
@@ -139,6 +176,19 @@ class _NextCounts:
             self._weights[known] *= _DECISION_WEIGHT
         self._weights[count] = self._weights.get(count, 0.0) + 1.0
         self._total = self._total * _DECISION_WEIGHT + 1.0
+
+    def state(self) -> dict[str, float]:
+        """Plain data for `restore`."""
+        return {str(count): weight for count, weight in self._weights.items()}
+
+    @classmethod
+    def restore(cls, state: object) -> "_NextCounts":
+        """The one of a `state`; ConfigError if it is invalid."""
+        counts = cls()
+        weights = _read_mapping(state).items()
+        counts._weights = {int(_read_number(count)): _read_number(weight) for count, weight in weights}
+        counts._total = sum(counts._weights.values())
+        return counts
 
     def predict(self) -> int:
         """The count that is asked for most often, if some very likely are; else 0."""
@@ -337,8 +387,43 @@ class LatencyControl:
             slow.append(times.find_quantile(self.quantile))
         return f"one sample takes {min(slow):.3g} s at {self.name}" if slow else ""
 
+    def state(self) -> dict[str, Any]:
+        """What was measured, as plain data for `restore`."""
+        return {
+            "target": [self.quantile, self.seconds],
+            "share": self.share,
+            "requests": self._requests.state(),
+            "samples": {mode: times.state() for mode, times in self._samples.items()},
+            "decisions": [[*decision, counts.state()] for decision, counts in self._decisions.items()],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`, whole or not at all; ConfigError if it is invalid.
+
+        How long requests took, and the share that is late, are of the target then: with another one they
+        start again.
+        """
+        samples = {
+            str(mode): TimeDistribution.restore(times)
+            for mode, times in _read_mapping(state.get("samples")).items()
+        }
+        decisions = {}
+        stored = state.get("decisions")
+        for row in stored[:_MAX_DECISIONS] if isinstance(stored, list) else (stored,):
+            match row:
+                case [str(policy), str(mode), int(drawn), counts]:
+                    decisions[policy, mode, drawn] = _NextCounts.restore(counts)
+                case _:
+                    raise ConfigError(f"a stored time has {row!r:.40} in place of a decision")
+        requests = TimeDistribution.restore(state.get("requests"))
+        share = _read_number(state.get("share"), most=1.0)
+        self._samples, self._decisions = samples, decisions
+        if state.get("target") == [self.quantile, self.seconds]:
+            self._requests, self.share = requests, max(_MIN_SHARE, share)
+            self._check_target()
+
     @property
-    def state(self) -> str:
+    def standing(self) -> str:
         """How it stands: "measuring", "met", "missed" (hedging is still being adjusted) or "out of reach"."""
         if self._requests.count < _MIN_REQUESTS:
             return "measuring"
@@ -353,7 +438,7 @@ class LatencyControl:
             "seconds": self.seconds,
             "measured": self.measured if self._requests.count else None,
             "requests": self._requests.count,
-            "state": self.state,
+            "state": self.standing,
             "why": self._obstacle,
             "hedged_requests": self.hedged_requests,
             "hedged_samples": self.hedged_samples,

@@ -12,6 +12,7 @@ empty. So names sort by time, and an hour lies in a window if its name begins wi
 
 import asyncio
 import json
+import logging
 import math
 import time
 from collections import deque
@@ -56,6 +57,8 @@ __all__ = [
     "unit_index",
     "window_name_length",
 ]
+
+_log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
 NANOS = 1_000_000_000  # of one unit of money
@@ -566,12 +569,17 @@ def make_closed_error() -> LedgerUnavailable:
 
 
 def decode_note(notes: Mapping[str, str], name: str) -> dict[str, Any] | None:
-    """The plain data of a note; None if there is none, or it can't be read."""
-    try:
-        value = json.loads(notes.get(name, "null"))
-    except ValueError:
+    """The plain data of a note; None if there is none, or it can't be read, which is logged."""
+    if name not in notes:
         return None
-    return value if isinstance(value, dict) else None
+    try:
+        value = json.loads(notes[name])
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    _log.warning("the stored note %s can't be read (%.40r); it is left out", name, notes[name])
+    return None
 
 
 def count_elapsed() -> float:

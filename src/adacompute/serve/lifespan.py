@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -53,6 +54,7 @@ __all__ = ["open_gateway"]
 if TYPE_CHECKING:
     from adacompute.serve.telemetry import Telemetry
 
+_log = logging.getLogger("adacompute.serve")
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
@@ -421,7 +423,7 @@ async def _save_regularly(gateway: Gateway, prior: PriorUpdater | None) -> None:
 
 
 def _save_state(gateway: Gateway) -> None:
-    """Saves the prices and the scales of weights, for the next start."""
+    """Saves what was learned, such as prices and the scales of weights, for the next start."""
     currency = gateway.config.endpoint.currency
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
@@ -430,6 +432,9 @@ def _save_state(gateway: Gateway) -> None:
         by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
         if by_mode:
             gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
+        if gateway.latency is not None:
+            stored = {**gateway.latency.state(), "models": _describe_models(gateway)}
+            gateway.resources.ledger.remember("latency", stored)
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
@@ -441,6 +446,8 @@ def _load_state(gateway: Gateway) -> None:
             gateway.costs.restore(costs)
     if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
         _restore_mode_costs(gateway, mode_costs)
+    if not gateway.settings.redis and gateway.latency is not None:
+        _restore_latency(gateway, gateway.latency, ledger.recall("latency"))
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
@@ -458,3 +465,19 @@ def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
     for name, state in modes.items():
         if name in gateway.resources.modes and isinstance(state, Mapping):
             gateway.find_costs(name).restore(state)
+
+
+def _restore_latency(gateway: Gateway, latency: LatencyControl, stored: Mapping[str, Any] | None) -> None:
+    """Continues with how long samples took, where they come from the same models as then."""
+    if stored is None or stored.get("models") != _describe_models(gateway):
+        return
+    try:
+        latency.restore(stored)
+    except ConfigError as exc:
+        _log.warning("latency: what was measured before the restart can't be used: %s; it starts again", exc)
+
+
+def _describe_models(gateway: Gateway) -> dict[str, str]:
+    """The model of each mode; "" without a menu."""
+    sources, model = gateway.resources.sources.items(), gateway.config.endpoint.model
+    return {name: source.mode.model if source.mode else model for name, source in sources}

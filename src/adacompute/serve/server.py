@@ -19,7 +19,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TextIO
@@ -36,13 +37,7 @@ from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
 from adacompute.serve.logs import collect_secrets, log_to
 from adacompute.serve.reply import build_error
-from adacompute.serve.worker_link import (
-    ConnectionSpreader,
-    MessageChannel,
-    WorkerHub,
-    WorkerLink,
-    WorkerState,
-)
+from adacompute.serve.worker_link import MessageChannel, WorkerHub, WorkerLink, WorkerState
 
 __all__ = [
     "WorkerPool",
@@ -500,6 +495,11 @@ _START_ATTEMPTS = 3  # of a worker, in a row
 _RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
 _STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
 _EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
+_BEAT_SECONDS = 1.0  # between two heartbeats
+_MAX_UNANSWERED = 10  # heartbeats in a row, after which a worker is killed: no work holds its loop so long
+_LATE_BEATS = 2  # unanswered, from which on a worker gets connections only where all others are late too
+_MAX_ACCEPTED = 64  # connections in one round
+_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
 _WORKER_CODE = (  # signals first: those to the whole group of processes are the gateway's to handle
     "import signal, sys\n"
     "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
@@ -529,6 +529,68 @@ def check_worker_limits(config: Config, gateway: Gateway) -> None:
                 f"workers {workers} is more than {name} {limit}, which they share; "
                 f"give --workers {limit} or fewer, or a larger {name}"
             )
+
+
+class ConnectionSpreader:
+    """Accepts connections, and hands each to the worker that holds the fewest, of those that answer.
+
+    Where processes share a listening socket, one of them may take most connections; where each has its own,
+    the kernel chooses by a hash.
+    """
+
+    def __init__(self, sockets: Sequence[socket.socket], hub: WorkerHub) -> None:
+        self._sockets, self._hub = sockets, hub
+        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
+        self._is_accepting = False
+
+    def start(self) -> None:
+        """Accepts from now on, if a worker serves."""
+        if not self._is_accepting and any(worker.is_serving for worker in self._hub.workers):
+            self._is_accepting = True
+            for sock in self._sockets:
+                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
+
+    def stop(self) -> None:
+        """Accepts no more: connections wait in the kernel."""
+        if self._is_accepting:
+            self._is_accepting = False
+            for sock in self._sockets:
+                asyncio.get_running_loop().remove_reader(sock.fileno())
+
+    def _accept(self, sock: socket.socket) -> None:
+        for _ in range(_MAX_ACCEPTED):
+            try:
+                connection, _ = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as exc:  # too many open files, say
+                _log.warning("connections can't be accepted (%s); they wait for a second", exc.strerror)
+                self.stop()
+                asyncio.get_running_loop().call_later(1.0, self.start)
+                break
+            self._accepted.append(connection)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._accepted:
+            serving = [worker for worker in self._hub.workers if worker.is_serving]
+            for worker in sorted(serving, key=_rank_for_connection):
+                try:
+                    assert worker.handover is not None
+                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
+                except OSError:  # it is busy, or has just ended
+                    continue
+                worker.connections += 1
+                self._accepted.popleft().close()
+                break
+            else:
+                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
+                return
+
+
+def _rank_for_connection(worker: WorkerState) -> tuple[bool, int]:
+    """The lowest gets the next connection."""
+    return worker.unanswered_beats >= _LATE_BEATS, worker.connections
 
 
 class WorkerPool:
@@ -668,6 +730,7 @@ class WorkerPool:
         finally:
             theirs.close()
             taken.close()
+        watching: asyncio.Task[None] | None = None
         try:
             worker.handover = handover
             worker.channel = MessageChannel(
@@ -682,8 +745,11 @@ class WorkerPool:
             if self._has_started and not worker.is_serving and not worker.ended.is_set():
                 self._begin_serving(worker)
                 _log.info("worker %d serves again", worker.index + 1)
+            watching = asyncio.create_task(self._watch(worker))
             await ended
         finally:
+            if watching is not None:
+                watching.cancel()
             worker.is_serving = False
             handover.close()
             if not any(other.is_serving for other in self._hub.workers):
@@ -691,6 +757,21 @@ class WorkerPool:
             if worker.process.poll() is None and not worker.ended.is_set():
                 worker.process.kill()
         return await asyncio.to_thread(worker.process.wait)
+
+    async def _watch(self, worker: WorkerState) -> None:
+        """Sends heartbeats to a worker that serves, and kills it where it answers none for too long.
+
+        It counts its own beats instead of seconds: where the gateway itself was stopped or held, the answers
+        are read before the next beat.
+        """
+        while worker.unanswered_beats < _MAX_UNANSWERED:
+            if worker.is_serving:
+                worker.unanswered_beats += 1
+                self._hub.send(worker, "beat")
+            await asyncio.sleep(_BEAT_SECONDS)
+        worker.error = f"it answered nothing for {_MAX_UNANSWERED * _BEAT_SECONDS:g} s and was killed"
+        assert worker.process is not None
+        worker.process.kill()
 
     def _begin_serving(self, worker: WorkerState) -> None:
         worker.is_serving = True

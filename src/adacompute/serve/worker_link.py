@@ -12,10 +12,11 @@ one gateway to its fleet and to whoever reads its metrics.
 
 In this order: `MessageChannel`, which both ends use; the worker's end, `WorkerLink`, with what stands in for
 observability and the recorder (`ledger` and `fleet` have the ledger's and the pacers'); the gateway's end,
-`WorkerHub`. `server` starts, watches and stops the processes.
+`WorkerHub`. `server` starts, watches and stops the processes, and hands them connections.
 
-A worker that dies is started again. What it had reserved counts as maybe spent, as after a restart. If the
-gateway itself dies, its workers see their sockets close and end at once.
+A worker that dies is started again. What it had reserved counts as maybe spent, as after a restart. One that
+doesn't answer heartbeats is killed, which comes to the same. If the gateway itself dies, its workers see
+their sockets close and end at once.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
@@ -58,7 +59,6 @@ from adacompute.serve.reply import NO_VERIFICATIONS, ForwardOutcome, RequestOutc
 from adacompute.serve.sample_loop import ModeClasses
 
 __all__ = [
-    "ConnectionSpreader",
     "MessageChannel",
     "WorkerHub",
     "WorkerLink",
@@ -74,8 +74,6 @@ _POST_SECONDS = 0.005  # that a message which isn't urgent waits for others, at 
 _PRICE_SECONDS = 0.01  # that a new price waits for others before it is sent to the workers
 _REPORT_SECONDS = 1.0  # that workers have to report before a page is made without what they have left
 _SCALE_SECONDS = 2.0  # between two reports of the scale of votes' weights
-_MAX_ACCEPTED = 64  # connections in one round
-_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
 _MAX_LANES = 256  # whose pacers are held for workers; others continue from the state of `Pacers`
 
 
@@ -405,6 +403,9 @@ class WorkerLink:
         if (future := self._pages.get(number)) is not None and not future.done():
             future.set_result(body)
 
+    def _on_beat(self) -> None:
+        self.channel.send("beat")
+
     def _on_signal(self, name: str) -> None:
         event: asyncio.Event = getattr(self, name)  # opening, stopping, immediately or closing
         event.set()
@@ -470,6 +471,7 @@ class WorkerState:
         self.cancelled = 0  # requests, at its end
         self.connections = 0  # that it holds
         self.is_serving = False  # it takes connections
+        self.unanswered_beats = 0  # in a row
         self.in_flight = 0  # requests
         self.resting: Sequence[str] = ()
         self.late = 0  # answers that took too long to read
@@ -779,6 +781,9 @@ class WorkerHub:
         self.send(worker, "ledger", self._available, self._blocked)
         self.send(worker, "prices", self._prices)
 
+    def _on_beat(self, worker: WorkerState) -> None:
+        worker.unanswered_beats = 0
+
     def _on_failed(self, worker: WorkerState, text: str) -> None:
         worker.error = text
 
@@ -837,60 +842,3 @@ class WorkerHub:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class ConnectionSpreader:
-    """Accepts connections, and hands each to the worker that holds the fewest.
-
-    Where processes share a listening socket, one of them may take most connections; where each has its own,
-    the kernel chooses by a hash.
-    """
-
-    def __init__(self, sockets: Sequence[socket.socket], hub: WorkerHub) -> None:
-        self._sockets, self._hub = sockets, hub
-        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
-        self._is_accepting = False
-
-    def start(self) -> None:
-        """Accepts from now on, if a worker serves."""
-        if not self._is_accepting and any(worker.is_serving for worker in self._hub.workers):
-            self._is_accepting = True
-            for sock in self._sockets:
-                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
-
-    def stop(self) -> None:
-        """Accepts no more: connections wait in the kernel."""
-        if self._is_accepting:
-            self._is_accepting = False
-            for sock in self._sockets:
-                asyncio.get_running_loop().remove_reader(sock.fileno())
-
-    def _accept(self, sock: socket.socket) -> None:
-        for _ in range(_MAX_ACCEPTED):
-            try:
-                connection, _ = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                break
-            except OSError as exc:  # too many open files, say
-                _log.warning("connections can't be accepted (%s); they wait for a second", exc.strerror)
-                self.stop()
-                asyncio.get_running_loop().call_later(1.0, self.start)
-                break
-            self._accepted.append(connection)
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        while self._accepted:
-            serving = [worker for worker in self._hub.workers if worker.is_serving]
-            for worker in sorted(serving, key=lambda worker: worker.connections):
-                try:
-                    assert worker.handover is not None
-                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
-                except OSError:  # it is busy, or has just ended
-                    continue
-                worker.connections += 1
-                self._accepted.popleft().close()
-                break
-            else:
-                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
-                return
