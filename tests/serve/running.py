@@ -135,7 +135,8 @@ class Running(_GatewayClient):
     def gateway(self) -> Gateway:
         """The live object, once it has learned from what has ended: replies don't wait for that."""
         deadline = time.monotonic() + PATIENCE
-        while self._gateway.unlearned and time.monotonic() < deadline:
+        is_own = threading.current_thread() is self._thread  # it would wait for itself
+        while not is_own and self._gateway.unlearned and time.monotonic() < deadline:
             time.sleep(0.001)
         return self._gateway
 

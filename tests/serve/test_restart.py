@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def test_c16_a_state_file_that_is_removed_closes_it_until_it_can_be_written_agai
         for each in tmp_path.glob("state.sqlite*"):
             each.unlink()
         state.mkdir()  # so that there can be no new one
+        time.sleep(0.05)  # whether the file is there is looked at every 10 ms
         closed(gate, up)
         state.rmdir()
         until(gate.ready)
