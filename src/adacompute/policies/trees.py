@@ -368,12 +368,14 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
     if not (leaf | inner).all():
         node = int(np.flatnonzero(~(leaf | inner))[0])
         raise PolicyInvalid(f"node {node} of trees has children {left[node]} and {right[node]}: no such tree")
-    level, current = 0, np.unique(roots)
+    level, current = 0, roots.astype(np.intp)
     while len(current := current[~leaf[current]]):
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        current = np.unique(np.concatenate([left[current], right[current]]))
+        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import numpy.ma, at the gateway's start
+        reached[left[current]] = reached[right[current]] = True
+        current = np.flatnonzero(reached)
     return level
 
 
