@@ -130,7 +130,9 @@ def time_serve(folder: Path, source: Path = HERE) -> Seconds:
 
 
 def _environment(source: Path) -> Mapping[str, str]:
-    return os.environ | {"PYTHONPATH": str(source / "src")}
+    """The environment of a command; Python may keep its bytecode, as it does for an installed package."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {"PYTHONPATH": str(source / "src")}
 
 
 def _since(before: resource.struct_rusage, start: float) -> Seconds:

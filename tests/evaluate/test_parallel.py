@@ -1,19 +1,23 @@
-"""Several processes on one thing: one that ends early is told of, and none outlives who started it."""
+"""Several processes or threads on one thing: one that ends early is told of, and none outlives its owner."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from adacompute import bundled
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate.measure import EvaluationSetup
-from adacompute.evaluate.parallel import open_workers
+from adacompute.evaluate.parallel import open_threads, open_workers
 from adacompute.evaluate.protocols import run_policies
+from adacompute.evaluate.verdict import measure_paired
 
 ASLEEP = """
 import time
@@ -52,6 +56,53 @@ def test_work_beside_the_policies_is_done_by_any_number_of_workers_and_is_no_ste
         assert runs.beside == {"problems": len(ballots)}
         assert sorted(steps) == [(done, 4) for done in (1, 2, 3, 4)]
         assert {result.name for result in runs.everyone} == {"fixed", "asc"}
+
+
+@pytest.mark.slow
+def test_results_are_the_same_from_threads_as_without():
+    with bundled("words") as pool:
+        ballots = pool.ballots().only(range(0, 300, 10))
+    expected = measure_paired(ballots, policy="stopping", repeats=1).points
+    with open_threads(3) as threads:
+        results = threads.run_beside(
+            lambda: measure_paired(ballots, policy="stopping", repeats=1, threads=threads)
+        ).result()
+    assert np.array_equal(results.points.cost, expected.cost)
+    assert np.array_equal(results.points.accuracy, expected.accuracy)
+
+
+def test_threads_take_tasks_in_order_and_raise_their_errors():
+    with open_threads(1) as threads:
+        order: list[int] = []
+        assert threads.map(lambda number: (order.append(number), number * 2)[1], [3, 1, 2]) == [6, 2, 4]
+        failed: Future[int] = threads.submit(int, "three")
+        with pytest.raises(ValueError, match="three"):
+            failed.result()
+    assert order == [3, 1, 2]
+
+
+def test_interrupted_threads_end_at_once_and_begin_nothing_more():
+    begun = threading.Event()
+
+    def loop() -> None:
+        begun.set()
+        while True:
+            time.sleep(0.001)
+
+    tasks: list[Future[None]] = []
+
+    def start_and_stop() -> None:
+        with open_threads(1) as threads:
+            tasks.extend([threads.submit(loop), threads.submit(loop)])
+            begun.wait()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start_and_stop()
+    running, queued = tasks
+    assert running.exception() is not None
+    with pytest.raises(CancelledError):
+        queued.result()
 
 
 @pytest.mark.slow

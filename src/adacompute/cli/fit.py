@@ -7,6 +7,8 @@ that have as many samples as it may ask for.
 import copy
 import functools
 import os
+from collections.abc import Callable
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,6 +67,7 @@ from adacompute.evaluate.measure import (
     select_problems,
     uses_weighted_votes,
 )
+from adacompute.evaluate.parallel import Threads, open_threads
 from adacompute.evaluate.verdict import judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT
@@ -394,38 +397,54 @@ def fit(
     if features is not None:
         arguments["features"] = features
     refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
-    fitted_policy = refit(ballots)
-    calibrated = None
-    if average is not None and average.unit != "samples":
-        calibrated = _calibrate(fitted_policy, ballots, average, prices)
-        budget = calibrated["samples"]
-    fitted_policy.save(output)
-    chart = None
-    if not certifying:  # there are no budgets to choose from
-        budgets = _choose_budgets(fitted_policy, budget)
-        chart = build_chart(fitted_policy, ballots, refit=refit, budgets=budgets)
-    if chart is not None:
-        write_chart(output, chart)
-    summary = _build_summary(
-        fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
+    judge: Callable[..., Verdict] = functools.partial(
+        _judge_policy,
+        all_ballots,
+        policy,
+        name=name,
+        longest=longest,
+        settings={"max_waves": max_waves, "features": features, "model": arguments.get("model")},
+        labels=labels,
+        votes=votes,
     )
-    summary["left_out"] = recorded - len(ballots)
-    if certifying:
-        summary["certificate"] = _measure_certificate(fitted_policy, ballots)
-    if calibrated is not None:
-        summary["calibrated"] = calibrated
-    elif budget is not None and fitted_policy.dial is not None:
-        _warn_unreached(summary, budget)
-    if len(ballots) < _FEW_PROBLEMS:
-        problems = format_count(len(ballots), "problem")
-        print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
-    pool_verdict = None
-    if verdict is not False and not certifying:
-        given = {"max_waves": max_waves, "features": features, "model": arguments.get("model")}
-        pool_verdict = _judge_policy(
-            all_ballots, policy, name=name, budget=budget, longest=longest, settings=given, labels=labels,
-            votes=votes,
-        )  # fmt: skip
+    is_judged, judging = verdict is not False and not certifying, None
+    workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
+    # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
+    with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
+        if threads is None:
+            fitted_policy = refit(ballots)
+        else:
+            fitting = threads.submit(refit, ballots)
+            if is_judged:
+                judging = threads.run_beside(functools.partial(judge, budget=budget, threads=threads))
+            fitted_policy = fitting.result()
+        calibrated = None
+        if average is not None and average.unit != "samples":
+            calibrated = _calibrate(fitted_policy, ballots, average, prices)
+            budget = calibrated["samples"]
+        fitted_policy.save(output)
+        chart = None
+        if not certifying:  # there are no budgets to choose from
+            budgets = _choose_budgets(fitted_policy, budget)
+            chart = build_chart(fitted_policy, ballots, refit=refit, budgets=budgets, threads=threads)
+        if chart is not None:
+            write_chart(output, chart)
+        summary = _build_summary(
+            fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
+        )
+        summary["left_out"] = recorded - len(ballots)
+        if certifying:
+            summary["certificate"] = _measure_certificate(fitted_policy, ballots)
+        if calibrated is not None:
+            summary["calibrated"] = calibrated
+        elif budget is not None and fitted_policy.dial is not None:
+            _warn_unreached(summary, budget)
+        if len(ballots) < _FEW_PROBLEMS:
+            problems = format_count(len(ballots), "problem")
+            print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
+        pool_verdict = None
+        if is_judged:
+            pool_verdict = judging.result() if judging is not None else judge(budget=budget, workers=workers)
     summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
     print_json(summary) if json else show_fit(summary, pool_verdict)
 
@@ -445,6 +464,8 @@ def _judge_policy(
     settings: dict[str, Any],
     labels: bool | None,
     votes: VoteKind,
+    workers: int = 1,
+    threads: Threads | None = None,
 ) -> Verdict:
     """Judge the policy with the settings that it was fitted with; without any, as all commands do."""
     given = {key: value for key, value in settings.items() if value is not None}
@@ -462,7 +483,8 @@ def _judge_policy(
             policy=candidate,
             budgets=budgets,
             votes=votes.value,
-            workers=min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1),
+            workers=workers,
+            threads=threads,
             progress=report_progress,
         )
 

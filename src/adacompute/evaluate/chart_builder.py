@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from adacompute.errors import PolicyError, ScoreError
 from adacompute.evaluate.measure import CachedPolicy
+from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
@@ -142,16 +143,18 @@ def build_chart(
     budgets: Sequence[float] = BUDGETS,
     orders: int = ORDERS,
     seed: int = 0,
+    threads: Threads | None = None,
 ) -> Chart | None:
     """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
 
+    With `threads`, those call `refit`, for two parts at the same time.
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
     ballots, _ = select_replayable(ballots, policy.longest)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     held_out = (
-        _replay_held_out(ballots, refit, orders=orders, seed=seed)
+        _replay_held_out(ballots, refit, orders=orders, seed=seed, threads=threads)
         if len(ballots) >= _FEWEST_PROBLEMS
         else None
     )
@@ -225,17 +228,24 @@ def _make_row(
 
 
 def _replay_held_out(
-    ballots: Ballots, refit: Refit | None, *, orders: int, seed: int
+    ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
     """Two policies, each over the half that it wasn't fitted on; None where they can't be fitted."""
     if refit is None:
         return None
     try:
         splits = kfold(ballots.prompts, 2, np.random.default_rng(seed))
-        fitted = [(refit(ballots.only(split.train)), ballots.only(split.test)) for split in splits]
+        halves = [ballots.only(split.train) for split in splits]
+        policies = list(map(refit, halves)) if threads is None else threads.map(refit, halves)
     except _UNFITTABLE:
         return None
-    return PolicyReplays([(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in fitted])
+    tests = [ballots.only(split.test) for split in splits]
+    return PolicyReplays(
+        [
+            (policy, _make_paths(policy, test, orders, seed + 1))
+            for policy, test in zip(policies, tests, strict=True)
+        ]
+    )
 
 
 def _make_paths(policy: Policy, ballots: Ballots, orders: int, seed: int) -> Paths:

@@ -3,16 +3,21 @@
 Each task runs with one thread: the work is many small matrix products, for which threads cost
 more than they save, and there are as many processes as cores. Each split has its own random
 stream, so results don't depend on which process computes what.
+
+Tasks that spend most of their time in XGBoost, which doesn't hold Python's lock, can run in `Threads`
+of this process instead: that saves the start of other processes.
 """
 
+import ctypes
 import multiprocessing
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
@@ -26,7 +31,17 @@ from adacompute.evaluate.measure import (
 )
 from adacompute.evaluate.resampling import Split
 
-__all__ = ["ProgressCallback", "SetupWork", "measure_all", "open_workers", "split_progress", "start_worker"]
+__all__ = [
+    "ProgressCallback",
+    "SetupWork",
+    "Threads",
+    "call_with_one_thread",
+    "measure_all",
+    "open_threads",
+    "open_workers",
+    "split_progress",
+    "start_worker",
+]
 
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
@@ -36,6 +51,7 @@ ProgressCallback = Callable[[int, int, str], None]  # tasks done, of how many, a
 T = TypeVar("T")
 
 _SHARED: list[Any] = []  # the shared data of this process: one item, once it has started
+_INTERRUPT_SECONDS = 0.1  # between two attempts to interrupt a thread
 _BROKEN = (
     "one of {workers} worker processes ended early, perhaps for lack of memory; use one: --workers 1 "
     '(in Python: workers=1, or put the script\'s own work below `if __name__ == "__main__":`)'
@@ -54,7 +70,7 @@ def open_workers(shared: object, *, workers: int) -> Iterator[RunTasks]:
             function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
         ) -> Iterator[tuple[int, Any]]:
             for index, arguments in enumerate(tasks):
-                yield index, _call_with_one_thread(function, shared, *arguments)
+                yield index, call_with_one_thread(function, shared, *arguments)
 
         yield run_here
         return
@@ -108,15 +124,107 @@ def _exit_with_parent() -> None:
 
 
 def _call_shared(function: Callable[..., T], *arguments: object) -> T:
-    return _call_with_one_thread(function, _SHARED[0], *arguments)
+    return call_with_one_thread(function, _SHARED[0], *arguments)
 
 
-def _call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
+def call_with_one_thread(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function with one thread for matrix products: more may change the last bits of a result."""
+    with _limit_blas():
+        return function(*arguments)
+
+
+def _limit_blas() -> Any:  # noqa: ANN401 - a context manager of threadpoolctl
+    """One thread for each matrix product, until the context ends; it holds for the whole process."""
     with needs_extra("fit"):
         from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(limits=1):
-        return function(*arguments)
+    return threadpool_limits(limits=1)
+
+
+class _TaskInterrupted(BaseException):
+    """Raised in a thread whose result nobody waits for any more."""
+
+
+class Threads:
+    """Threads of this process that take tasks in the order in which they were submitted."""
+
+    def __init__(self, count: int) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
+        """Queue a task behind those submitted before."""
+        future: Future[T] = Future()
+        self._tasks.put((future, function, arguments))
+        return future
+
+    def run_beside(self, function: Callable[..., T], *arguments: object) -> "Future[T]":
+        """Call a function at once in one more thread: it may submit tasks and wait for them."""
+        future: Future[T] = Future()
+        threading.Thread(target=_complete, args=(future, function, arguments), daemon=True).start()
+        return future
+
+    def map(self, function: Callable[..., T], items: Sequence[Any]) -> list[T]:
+        """Call a function with each item; the results in the order of the items."""
+        futures = [self.submit(function, item) for item in items]
+        return [future.result() for future in futures]
+
+    def run_tasks(
+        self, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        """The index and the result of each task as they finish."""
+        indices = {self.submit(function, *arguments): at for at, arguments in enumerate(tasks)}
+        for future in as_completed(indices):
+            yield indices[future], future.result()
+
+    def close(self, *, interrupt: bool) -> None:
+        """End the threads. With `interrupt` tasks end at their next line of Python, and none begins."""
+        if interrupt:
+            with suppress(queue.Empty):
+                while (task := self._tasks.get_nowait()) is not None:
+                    task[0].cancel()
+                    task[0].set_running_or_notify_cancel()  # wakes who waits for it
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            while interrupt and thread.is_alive():  # again and again: a destructor ignores exceptions
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_TaskInterrupted)
+                )
+                thread.join(_INTERRUPT_SECONDS)
+            thread.join()
+
+    def _work(self) -> None:
+        with suppress(_TaskInterrupted):
+            while (task := self._tasks.get()) is not None:
+                _complete(*task)
+
+
+def _complete(future: "Future[T]", function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+    """Call a function and keep its result, or its error."""
+    try:
+        result = function(*arguments)
+    except BaseException as exc:  # noqa: BLE001 - it is raised where the result is asked for
+        future.set_exception(exc)
+    else:
+        future.set_result(result)
+
+
+@contextmanager
+def open_threads(count: int) -> Iterator[Threads]:
+    """Open threads for tasks, each with one thread for matrix products, as in other processes."""
+    with _limit_blas():
+        threads = Threads(count)
+        try:
+            yield threads
+        except BaseException:
+            threads.close(interrupt=True)
+            raise
+        threads.close(interrupt=False)
 
 
 def measure_all(
@@ -125,20 +233,23 @@ def measure_all(
     policies: Sequence[ComparedPolicy],
     *,
     workers: int = 1,
+    threads: Threads | None = None,
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
 ) -> tuple[ResultsBySplit, dict[str, Any]]:
     """Measure each policy on each split; and what the work `beside` gives, by its name.
 
     That work needs the setup alone. It is begun first, since one of its parts may take as long as a whole
-    split. Only policies count as steps of the progress.
+    split. Only policies count as steps of the progress. With `threads`, they do the work, not `workers`.
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
     results: ResultsBySplit = {}
     others: dict[str, Any] = {}
     tasks = [*((_work_task, work) for _, work in works), *((_measure_task, *step) for step in steps)]
-    with open_workers(_SplitCache(setup, tuple(splits)), workers=workers) as run_tasks:
+    cache = _SplitCache(setup, tuple(splits))
+    opened = open_workers(cache, workers=workers) if threads is None else _share_threads(cache, threads)
+    with opened as run_tasks:
         for index, result in run_tasks(_run_task, tasks):
             if index < len(works):
                 others[works[index][0]] = result
@@ -150,6 +261,18 @@ def measure_all(
     return results, others
 
 
+@contextmanager
+def _share_threads(shared: object, threads: Threads) -> Iterator[RunTasks]:
+    """As `open_workers`, in threads that other tasks use too."""
+
+    def run_in_threads(
+        function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any]]:
+        return threads.run_tasks(function, [(shared, *arguments) for arguments in tasks])
+
+    yield run_in_threads
+
+
 class _SplitCache:
     """Keeps the split that a process last worked on, for its next task."""
 
@@ -158,9 +281,10 @@ class _SplitCache:
         self.split_data: SplitData | None = None
 
     def at(self, number: int) -> SplitData:
-        if self.split_data is None or self.split_data.number != number:
-            self.split_data = SplitData(self.setup, self.splits[number], number)
-        return self.split_data
+        data = self.split_data  # read once: another thread may replace it
+        if data is None or data.number != number:
+            data = self.split_data = SplitData(self.setup, self.splits[number], number)
+        return data
 
 
 def _run_task(cache: _SplitCache, task: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401

@@ -49,7 +49,7 @@ from adacompute.evaluate.measure import (
     select_policies,
     select_problems,
 )
-from adacompute.evaluate.parallel import ProgressCallback, measure_all
+from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_one_thread, measure_all
 from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
 from adacompute.policies.base import get_ballots
 from adacompute.pool import Ballots, Pool
@@ -108,6 +108,7 @@ def judge_pool(
     budgets: Sequence[float] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
     workers: int = 1,
+    threads: Threads | None = None,
     progress: ProgressCallback | None = None,
 ) -> Verdict:
     """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
@@ -116,7 +117,8 @@ def judge_pool(
     none to judge. `budgets` are judged beside the usual ones, never instead of them; those of all recorded
     samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
     have fewer samples than the others, those are left out as `fit` does. Problems with the same question
-    count as one. Without any grade, agreement with the vote of all samples stands in for accuracy.
+    count as one. Without any grade, agreement with the vote of all samples stands in for accuracy. The work
+    is done by so many `workers`, which are processes, or by `threads` of this one.
     """
     recorded = get_ballots(pool)
     graded, basis = select_graded(recorded)
@@ -142,9 +144,10 @@ def judge_pool(
         budgets=tuple(sorted(budget for budget in {*AVERAGE_BUDGETS, *budgets} if budget < longest)),
         votes=votes,
         workers=workers if questions >= _MANY_QUESTIONS else 1,
+        threads=threads,
         progress=progress,
     )
-    return judge(results)
+    return call_with_one_thread(judge, results)
 
 
 def count_verdict_steps(ballots: Ballots) -> int:
@@ -178,6 +181,7 @@ def measure_paired(
     budgets: tuple[float, ...] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
     workers: int = 1,
+    threads: Threads | None = None,
     progress: ProgressCallback | None = None,
     repeats: int | None = None,
     seed: int = _SEED,
@@ -200,7 +204,7 @@ def measure_paired(
         for number in range(repeats)
     ]
     splits = [split for assigned in rounds for split in assigned]
-    measured, _ = measure_all(setup, splits, compared, workers=workers, progress=progress)
+    measured, _ = measure_all(setup, splits, compared, workers=workers, threads=threads, progress=progress)
 
     def average(name: str) -> PolicyPoints:
         pooled = []

@@ -16,7 +16,6 @@ import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -217,6 +216,8 @@ def write_artefact(
     folder: Path, *, kind: str, settings: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> None:
     """Writes a policy as a folder, completely or not at all; replaces an older policy and nothing else."""
+    from importlib.metadata import version  # only saving needs it, and it takes long to import
+
     prepared = {name: _prepare_array(name, array) for name, array in arrays.items()}
     npz = _pack_arrays(prepared)
     document: dict[str, Any] = {

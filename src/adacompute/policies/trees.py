@@ -8,6 +8,7 @@ import json
 import operator
 import struct
 import sys
+import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ _MIN_BATCH = 256  # rows, at least, that are scored by tables of remaining leave
 _ROWS_PER_NODE = 150  # rows of one tree that take as long to walk as one of its nodes to put into tables
 _BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
 
+_IMPORT_LOCK = threading.Lock()  # of XGBoost: several threads may fit at the same time
 _COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
@@ -366,12 +368,14 @@ def _measure_depth(roots: Int32s, left: Int32s, right: Int32s) -> int:
     if not (leaf | inner).all():
         node = int(np.flatnonzero(~(leaf | inner))[0])
         raise PolicyInvalid(f"node {node} of trees has children {left[node]} and {right[node]}: no such tree")
-    level, current = 0, np.unique(roots)
+    level, current = 0, roots.astype(np.intp)
     while len(current := current[~leaf[current]]):
         level += 1
         if level > MAX_DEPTH:
             raise PolicyInvalid(f"trees deeper than {MAX_DEPTH} levels were not written by adacompute")
-        current = np.unique(np.concatenate([left[current], right[current]]))
+        reached = np.zeros(len(nodes), dtype=bool)  # np.unique would import numpy.ma, at the gateway's start
+        reached[left[current]] = reached[right[current]] = True
+        current = np.flatnonzero(reached)
     return level
 
 
@@ -467,7 +471,7 @@ def import_xgboost() -> Any:  # noqa: ANN401 - the module
     XGBoost needs it for estimators in scikit-learn's manner, which we don't use. Where others use XGBoost in
     the same process, it is imported as always.
     """
-    with needs_extra("fit"):
+    with needs_extra("fit"), _IMPORT_LOCK:
         if _COMMAND not in sys.modules or "sklearn" in sys.modules:
             import xgboost
         else:

@@ -398,11 +398,15 @@ def fit_critical_prices(
             predictions.append(train_booster(settings, data, _TREES).predict(data))
         return data, predictions
 
-    # as many threads as matrix products may have: one in the processes of an evaluation
+    # as many threads as matrix products may have: one in the processes and threads of an evaluation;
+    # the fewest of any library, since one that was loaded later doesn't know of the limit
     limits = [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
-    shares = np.array_split(TRAINING_PRICES, min(max(limits, default=1), len(TRAINING_PRICES)))
-    with ThreadPoolExecutor(len(shares)) as executor:
-        parts = list(executor.map(predict_advantages, shares))
+    shares = np.array_split(TRAINING_PRICES, min(min(limits, default=1), len(TRAINING_PRICES)))
+    if len(shares) == 1:
+        parts = [predict_advantages(TRAINING_PRICES)]
+    else:
+        with ThreadPoolExecutor(len(shares)) as executor:
+            parts = list(executor.map(predict_advantages, shares))
     data, advantages = parts[0][0], [each for _, predictions in parts for each in predictions]
     # a last set of trees predicts the critical price itself: only these decide about requests
     data.set_label(find_crossing(TRAINING_PRICES, np.stack(advantages, axis=1)))
