@@ -172,7 +172,7 @@ def test_a_request_that_has_ended_leaves_nothing_that_only_a_collection_would_fr
         for _ in range(50):
             watch = DisconnectWatch(receive)
             watches.append(weakref.ref(watch))
-            async with watch:
+            with watch:
                 await asyncio.sleep(0)
             del watch
         await asyncio.sleep(0.01)

@@ -82,7 +82,7 @@ def summarise_tokens(tokens: Sequence[Token]) -> TokenSummary:
 
 def _pick_field(name: str, tokens: Iterable[Token]) -> list[Any]:
     """A field of each token; None where one has none. Tokens are objects of JSON, or of a class like them."""
-    tokens = list(tokens)
+    tokens = tokens if isinstance(tokens, list) else list(tokens)
     is_json = not tokens or isinstance(tokens[0], dict)
     try:
         return list(map(itemgetter(name) if is_json else attrgetter(name), tokens))

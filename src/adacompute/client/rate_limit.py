@@ -556,7 +556,9 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     >>> describe_kind({"model": "m", "temperature": 1, "tools": []})
     ('m', frozenset({'tools'}))
     """
-    special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
+    special: set[str] = set()
+    if not _EVERYDAY_FIELDS.issuperset(body):
+        special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
     messages, length = body.get("messages"), 0
     for message in messages if isinstance(messages, list) else ():
         content = message.get("content") if isinstance(message, (dict, Mapping)) else None

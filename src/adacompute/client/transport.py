@@ -46,7 +46,7 @@ _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 class AttemptTimer:
     """The deadlines of one request, and how far it has come; readable also after it was cancelled.
 
-    An async context manager that raises TimeoutError, like `asyncio.timeout`, but with a single timer:
+    A context manager that raises TimeoutError, as `asyncio.timeout` does, but with a single timer:
     when it fires it checks whether time is left by now, because setting a new timer for each step costs
     more. A reply that is read in pieces enters it again for each piece, since the task does other work
     in between.
@@ -105,14 +105,14 @@ class AttemptTimer:
         """The headers have arrived; for a stream, its first event."""
         self.headers = True
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self._task = asyncio.current_task()
         self._cancel_count = 0 if self._task is None else self._task.cancelling()
         since = self._loop.time() if self.sent is None else self.sent
         due = self._ends if self.headers else min(self._ends, since + self._first_byte)
         self._timer = self._loop.call_at(due, self._check_deadline)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
@@ -147,6 +147,7 @@ class Transport:
         self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
         if endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._loop = asyncio.get_running_loop()
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
 
     async def close(self) -> None:
@@ -158,7 +159,7 @@ class Transport:
 
         `may_send` is asked when it is connected, right before it is sent.
         """
-        return AttemptTimer(self._endpoint, until, asyncio.get_running_loop(), may_send)
+        return AttemptTimer(self._endpoint, until, self._loop, may_send)
 
     async def exchange(
         self,
@@ -191,7 +192,7 @@ class Transport:
     ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
-            async with timer:
+            with timer:
                 response = await self._send(
                     "POST", url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
                 )
@@ -218,7 +219,7 @@ class Transport:
         wasn't asked for, is refused unread.
         """
         try:
-            async with timer:
+            with timer:
                 response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
@@ -235,7 +236,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        async with timer:
+        with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
@@ -419,7 +420,7 @@ class ReplyStream:
         A read that is cancelled loses nothing.
         """
         try:
-            async with self._timer:
+            with self._timer:
                 chunk = await self._response.read_some()
             self.size += len(chunk)
             if self.size > self.limits.size and self.has_limit:

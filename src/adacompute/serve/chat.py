@@ -103,7 +103,7 @@ class DisconnectWatch:
         self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -113,7 +113,7 @@ class DisconnectWatch:
         else:
             self._notify(self._cancel)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # drop both references: a cancelled listener holds its frame, which holds this object, and that cycle
@@ -738,7 +738,7 @@ class ChatEndpoint:
     async def _serve(
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        async with DisconnectWatch(receive, scope):
+        with DisconnectWatch(receive, scope):
             active = self._gateway.begin(request, route, prefix=self._shape.prefix)
             scope[_ID_KEY] = active.id
             if not request.stream:

@@ -427,7 +427,7 @@ class ForwardEndpoint:
             upload = body if isinstance(body, UploadBody) else None
             slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key)
-            async with DisconnectWatch(watch, scope if upload is None else None):
+            with DisconnectWatch(watch, scope if upload is None else None):
                 await exchange.run(scope, send, upload)
 
     async def forward_body(
@@ -444,7 +444,7 @@ class ForwardEndpoint:
         with self._slots.open() as slot:
             slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key, on_error)
-            async with DisconnectWatch(receive, scope):
+            with DisconnectWatch(receive, scope):
                 await exchange.run(scope, send)
 
     def _check_allowed(

@@ -195,9 +195,11 @@ class Rates:
         """
         total = NO_SPEND
         for call in calls:
+            if call.paid == "yes" and not call.unmetered:
+                continue
             if call.paid == "maybe":
                 total += self._bound_call(call.asked, prompt_tokens, max_tokens)
-            elif call.paid == "yes" and call.unmetered:
+            elif call.paid == "yes":
                 samples = max(call.asked, call.got + call.surplus)
                 counted = replace(self.compute_spent([call]), samples=samples)
                 total += (self._bound_call(samples, prompt_tokens, max_tokens) - counted).positive
@@ -212,6 +214,8 @@ class Rates:
         )
 
     def _compute_nanos(self, fresh: int, cached: int, completions: int) -> int:
+        if not (self.input or self.output or self.cached):
+            return 0
         price = self.input if self.cached is None else self.cached
         money = fresh * self.input + cached * price + completions * self.output  # in millionths
         return math.ceil(money * (NANOS / 1e6) - 1e-6)
@@ -798,6 +802,8 @@ class WaveReservation:
         self._count_excess()
         if self._extension is not None and not self._extension.done():
             return self._extension  # it checks again before it ends
+        if self._under_way == 0 and call.got >= self.count:
+            return True  # all has come, and what it cost beyond the reservation is counted
         more = self._find_shortfall()
         if more is NO_SPEND:
             return True

@@ -109,9 +109,11 @@ class LedgerWriter:
 
         The future fails with the reason why it can't be written.
         """
-        unlogged, self._unlogged = self._unlogged, LedgerChanges()
-        unlogged.add(changes)
-        if self._log_changes(unlogged):
+        if self._unlogged:
+            unlogged, self._unlogged = self._unlogged, LedgerChanges()
+            unlogged.add(changes)
+            changes = unlogged
+        if self._log_changes(changes):
             return None
         future: asyncio.Future[None] = self._loop.create_future()
         with self._lock:
@@ -318,6 +320,8 @@ class Ledger:
         self._notes: dict[str, str] = {}
         self._last_number = 0
         self._writer: LedgerWriter | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._settled: list[tuple[Reservation, Spend, Spend]] = []  # that are to be counted as such
 
     @classmethod
     async def open(
@@ -338,6 +342,7 @@ class Ledger:
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
         ledger = cls(caps, make_reader(now, elapsed))
+        ledger._loop = asyncio.get_running_loop()
         if path is not None:
             journal = await asyncio.to_thread(LedgerFile, path)
             try:
@@ -354,6 +359,7 @@ class Ledger:
 
         CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
         """
+        self._count_settled()
         self._roll_window()
         writer = self._writer
         if writer is not None and writer.trouble:
@@ -383,6 +389,7 @@ class Ledger:
         Unlike `reserve` it doesn't wait for the disk: a process that is killed in that moment may
         have sent calls that its file doesn't know of.
         """
+        self._count_settled()
         current = self._open.get(reservation.number)
         self._roll_window()
         if (
@@ -400,6 +407,7 @@ class Ledger:
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
         """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        self._count_settled()
         current = self._open.get(reservation.number)
         if current is not None:
             self._enlarge(current, more.positive)
@@ -421,6 +429,7 @@ class Ledger:
         """
         if not self._limits.has_limits:
             return None
+        self._count_settled()
         self._roll_window()
         reservation = self._open.get(reservation.number, reservation)
         sums = self._find_sums(reservation.hour)
@@ -436,7 +445,21 @@ class Ledger:
         )
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing.
+
+        It is counted in the next round of the event loop, or when somebody looks: no reply waits for it.
+        """
+        if not self._settled and self._loop is not None:
+            self._loop.call_soon(self._count_settled)
+        self._settled.append((reservation, spent, maybe))
+        if self._loop is None:
+            self._count_settled()
+
+    def _count_settled(self) -> None:
+        while self._settled:
+            self._count(*self._settled.pop(0))
+
+    def _count(self, reservation: Reservation, spent: Spend, maybe: Spend) -> None:
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
@@ -455,6 +478,7 @@ class Ledger:
 
     def account(self) -> Balance:
         """What counts against the caps now, in total and by key."""
+        self._count_settled()
         self._roll_window()
         return self._sums.to_balance()
 
@@ -473,6 +497,7 @@ class Ledger:
 
     async def close(self) -> None:
         """Writes what is left, and releases the file. Open reservations stay in it."""
+        self._count_settled()
         if self._writer is not None:
             await self._writer.close()
 
@@ -633,6 +658,7 @@ class Ledger:
 
     def _snapshot(self) -> LedgerChanges:
         """All that counts now, for a file that was lost: the window's sums, as of this hour."""
+        self._count_settled()
         balances = {key: sums.to_balance() for key, sums in self._sums.keys.items()}
         self._rows = {(self._hour, key): (balance.spent, balance.maybe) for key, balance in balances.items()}
         reserved = {entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()}

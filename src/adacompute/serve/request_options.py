@@ -18,6 +18,7 @@ from adacompute.records import Budget, BudgetUnit, quick_dataclass
 
 __all__ = [
     "HEADER_PREFIX",
+    "NO_OPTIONS",
     "OPTIONS_FIELD",
     "RequestOptions",
     "add_header_options",
@@ -53,7 +54,7 @@ class RequestOptions:
     stream_mode: StreamMode = ""  # wait for the vote, or stream the first sample as it comes
 
 
-_NO_OPTIONS = RequestOptions()  # of most bodies
+NO_OPTIONS = RequestOptions()  # of most bodies
 
 
 def read_body_options(value: object, settings: ServeConfig) -> RequestOptions:
@@ -62,7 +63,7 @@ def read_body_options(value: object, settings: ServeConfig) -> RequestOptions:
     Messages name the limits of `settings`.
     """
     if value is None:
-        return _NO_OPTIONS
+        return NO_OPTIONS
     if not isinstance(value, dict):
         raise RequestInvalid(
             f"{OPTIONS_FIELD} is {format_value(value)}; give an object with any of {_list_names()}",
@@ -100,7 +101,7 @@ def add_header_options(
     if not checked:
         return options
     # `replace` takes twice as long as a new record
-    merged = RequestOptions(**checked) if options is _NO_OPTIONS else replace(options, **checked)
+    merged = RequestOptions(**checked) if options is NO_OPTIONS else replace(options, **checked)
     return _check_together(merged)
 
 

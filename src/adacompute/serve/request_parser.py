@@ -24,7 +24,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import orjson
@@ -36,6 +36,7 @@ from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Budget, BudgetUnit, Secret, quick_dataclass
 from adacompute.serve.policy_registry import SINGLE
 from adacompute.serve.request_options import (
+    NO_OPTIONS,
     OPTIONS_FIELD,
     RequestOptions,
     add_header_options,
@@ -324,6 +325,8 @@ def last_prompt(messages: list[dict[str, Any]]) -> str:
     """The last user message's text, as far as policies read it; "" if there is none."""
     for message in reversed(messages):
         if message["role"] == "user":
+            if isinstance(content := message["content"], str):
+                return content[:PROMPT_LIMIT]
             return "\n".join(_read_texts(message["content"]))[:PROMPT_LIMIT]
     return ""
 
@@ -382,7 +385,9 @@ def _bound_message_tokens(message: Mapping[str, Any]) -> int:
     content = message.get("content")
     if isinstance(content, list):
         return total + sum(map(_bound_part_tokens, content))
-    return total + (len(content.encode()) if content else 0)
+    if not content:
+        return total
+    return total + (len(content) if content.isascii() else len(content.encode()))
 
 
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
@@ -511,6 +516,9 @@ def _choose_deadline(options: RequestOptions, maximum: float, notes: list[str]) 
 Body = dict[str, Any]
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
+_PLAIN_FIELDS = frozenset(  # that ask for nothing but one sample
+    ("model", "messages", "temperature", "top_p", "seed", "stop", "user", *LIMIT_NAMES)
+)
 _DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
@@ -558,37 +566,64 @@ def parse_request(
     original = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
     body = original if translate is None else translate(original)
     check_messages(body.get("messages"), max_messages=settings.max_messages)
-    _check_supported(body)
     _check_sampling(body)
-    options = read_body_options(body.get(OPTIONS_FIELD), settings)
+    wishes = _NO_WISHES if _PLAIN_FIELDS.issuperset(body) else _read_wishes(body, settings)
     name, budget = split_model(body, default_model, known_models)
-    n = _read_int(body, "n", 1, settings.max_n, "max_n") or 1
-    stream, include_usage = _read_stream_options(body)
     limits = [
         limit
         for field in LIMIT_NAMES
         if (limit := _read_int(body, field, 1, settings.max_tokens, "max_tokens")) is not None
     ]
     upstream_body = dict(body)
-    for gateway_field in _GATEWAY_FIELDS:
-        upstream_body.pop(gateway_field, None)
+    if wishes is not _NO_WISHES:
+        for gateway_field in _GATEWAY_FIELDS:
+            upstream_body.pop(gateway_field, None)
     upstream_body["model"] = name
     return ChatRequest(
         body=upstream_body,
         prompt=last_prompt(body["messages"]),
-        n=n,
-        stream=stream,
-        include_usage=include_usage,
-        logprobs=_read_logprobs(body),
+        n=wishes.n,
+        stream=wishes.stream,
+        include_usage=wishes.include_usage,
+        logprobs=wishes.logprobs,
         budget=budget,
         max_tokens=max(limits, default=settings.max_tokens),
         has_token_limit=bool(limits),
         prompt_tokens=bound_prompt_tokens(upstream_body),
+        json=wishes.json,
+        tools=wishes.tools,
+        no_vote_reason=_find_no_vote_reason(body, wishes.n),
+        options=add_header_options(wishes.options, headers, settings),
+        original=None if translate is None else original,
+    )
+
+
+class _Wishes(NamedTuple):
+    """What most requests don't ask for."""
+
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    logprobs: bool = False
+    json: bool = False
+    tools: ToolUse = ""
+    options: RequestOptions = NO_OPTIONS
+
+
+_NO_WISHES = _Wishes()
+
+
+def _read_wishes(body: Body, settings: ServeConfig) -> _Wishes:
+    _check_supported(body)
+    stream, include_usage = _read_stream_options(body)
+    return _Wishes(
+        n=_read_int(body, "n", 1, settings.max_n, "max_n") or 1,
+        stream=stream,
+        include_usage=include_usage,
+        logprobs=_read_logprobs(body),
         json=_wants_json(body),
         tools=_find_tool_use(body),
-        no_vote_reason=_find_no_vote_reason(body, n),
-        options=add_header_options(options, headers, settings),
-        original=None if translate is None else original,
+        options=read_body_options(body.get(OPTIONS_FIELD), settings),
     )
 
 
