@@ -406,7 +406,8 @@ class SampleLoop:
 
         EndpointError and ServeError are raised only if nothing came.
         """
-        await self._check_pattern()
+        if self.request.options.extract:
+            await self._check_pattern()
         if self._ahead is not None:
             await self._count_ahead(self._ahead)
         draws = self._next_draws() if self.responses else self._first_draws()
@@ -432,7 +433,8 @@ class SampleLoop:
         `ahead`: what the first wave has besides is drawn meanwhile.
         """
         request = self.request
-        await self._check_pattern()
+        if request.options.extract:
+            await self._check_pattern()
         while True:
             (draw,) = self._first_draws() or (Draw(mode=self._plain_mode),)
             self._rest = replace(draw, count=draw.count - request.n) if draw.count > request.n else None
@@ -493,8 +495,7 @@ class SampleLoop:
 
     async def _check_pattern(self) -> None:
         """RequestInvalid if a pattern of the request's own can't be used, also where there is no vote."""
-        if self.request.options.extract:
-            await self.reader.prepare()
+        await self.reader.prepare()
 
     @property
     def _open_sources(self) -> list[str]:

@@ -19,6 +19,7 @@ from adacompute.errors import needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, VoteRow
 from adacompute.policies.paths import Paths, VoteState
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
+from adacompute.records import quick_dataclass
 
 __all__ = [
     "FEATURE_NAMES",
@@ -277,7 +278,7 @@ def _smooth(critical: Floats, known: npt.NDArray[np.bool_]) -> Floats:
     return np.asarray((upper + lower) / 2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
 class WavePlan:
     """How samples are drawn together.
 
