@@ -4,7 +4,7 @@ import asyncio
 import random
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -368,7 +368,7 @@ class Client:
         """Models that keep failing and are left alone for a while; "" is the endpoint itself."""
         return () if self._context is None else self._context.breakers.resting
 
-    async def call(
+    def call(
         self,
         body: Mapping[str, Any],
         *,
@@ -380,7 +380,7 @@ class Client:
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
-    ) -> CompletionReply:
+    ) -> Coroutine[Any, Any, CompletionReply]:
         """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
 
         Raises EndpointError; its `calls` are the attempts that were made, its `paid` says whether any
@@ -397,7 +397,7 @@ class Client:
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
-        return await CompletionCall(
+        return CompletionCall(
             context,
             step_seed(body, first),
             n,

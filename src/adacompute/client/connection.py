@@ -77,7 +77,7 @@ class HttpResponse:
     async def wait_head(self) -> None:
         """Waits for status and headers."""
         while not self.status:
-            await self._wait()
+            await self._begin_wait()
 
     async def read(self) -> bytes:
         """All of its body that wasn't read."""
@@ -96,7 +96,7 @@ class HttpResponse:
         while not self._parts:
             if self.is_ended:
                 return b""
-            await self._wait()
+            await self._begin_wait()
         return self._take()
 
     def close(self) -> None:
@@ -136,14 +136,12 @@ class HttpResponse:
                 self._connection.resume_reading()
         return data
 
-    async def _wait(self) -> None:
+    def _begin_wait(self) -> "asyncio.Future[None]":
+        """Is done when more has arrived, or nothing more will."""
         if self._error is not None:
             raise self._error
         self._waiter = self._connection.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         waiter = self._waiter

@@ -441,7 +441,11 @@ class CallWithRetries(Generic[T]):
                     failure = None  # else it and this frame would hold each other
             tries += 1
             try:
-                result = await self._run_one_attempt(tries)
+                self.idle = False
+                try:
+                    result = await self._attempt_once(tries)
+                finally:
+                    self.idle = True
             except FieldsRefused as error:
                 await self._wait_for_permission()
                 self._drop_refused_fields(error)
@@ -457,13 +461,6 @@ class CallWithRetries(Generic[T]):
             else:
                 self._learn_fields()
                 return result
-
-    async def _run_one_attempt(self, tries: int) -> T:
-        self.idle = False
-        try:
-            return await self._attempt_once(tries)
-        finally:
-            self.idle = True
 
     def _drop_refused_fields(self, error: FieldsRefused) -> None:
         """Removes the refused fields; whether they were the reason is known when the rest succeeds.

@@ -75,19 +75,17 @@ def build_app(gateway: Gateway) -> ASGIApp:
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
 
-class _ShortcutRouter(Router):
+class _ShortcutRouter:
     """Starlette's router, which tries every route, with shortcuts for POST to the paths of nearly all."""
 
     def __init__(self, shortcuts: Mapping[str, ASGIApp], routes: Sequence[BaseRoute]) -> None:
-        super().__init__(routes, redirect_slashes=False)
+        self._router = Router(routes, redirect_slashes=False)
         self._shortcuts = shortcuts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Passes a request on."""
-        app = self._shortcuts.get(scope["path"]) if scope["method"] == "POST" else None
-        if app is None:
-            app = super().__call__
-        await app(scope, receive, send)
+        app = self._shortcuts.get(scope["path"], self._router) if scope["method"] == "POST" else self._router
+        return app(scope, receive, send)
 
 
 class _Pages:

@@ -280,7 +280,9 @@ class Gateway:
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
         try:
-            await self._hold_vote(active.sampling)
+            await active.sampling.run()
+            if (error := self._mark_weak_vote(active.sampling)) is not None:
+                raise error
         except BaseException as exc:
             self._finish(active, exc)
             raise
