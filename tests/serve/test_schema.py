@@ -94,7 +94,7 @@ def well_told(status: int, headers: dict[str, str], body: bytes) -> None:
 
 
 def test_the_description_names_every_route_and_the_limits_as_they_are(gate: Running):
-    routes = {re.sub(r":path\}", "}", route.path) for route in build_app(gate.gateway)._app.routes}
+    routes = {re.sub(r":path\}", "}", route.path) for route in build_app(gate.gateway)._app._router.routes}
     assert set(DOCUMENT["paths"]) == routes
     default, fields = ServeConfig(), DOCUMENT["components"]["schemas"]["Request"]["properties"]
     assert fields["n"]["maximum"] == default.max_n

@@ -177,14 +177,7 @@ class Transport:
         sent, with the key in them. What the foreign error said is in its message.
         """
         try:
-            with timer:
-                response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
-                timer.mark_answering()
-                raw = await _read_body(response, limits.size)
-            if len(raw) > MAX_INLINE:
-                return await run_in_thread(self._parse_reply, response, raw, limits)
-            await self.share.take_turn()
-            return self._parse_reply(response, raw, limits)
+            return await self._send_and_parse(url, timer, data, headers, limits)
         except Exception as exc:  # noqa: BLE001 - whatever a server sends may break one call only
             error = self.strip_error(exc, url, timer)
         raise error
@@ -234,6 +227,23 @@ class Transport:
         except Exception as exc:  # noqa: BLE001 - as above
             error = self.strip_error(exc, url, timer)
         raise error
+
+    async def _send_and_parse(
+        self,
+        url: URL,
+        timer: AttemptTimer,
+        data: bytes | None,
+        headers: Mapping[str, str] | None,
+        limits: ReplyLimits,
+    ) -> HttpReply:
+        with timer:
+            response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
+            timer.mark_answering()
+            raw = await _read_body(response, limits.size)
+        if len(raw) > MAX_INLINE:
+            return await run_in_thread(self._parse_reply, response, raw, limits)
+        await self.share.take_turn()
+        return self._parse_reply(response, raw, limits)
 
     async def _send(
         self,
