@@ -422,3 +422,84 @@ def test_a_reply_that_is_cancelled_ends_its_connection():
         assert not transport._pool._open
 
     run(handle, ask, timeouts=Timeouts(connect=5.0, first_byte=20.0, total=25.0))
+
+
+def test_headers_after_a_body_belong_to_no_reply():
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n%b\r\n" % (
+        len(BODY),
+        BODY,
+        b"Content-Encoding: gzip\r\nRetry-After: 3600\r\n",
+    )
+    server = Server(chunked, reply())
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [await post(transport, url) for _ in range(2)]
+
+    assert run(server, ask) == [{"choices": []}] * 2
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        reply().replace(b"\r\n", b"\n"),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x \r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
+        reply(head=b"X: a\x01b\r\n"),
+    ],
+)
+def test_what_some_servers_write_is_read(raw: bytes):
+    assert run(Server(raw), post) == {"choices": []}
+
+
+def test_what_ends_a_stream_may_be_anything_once_its_last_event_is_here():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        event = b"data: [DONE]\n\n"
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+        await asyncio.sleep(0.05)
+        writer.write(b"no chunk at all\r\n")
+        await reader.read()
+
+    async def ask(transport: Transport, url: URL) -> bytes:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        event = await opened.read()
+        await opened.release()
+        return event
+
+    assert run(handle, ask) == b"data: [DONE]\n\n"
+
+
+def test_addresses_of_a_name_take_turns():
+    addresses = [
+        (socket.AF_INET6, ("::1", 1)),
+        (socket.AF_INET6, ("::2", 1)),
+        (socket.AF_INET, ("127.0.0.1", 1)),
+        (socket.AF_INET, ("127.0.0.2", 1)),
+        (socket.AF_INET, ("127.0.0.3", 1)),
+    ]
+    rotated = connection._rotate(addresses)
+    assert [address[1][0] for address in rotated] == ["::2", "::1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "looked_up"),
+    [
+        ("http://example.org/v1", "example.org", "example.org"),
+        ("http://example.org:80/v1", "example.org", "example.org"),
+        ("http://example.org:8080/v1", "example.org:8080", "example.org"),
+        ("https://example.org:443/v1", "example.org", "example.org"),
+        ("http://stra\u00dfe.example/v1", "xn--strae-oqa.example", "xn--strae-oqa.example"),
+        ("http://[::1]:8080/v1", "[::1]:8080", "::1"),
+    ],
+)
+def test_a_host_is_named_as_it_is_looked_up(url: str, host: str, looked_up: str):
+    async def make() -> tuple[str, str]:
+        transport = Transport(endpoint(url), agent="test")
+        return transport._headers["Host"], transport._pool._host
+
+    assert asyncio.run(make()) == (host, looked_up)

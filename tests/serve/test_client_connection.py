@@ -3,9 +3,11 @@
 import contextlib
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from behaviours import Honest
 from running import Running
 
 from upstream import Upstream
@@ -167,3 +169,35 @@ def test_every_reply_has_a_date(connect: Open):
     line = connect()
     line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert read_reply(line)[1]["date"].endswith("gmt")
+
+
+@pytest.mark.parametrize("size", [10, 100_000, 1_000_000])
+def test_c08_who_goes_away_is_noticed_however_long_the_body_was(size: int):
+    with Upstream(Honest(latency=20.0)) as up, Running(up.url) as gate:
+        chat = {"model": "m", "messages": [{"role": "user", "content": "x" * size}]}
+        body, port = json.dumps(chat).encode(), int(gate.base.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+            line.sendall(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+            deadline = time.monotonic() + 10
+            while not up.count.in_flight and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert up.count.in_flight == 1
+        while gate.gateway.under_way and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert gate.gateway.under_way == 0
+
+
+def test_c13_requests_that_nobody_waits_for_are_not_kept_without_end(connect: Open, running: Running):
+    line = connect()
+    with contextlib.suppress(ConnectionError):
+        for _ in range(200):
+            line.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+        read_end(line)
+    assert running.ask().status == 200
+
+
+def test_headers_after_a_body_are_dropped(connect: Open):
+    line = connect()
+    line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+    line.sendall(b"%x\r\n%b\r\n0\r\nx-adacompute-budget: nonsense\r\n\r\n" % (len(CHAT), CHAT))
+    assert read_reply(line)[0] == 200

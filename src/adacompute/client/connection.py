@@ -13,6 +13,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterable
 from ipaddress import ip_address
+from typing import Any
 
 import httptools
 from yarl import URL
@@ -73,6 +74,13 @@ class HttpResponse:
         """Bytes of its body, where it says so."""
         length = self.headers.get("content-length")
         return None if length is None else int(length)
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether its body has no other end."""
+        if not self.status or "content-length" in self.headers:
+            return False
+        return "chunked" not in self.headers.get("transfer-encoding", "").lower()
 
     async def wait_head(self) -> None:
         """Waits for status and headers."""
@@ -156,6 +164,7 @@ class Connection(asyncio.Protocol):
         "_body_task",
         "_head_bytes",
         "_headers",
+        "_in_head",
         "_is_complete",
         "_is_interim",
         "_is_paused",
@@ -179,8 +188,12 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # with what some servers write; no request can be hidden in it
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
         self._response: HttpResponse | None = None  # to the request that it has
         self._headers: list[tuple[bytes, bytes]] = []
+        self._in_head = True  # whether headers are those of a reply's head
         self._head_bytes = 0
         self._without_body = False  # whether the reply has none whatever it says, as to HEAD
         self._is_interim = False  # whether a reply is parsed that comes before the reply itself
@@ -243,6 +256,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        self._pool.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
@@ -250,8 +264,7 @@ class Connection(asyncio.Protocol):
         self._stop_sending()
         if response is None:
             return
-        ends_here = response.status and not {"content-length", "transfer-encoding"} & response.headers.keys()
-        if exc is None and ends_here:
+        if exc is None and response.ends_with_connection:
             response.end()
         else:
             where = "in the middle of its reply" if response.status else "before its reply"
@@ -278,16 +291,18 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A reply begins; one after the one that was asked for makes the connection useless."""
+        self._headers, self._in_head = [], True
         if self._is_complete:
             self._is_reusable = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has arrived."""
-        self._headers.append((name, value))
+        """A header has arrived. Those after a body are dropped."""
+        if self._in_head:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The head of a reply has arrived."""
-        raw, self._headers = self._headers, []
+        raw, self._headers, self._in_head = self._headers, [], False
         status, response = self._parser.get_status_code(), self._response
         self._is_interim = status < 200
         if self._is_interim or response is None or self._is_complete:
@@ -326,7 +341,10 @@ class Connection(asyncio.Protocol):
             self._pool.keep(self)
         else:
             self._stop_sending()
-            self._transport.close()
+            if is_sent:
+                self._transport.close()
+            else:
+                self._transport.abort()  # closing would wait until the rest of the request is sent
         if response is not None:
             response.end()
 
@@ -346,9 +364,10 @@ class ConnectionPool:
     """The connections to one host."""
 
     def __init__(self, url: URL, *, connect_seconds: float) -> None:
-        if url.host is None or url.port is None:
+        if url.host is None or url.raw_host is None or url.port is None:
             raise ValueError(f"{url} names no host")
-        self._host, self._port = url.host, url.port
+        self._host = url.host if ":" in url.host else url.raw_host  # of IPv6, with its zone
+        self._port = url.port
         self._tls = _make_tls_context() if url.scheme == "https" else None
         self._connect_seconds = connect_seconds
         self._idle: list[Connection] = []  # the one that was used last is the last
@@ -357,7 +376,7 @@ class ConnectionPool:
         self._sweep: asyncio.TimerHandle | None = None  # closes those that are idle for too long
         self._addresses: list[_Address] = []
         self._resolved_at = 0.0
-        self._resolving = asyncio.Lock()
+        self._lookup: asyncio.Task[list[_Address]] | None = None  # that is under way
 
     def take_idle(self) -> Connection | None:
         """A connection that is free, if there is one."""
@@ -374,33 +393,44 @@ class ConnectionPool:
         """A new connection; ConnectFailed or ConnectTimeout where it can't be made."""
         self._check_open()
         loop = asyncio.get_running_loop()
+        connection = Connection(self, loop)
         try:
             async with asyncio.timeout(self._connect_seconds):
                 sock = await _connect_first(loop, await self._resolve(loop))
-                try:
-                    _, connection = await loop.create_connection(
-                        lambda: Connection(self, loop),
-                        sock=sock,
-                        ssl=self._tls,
-                        server_hostname=None if self._tls is None else self._host,
-                    )
-                except BaseException:
-                    sock.close()
-                    raise
+                await loop.create_connection(  # which closes the socket where it fails
+                    lambda: connection,
+                    sock=sock,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else self._host.rstrip("."),
+                )
+        except asyncio.CancelledError as exc:
+            self._drop(connection, exc)
+            raise
         except TimeoutError as exc:
+            self._drop(connection, exc)
             raise ConnectTimeout("no connection was made in time") from exc
         except ssl.SSLCertVerificationError:
             raise
         except (OSError, UnicodeError) as exc:
             self._addresses = []
             raise ConnectFailed(f"{self._host}:{self._port}: {_explain(exc)}") from exc
-        self._open.add(connection)
         try:
             self._check_open()  # it may have been closed meanwhile
         except ConnectFailed as exc:
-            connection.abort(exc)
+            self._drop(connection, exc)
             raise
+        if not connection.is_open:
+            raise ConnectFailed(f"{self._host}:{self._port}: the connection was closed at once")
         return connection
+
+    def add(self, connection: Connection) -> None:
+        """A connection is open."""
+        self._open.add(connection)
+
+    def _drop(self, connection: Connection, error: BaseException) -> None:
+        """Closes a connection that nobody waits for any more, if it was made."""
+        if connection in self._open:
+            connection.abort(ConnectionAbortedError(str(error)))
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -427,6 +457,8 @@ class ConnectionPool:
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
+        if self._lookup is not None:
+            self._lookup.cancel()
         for connection in list(self._open):
             connection.abort(ConnectionAbortedError("the client is closed"))
         await asyncio.sleep(0)  # lets them end
@@ -443,12 +475,27 @@ class ConnectionPool:
             self._sweep = loop.call_at(max(due, loop.time() + 0.1), self._close_idle)
 
     async def _resolve(self, loop: asyncio.AbstractEventLoop) -> list[_Address]:
-        """The addresses of the host; one lookup serves all who wait for it."""
-        async with self._resolving:
-            if not self._addresses or loop.time() - self._resolved_at > _ADDRESS_SECONDS:
-                self._addresses = await resolve(self._host, self._port)
-                self._resolved_at = loop.time()
-            return self._addresses
+        """The addresses of the host, another one first each time; one lookup serves all who wait for it."""
+        if not self._addresses or loop.time() - self._resolved_at > _ADDRESS_SECONDS:
+            if self._lookup is None:
+                self._lookup = loop.create_task(resolve(self._host, self._port))
+                self._lookup.add_done_callback(self._on_resolved)
+            await asyncio.shield(self._lookup)
+        addresses = self._addresses
+        self._addresses = _rotate(addresses)
+        return addresses
+
+    def _on_resolved(self, lookup: "asyncio.Task[list[_Address]]") -> None:
+        self._lookup = None
+        if not lookup.cancelled() and lookup.exception() is None:
+            self._addresses, self._resolved_at = lookup.result(), lookup.get_loop().time()
+
+
+def _rotate(addresses: list[_Address]) -> list[_Address]:
+    """The same with another address of each family first."""
+    families = dict.fromkeys(family for family, _ in addresses)
+    members = [[address for address in addresses if address[0] == family] for family in families]
+    return [address for same in members for address in (*same[1:], same[0])]
 
 
 @functools.cache
@@ -534,7 +581,7 @@ async def resolve(host: str, port: int) -> list[_Address]:
         error: Exception | None = None
         try:
             infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-            addresses = [(family, address) for family, _, _, _, address in infos]  # type: ignore[misc]
+            addresses = [(family, _keep_zone(address)) for family, _, _, _, address in infos]
         except Exception as exc:  # noqa: BLE001 - raised where it is waited for
             error = exc
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
@@ -542,6 +589,14 @@ async def resolve(host: str, port: int) -> list[_Address]:
 
     threading.Thread(target=look_up, name=f"resolve {host}", daemon=True).start()
     return await future
+
+
+def _keep_zone(address: Any) -> Any:  # noqa: ANN401 - of the family
+    """An address with its zone in its name, where one of IPv6 has one: uvloop looks at the name only."""
+    if len(address) < 4 or not address[3]:
+        return address
+    host = socket.getnameinfo(address, socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)[0]
+    return (host, *address[1:])
 
 
 def _set_result(

@@ -142,8 +142,11 @@ class Transport:
         self._endpoint = endpoint
         self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect)
         self._origin = url.origin()
-        host = url.raw_authority.rpartition("@")[2]
-        self._headers = {"Host": host, "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {
+            "Host": url.host_port_subcomponent or "",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+        }
         self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
         if endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
@@ -276,7 +279,8 @@ class Transport:
             await response.wait_head()
         except OSError:
             response.close()
-            if connection.was_used and method in _REPEATABLE and not response.status:
+            is_whole = body is None or isinstance(body, bytes)  # else it is used up
+            if connection.was_used and is_whole and method in _REPEATABLE and not response.status:
                 return await self._send(method, url, timer, body, headers)
             raise
         except BaseException:
@@ -444,7 +448,7 @@ class ReplyStream:
             async with asyncio.timeout(_STREAM_END_SECONDS):
                 while await self._response.read_some():
                     pass
-        except OSError:  # everything that matters has arrived; a TimeoutError is one, too
+        except (OSError, NotHttp):  # everything that matters has arrived; a TimeoutError is an OSError
             pass
         finally:
             self._response.close()

@@ -236,7 +236,7 @@ class Gateway:
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
-        self._learn()  # first, so that what is decided doesn't depend on the event loop's order
+        self.learn()  # first, so that what is decided doesn't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
@@ -540,12 +540,12 @@ class Gateway:
         if isinstance(error, EndpointError) and self.logs_failures:
             _log_upstream_error(active.id, error)
         if not self.unlearned:  # in the next round of the event loop: no reply waits for it
-            asyncio.get_running_loop().call_soon(self._learn)
+            asyncio.get_running_loop().call_soon(self.learn)
         self.unlearned.append((active, outcome))
         self.reporter.on_request_end(outcome, active.sampling, active.span)
         return outcome
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
         for active, outcome in self.unlearned:
             self.guard(active.sampling.teach_weights)

@@ -29,6 +29,7 @@ MAX_HEAD_BYTES = 65_536  # of a request's first line and headers
 _MAX_BUFFERED = 65_536  # bytes of a body that nobody has read, after which no more are received
 _JOIN_BYTES = 65_536  # of a reply's part that is copied to be sent with the one before it
 _MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
+_MAX_WAITING = 100  # requests that came before the reply to another
 _MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
 _STATUS_LINES = {
@@ -83,9 +84,10 @@ class Exchange:
             problem = "" if self.is_done or self.is_disconnected else "the application gave no whole reply"
         except BaseException as exc:  # noqa: BLE001 - a task that nobody waits for
             _log.error("a request failed unexpectedly", exc_info=exc)
-            problem = "failed"
+            problem = "it failed"
         if not problem:
             return
+        _log.error("a request was cut off: %s", problem)
         if self.is_started:
             self._connection.transport.close()
         else:
@@ -108,6 +110,7 @@ class Exchange:
             return {"type": "http.disconnect"}
         parts, self._parts, self._buffered = self._parts, [], 0
         self._is_read = not self.more_body
+        connection.resume_reading()  # also after the last part: else nobody would hear of a disconnect
         body = parts[0] if len(parts) == 1 else b"".join(parts)
         return {"type": "http.request", "body": body, "more_body": self.more_body}
 
@@ -143,7 +146,7 @@ class Exchange:
             raise RuntimeError(f"a reply begins with its head, not with {message['type']!r}")
         status, headers = message["status"], message.get("headers", ())
         lines = [_STATUS_LINES[status], self._connection.get_default_lines()]
-        self.is_started, self._expects_continue = True, False
+        self._expects_continue = False
         self.chunked = not self._is_head and status not in (204, 304)
         is_marked = False  # whether it says that the connection is closed
         for name, value in headers:
@@ -154,6 +157,7 @@ class Exchange:
             lines += (name, b": ", value, b"\r\n")
         if _CONTROL.search(b"".join([part for pair in headers for part in pair])):
             raise RuntimeError("a header of a reply has a control character")
+        self.is_started = True
         if not self.keep_alive and not is_marked:
             lines.append(b"connection: close\r\n")
         lines.append(b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n")
@@ -174,7 +178,8 @@ class Exchange:
         else:
             self._left -= len(body)
             if self._left < 0 or (is_last and self._left):
-                raise RuntimeError(f"a reply's body is {-self._left} bytes longer than its head says")
+                problem = "longer" if self._left < 0 else "shorter"
+                raise RuntimeError(f"a reply's body is {problem} than its head says: {abs(self._left)} bytes")
         if len(body) > _JOIN_BYTES or not self._held:
             self._flush()
             self._connection.transport.write(body)
@@ -342,7 +347,9 @@ class ClientConnection(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has arrived."""
+        """A header has arrived. Headers after a body are dropped: a proxy hasn't looked at them."""
+        if not self._in_head:
+            return
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
@@ -352,6 +359,8 @@ class ClientConnection(asyncio.Protocol):
         """The head of a request has arrived."""
         if self._parser.should_upgrade():
             return  # it is parsed again
+        if self.transport.is_closing():
+            return
         self._in_head = False
         before = self._exchange
         if before is not None and not before.is_done and before.scope["method"] == "POST":
@@ -391,6 +400,8 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._pause_reading()
             self._waiting.append(exchange)
+            if len(self._waiting) > _MAX_WAITING:
+                self.transport.abort()
 
     def _start(self, exchange: Exchange) -> None:
         self._running, tasks = exchange, self._server_state.tasks
@@ -418,11 +429,11 @@ class ClientConnection(asyncio.Protocol):
             self.transport.close()
         if self.transport.is_closing():
             return
-        self.resume_reading()
         if self._waiting:
             self._start(self._waiting.popleft())
         else:
             self._idle_since = time.monotonic()
+        self.resume_reading()
 
     def _pause_reading(self) -> None:
         if not self._is_reading_paused:
@@ -430,8 +441,8 @@ class ClientConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Receives again, where it was paused."""
-        if self._is_reading_paused:
+        """Receives again, where it was paused, unless requests wait that came before others were answered."""
+        if self._is_reading_paused and not self._waiting:
             self._is_reading_paused = False
             self.transport.resume_reading()
 
@@ -478,10 +489,13 @@ class ClientConnection(asyncio.Protocol):
         self.transport.abort()
 
     def refuse(self, status: bytes, body: bytes) -> None:
-        """Sends an error and closes the connection."""
-        if not self.transport.is_closing():
+        """Sends an error, unless a reply has begun, and closes the connection."""
+        if self.transport.is_closing():
+            return
+        running = self._running
+        if running is None or running.is_done or not running.is_started:
             self.transport.write(_REFUSAL_TEMPLATE % (status, len(body), body))
-            self.transport.close()
+        self.transport.close()
 
 
 def _get_address(transport: asyncio.BaseTransport, name: str) -> tuple[str, int] | None:

@@ -220,6 +220,7 @@ async def open_gateway(
             gateway.ready = False
             saving.cancel()
             discovery.cancel()
+            gateway.learn()
             reporter.report()
             gateway.model_list.close()
             if worker is None:
