@@ -198,9 +198,9 @@ def compare_decisions(
             answers={"extract": "line" if recording == "facts" else "auto"},
         ) as gate,
     ):
-        served = gate.gateway.policy_registry.get("policy")
         for row, one in enumerate(recorded):
             assert one.problem.id == ballots.ids[row]
+            served = gate.gateway.policy_registry.get("policy")  # it has learned from the last request
             weigh = served.weigh("m")  # live, its scale follows what was seen; the request will use this
             message = {"role": "user", "content": one.problem.question}
             body = {"model": "m", "messages": [message], "temperature": 0.7, "stream": stream}

@@ -59,8 +59,8 @@ def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_sample
     recorded = read_recorded()
     drawn_live, drawn_here, used = [], [], set[str]()
     with MenuUpstreams() as menu, run(menu, tmp_path, policy, price=price) as gate:
-        served = gate.gateway.policy_registry.get("menu-policy")
         for row in range(40):
+            served = gate.gateway.policy_registry.get("menu-policy")  # it has learned from the last request
             question, weigh = recorded["small"][row].problem.question, served.weigh()
             extra = read_extra(ask(gate, question, stream=stream))
             drawn_live.append({name: use["samples"] for name, use in extra["modes"].items()})
