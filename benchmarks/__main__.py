@@ -319,7 +319,7 @@ def _beside(row: dict[str, Any], way: str) -> str:
 
 FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a
 function, as wide as its share of the samples, above the one that called it; orange is adacompute, blue are
-libraries. The large tower is the request, from uvicorn's `run_asgi` up; its widest part, above `Client.call`,
+libraries. The large tower is the request, from `Exchange.run` up; its widest part, above `Client.call`,
 is the call to the upstream. To its left is what nobody waits for: writes of the ledger, metrics and logs
 (`Reporter`). What is free to its right is the loop itself with its sockets, which a bare proxy has, too. A
 voted request (the second picture) also reads its log-probabilities (`read_json`, `_build_reply`), its answer
