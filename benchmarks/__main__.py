@@ -485,8 +485,8 @@ BENCHES = {
     "widths": Bench(
         "Eight samples beside one",
         "Processor time of the gateway for a request, 8 clients, responses of 600 characters with different "
-        "texts, all read, classed and voted on. The aim: at most 1.3 times, which is met where votes are "
-        "plain: log-probabilities are fifteen times the bytes, and each token of each sample is looked at.",
+        "texts, all read, classed and voted on. The aim: at most 1.3 times, which is not met; "
+        "log-probabilities are fifteen times the bytes, and each token of each sample is looked at.",
         gateway.widths_table,
     ),
     "rates": Bench(

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import peak_kb
+from benchmarks.processes import first_line, peak_kb
 
 LATENCY = 0.05  # seconds that the endpoint takes for a call
 SAMPLES = 48  # of each problem
@@ -39,14 +39,8 @@ LONG = (48, 96, 192)  # samples of each of 1,050 problems, for memory
 def upstream(most: int, *, latency: float = LATENCY) -> Iterator[str]:
     """The address of an endpoint in another process."""
     words = [sys.executable, "-m", "benchmarks.upstream", "--latency", str(latency), "--most", str(most)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.stdin.close()
-            process.wait(10)
+    with first_line(words) as address:
+        yield address
 
 
 def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: int = SAMPLES) -> int:

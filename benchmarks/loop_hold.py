@@ -17,11 +17,9 @@ import functools
 import http.client
 import json
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ import orjson
 from adacompute.config import Config, EndpointConfig, ServeConfig
 from adacompute.serve import server
 from adacompute.serve.chat import Gateway
-from benchmarks.processes import ROOT, here
+from benchmarks.processes import first_line, here
 
 SIZES = (0.25, 1.0, 4.0, 8.0)  # MB of a body
 ROUNDS = 5
@@ -233,21 +231,9 @@ def serve_gateway(url: str) -> None:
         server.serve(config, on_listening=say, on_open=start)
 
 
-@contextlib.contextmanager
-def run_part(*words: str) -> Iterator[str]:
+def run_part(*words: str) -> contextlib.AbstractContextManager[str]:
     """A process of this module, and the line that it prints first."""
-    command = here("-m", "benchmarks.loop_hold", *words)
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        try:
-            yield process.stdout.readline().strip()
-        finally:
-            process.stdin.close()
-            process.terminate()
-            process.wait(20)
+    return first_line(here("-m", "benchmarks.loop_hold", *words))
 
 
 def ask(address: str, way: Way, model: str) -> int:

@@ -67,8 +67,15 @@ def upstream(
     """The address of `benchmarks.upstream` in another process."""
     words = here("-m", "benchmarks.upstream", "--latency", str(latency), "--most", str(most))
     words += ["--size", str(size), "--faults", str(faults), "--tail", str(tail)]
+    with first_line(pinned(core, words)) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def first_line(words: Sequence[str]) -> Iterator[str]:
+    """The line that a process prints first; it is ended afterwards."""
     with subprocess.Popen(
-        pinned(core, words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         assert process.stdout is not None
         assert process.stdin is not None
@@ -76,7 +83,8 @@ def upstream(
             yield process.stdout.readline().strip()
         finally:
             process.stdin.close()
-            process.wait(10)
+            process.terminate()
+            process.wait(20)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ else:
     def quick_dataclass(*, frozen: bool, **options: bool) -> object:
         """As `dataclass`, for records that are made for each request.
 
-        They are frozen for the type checker only: at run time that would take three times as long.
+        They are frozen for the type checker only: frozen at run time, each would take longer to make.
         """
         return dataclass(unsafe_hash=frozen, **options)
 

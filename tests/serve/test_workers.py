@@ -80,6 +80,15 @@ def lines(gate: Process, words: str) -> list[dict[str, Any]]:
 
 
 @linux
+def check_settled(gate: Any, up: Upstream) -> dict[str, float]:
+    """What the gateway has taken, when nothing is under way: it covers what the upstream gave."""
+    until(lambda: up.count.in_flight == 0)
+    taken = taken_of(gate)
+    assert taken["spent"] <= up.count.choices <= taken["spent"] + taken["maybe"]
+    assert (taken["reserved"], metric(gate, "in_flight")) == (0, 0)
+    return taken
+
+
 @pytest.mark.slow
 def test_caps_are_exact_and_all_that_is_shown_is_of_the_whole_and_connections_are_spread(tmp_path: Path):
     cap = 150
@@ -151,10 +160,7 @@ def test_a_killed_worker_comes_back_and_after_the_gateway_is_killed_nothing_is_l
             assert {answer.status for answer in got[0] if answer is not None} == {200}
             answered = sum(answer is not None for answer in got[0])
             assert 250 < answered < 300, "some connections broke off, and all others were served"
-            until(lambda: up.count.in_flight == 0)
-            taken = taken_of(gate)
-            assert taken["spent"] <= up.count.choices <= taken["spent"] + taken["maybe"]
-            assert (taken["reserved"], metric(gate, "in_flight")) == (0, 0)
+            taken = check_settled(gate, up)
             assert 0 < taken["maybe"] <= 10 * 16  # of its ten requests under way
             assert "which died, count as spent in full" in gate.log
             second = children(gate.pid)
@@ -199,10 +205,7 @@ def test_a_worker_that_hangs_is_killed_and_comes_back_and_what_it_had_reserved_m
         assert {answer.status for answer in got[0] if answer is not None} == {200}
         answered = sum(answer is not None for answer in got[0])
         assert 100 < answered < 200, "those that the other worker had, or got after that, were served"
-        until(lambda: up.count.in_flight == 0)
-        taken = taken_of(gate)
-        assert taken["spent"] <= up.count.choices <= taken["spent"] + taken["maybe"]
-        assert (taken["reserved"], metric(gate, "in_flight")) == (0, 0)
+        taken = check_settled(gate, up)
         assert taken["maybe"] > 0
         second = children(os.getpid())
         assert len(second) == 2

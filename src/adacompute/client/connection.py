@@ -500,7 +500,7 @@ def _rotate(addresses: list[_Address]) -> list[_Address]:
 
 @functools.cache
 def _make_tls_context() -> ssl.SSLContext:
-    """What certificates are checked with; takes some 20 milliseconds."""
+    """What certificates are checked with; reading the system's takes a while, so it is made once."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -302,7 +302,8 @@ class Transport:
         start = self._build_start(method, url, headers, json=False)
         if body is not None and "content-length" not in (headers or {}):
             return start + b"Transfer-Encoding: chunked\r\n\r\n"
-        return start + (b"Content-Length: 0\r\n\r\n" if body is None and method == "POST" else b"\r\n")
+        is_empty = body is None and method in ("POST", "PUT", "PATCH")
+        return start + (b"Content-Length: 0\r\n\r\n" if is_empty else b"\r\n")
 
     def _build_start(self, method: str, url: URL, headers: Mapping[str, str] | None, *, json: bool) -> bytes:
         """The first line, and all headers but the length."""

@@ -52,8 +52,17 @@ class Exchange:
     """One request of a connection, and its reply, as ASGI's `receive` and `send`."""
 
     __slots__ = (
-        *("_buffered", "_connection", "_expects_continue", "_held", "_is_head", "_is_read", "_left"),
-        *("_parts", "_waiter", "chunked", "is_disconnected", "is_done", "is_started", "keep_alive"),
+        *(
+            "_buffered",
+            "_chunked",
+            "_connection",
+            "_expects_continue",
+            "_held",
+            "_is_head",
+            "_is_read",
+            "_left",
+        ),
+        *("_parts", "_waiter", "is_disconnected", "is_done", "is_started", "keep_alive"),
         *("more_body", "scope"),
     )
 
@@ -67,7 +76,7 @@ class Exchange:
         self.is_started = False  # whether the reply has begun
         self.is_done = False  # whether all of the reply was sent
         self._is_head = scope["method"] == "HEAD"
-        self.chunked = False
+        self._chunked = False
         self._connection = connection
         self._expects_continue = expects_continue
         self._parts: list[bytes] = []  # of the body, which nobody has read
@@ -147,11 +156,11 @@ class Exchange:
         status, headers = message["status"], message.get("headers", ())
         lines = [_STATUS_LINES[status], self._connection.get_default_lines()]
         self._expects_continue = False
-        self.chunked = not self._is_head and status not in (204, 304)
+        self._chunked = not self._is_head and status not in (204, 304)
         is_marked = False  # whether it says that the connection is closed
         for name, value in headers:
             if name == b"content-length":
-                self._left, self.chunked = int(value), False
+                self._left, self._chunked = int(value), False
             elif name == b"connection" and b"close" in value.lower():
                 self.keep_alive, is_marked = False, True
             lines += (name, b": ", value, b"\r\n")
@@ -160,7 +169,7 @@ class Exchange:
         self.is_started = True
         if not self.keep_alive and not is_marked:
             lines.append(b"connection: close\r\n")
-        lines.append(b"transfer-encoding: chunked\r\n\r\n" if self.chunked else b"\r\n")
+        lines.append(b"transfer-encoding: chunked\r\n\r\n" if self._chunked else b"\r\n")
         self._held = b"".join(lines)
         self._connection.loop.call_soon(self._flush)
 
@@ -172,7 +181,7 @@ class Exchange:
         body, is_last = message.get("body", b""), not message.get("more_body", False)
         if self._is_head:
             body, self._left = b"", 0
-        elif self.chunked:
+        elif self._chunked:
             end = b"0\r\n\r\n" if is_last else b""
             body = b"%x\r\n%b\r\n%b" % (len(body), body, end) if body else end
         else:
