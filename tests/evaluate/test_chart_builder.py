@@ -99,6 +99,37 @@ def test_who_judges_has_not_seen_the_problem_and_each_problem_is_judged_once():
     assert set.union(*judged) == set(words().prompts)
 
 
+def test_the_folds_of_a_verdict_are_charted_without_another_fit():
+    part_of = np.arange(len(words())) % 3
+    order = (2, 0, 1)  # folds end in any order
+    folds = [(FixedPolicy(2.0), words().only(np.flatnonzero(part_of != part))) for part in order]
+
+    def refit(_: Ballots) -> Policy:
+        raise AssertionError("fitted again")
+
+    chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=folds)
+    assert chart is not None
+    assert chart.protocol.endswith("held out: fitted on 2 of 3 parts, judged on the other")
+    tests = [words().only(np.flatnonzero(part_of == part)) for part in range(3)]
+    rights = [draw_paths(test, rng=np.random.default_rng(1), orders=2, longest=16).grade[1] for test in tests]
+    assert chart.rows[0].accuracy == pytest.approx(np.concatenate(rights).mean())
+
+
+def test_folds_that_leave_a_problem_out_are_not_charted():
+    halves: list[int] = []
+
+    def refit(half: Ballots) -> Policy:
+        halves.append(len(half))
+        return FixedPolicy(2.0)
+
+    train = words().only(np.flatnonzero(np.arange(len(words())) % 3))
+    folds = [(FixedPolicy(2.0), train)]
+    chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=folds)
+    assert chart is not None
+    assert chart.protocol.endswith("held out: fitted on one half, judged on the other")
+    assert sum(halves) == len(words())
+
+
 @pytest.mark.slow
 def test_few_problems_or_halves_that_teach_nothing_are_judged_in_sample_and_it_is_said():
     def refuses(some: Ballots) -> Policy:

@@ -7,7 +7,8 @@ that have as many samples as it may ask for.
 import copy
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
@@ -68,7 +69,7 @@ from adacompute.evaluate.measure import (
     uses_weighted_votes,
 )
 from adacompute.evaluate.parallel import Threads, open_threads
-from adacompute.evaluate.verdict import judge_pool
+from adacompute.evaluate.verdict import KeepFit, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy, fit_confidence_weights
@@ -408,6 +409,7 @@ def fit(
         votes=votes,
     )
     is_judged, judging = verdict is not False and not certifying, None
+    fits: list[tuple[Policy, Ballots]] = []  # that the verdict was made with
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
     with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
@@ -416,7 +418,11 @@ def fit(
         else:
             fitting = threads.submit(refit, ballots)
             if is_judged:
-                judging = threads.run_beside(functools.partial(judge, budget=budget, threads=threads))
+                judging = threads.run_beside(
+                    functools.partial(
+                        judge, budget=budget, threads=threads, keep_fit=lambda *fit: fits.append(fit)
+                    )
+                )
             fitted_policy = fitting.result()
         calibrated = None
         if average is not None and average.unit != "samples":
@@ -426,7 +432,14 @@ def fit(
         chart = None
         if not certifying:  # there are no budgets to choose from
             budgets = _choose_budgets(fitted_policy, budget)
-            chart = build_chart(fitted_policy, ballots, refit=refit, budgets=budgets, threads=threads)
+            chart = build_chart(
+                fitted_policy,
+                ballots,
+                refit=refit,
+                budgets=budgets,
+                threads=threads,
+                fits=_wait_for_fits(judging, fits),
+            )
         if chart is not None:
             write_chart(output, chart)
         summary = _build_summary(
@@ -449,6 +462,15 @@ def fit(
     print_json(summary) if json else show_fit(summary, pool_verdict)
 
 
+def _wait_for_fits(
+    judging: "Future[Verdict] | None", fits: list[tuple[Policy, Ballots]]
+) -> Iterator[tuple[Policy, Ballots]]:
+    """The policies that a verdict was made with, once it is made."""
+    if judging is not None:
+        judging.result()
+    yield from fits
+
+
 def _check_folder(output: Path, *, overwrite: bool) -> None:
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
@@ -466,6 +488,7 @@ def _judge_policy(
     votes: VoteKind,
     workers: int = 1,
     threads: Threads | None = None,
+    keep_fit: KeepFit | None = None,
 ) -> Verdict:
     """Judge the policy with the settings that it was fitted with; without any, as all commands do."""
     given = {key: value for key, value in settings.items() if value is not None}
@@ -486,6 +509,7 @@ def _judge_policy(
             workers=workers,
             threads=threads,
             progress=report_progress,
+            keep_fit=keep_fit,
         )
 
 

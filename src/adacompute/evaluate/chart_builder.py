@@ -1,13 +1,14 @@
 """The chart that is kept beside a policy: what it costs and gives at some average budgets.
 
 Prices and costs are those of the policy itself on recorded samples, which needs no labels.
-Agreement and accuracy are measured held-out where there are enough problems: fitted on one
-half, judged on the other. They hold for the budget as the gateway meets it: where no single
-price costs exactly the budget, two neighbouring prices are mixed.
+Agreement and accuracy are measured held-out where there are enough problems: by the policies of a
+verdict, each on the problems it wasn't fitted on, or else fitted on one half and judged on the
+other. They hold for the budget as the gateway meets it: where no single price costs exactly the
+budget, two neighbouring prices are mixed.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, draw_paths
 from adacompute.pool import Ballots
+from adacompute.replay.per_problem import PolicyRun
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.replay.sweep import find_hull
 
@@ -45,7 +47,8 @@ _UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
 class PolicyReplays:
     """Policies, each over paths of its own problems, at any dial; all have the same kind of dial."""
 
-    def __init__(self, parts: Sequence[tuple[Policy, Paths]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
+        """With `threads`, those run the policies, at the same time."""
         self.dial: Dial | None = parts[0][0].dial
         self.unit = str(getattr(parts[0][0], "unit", "samples"))
         self.dial_range = (
@@ -56,14 +59,15 @@ class PolicyReplays:
         self._share = np.concatenate(
             [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
         )  # of a path
+        self._map: Callable[..., Iterable[PolicyRun]] = map if threads is None else threads.map
         self._known: dict[float | None, dict[str, float]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
         """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
-            for cached, paths in self._parts:
-                run = cached.run(dial)
+            runs = self._map(lambda part: part[0].run(dial), self._parts)
+            for run, (_, paths) in zip(runs, self._parts, strict=True):
                 at = (run.drawn - 1, np.arange(len(paths)))
                 share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
                 values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
@@ -144,26 +148,35 @@ def build_chart(
     orders: int = ORDERS,
     seed: int = 0,
     threads: Threads | None = None,
+    fits: Iterable[tuple[Policy, Ballots]] = (),
 ) -> Chart | None:
     """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
 
-    With `threads`, those call `refit`, for two parts at the same time.
+    `fits` are policies of that kind, each with the problems that it was fitted on: where each problem is
+    unknown to exactly one of them, nothing is fitted again. They are looked at last, so they may be still
+    in the making. With `threads`, those call `refit`, for two
+    parts at the same time.
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
     ballots, _ = select_replayable(ballots, policy.longest)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
-    held_out = (
-        _replay_held_out(ballots, refit, orders=orders, seed=seed, threads=threads)
-        if len(ballots) >= _FEWEST_PROBLEMS
-        else None
-    )
+    if threads is not None:  # behind what they have to do already, which `fits` may wait for
+        threads.submit(_find_prices, fitted, budgets).result()  # it remembers them
+    held_out, parts = None, "one half, judged on the other"
+    if len(ballots) >= _FEWEST_PROBLEMS:
+        tests = _find_tests(ballots, tuple(fits))
+        if tests is None:
+            held_out = _replay_held_out(ballots, refit, orders=orders, seed=seed, threads=threads)
+        else:
+            held_out = _replay_tests(tests, orders=orders, seed=seed, threads=threads)
+            parts = f"{len(tests) - 1} of {len(tests)} parts, judged on the other"
     votes = "plain votes" if policy.weigh is None else f"votes weighted by {policy.weigh.signal}"
     method = (
         "in-sample: on the problems that it was fitted on"
         if held_out is None
         else "prices and costs in-sample; agreement and accuracy with the budget met, held out: fitted on "
-        "one half, judged on the other"
+        f"{parts}"
     )
     protocol = (
         f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {method}"
@@ -175,25 +188,40 @@ def assemble_chart(
     fitted: PolicyReplays, test: PolicyReplays, *, budgets: Sequence[float], protocol: str
 ) -> Chart | None:
     """A row for each budget that can be reached: its price from `fitted`, what it gives from `test`."""
-    rows: list[ChartRow] = []
-    if fitted.dial is None:
-        rows.append(_make_row(fitted.at(None), test.at(None), test, budget=budgets[0], price=None))
-    else:
-        largest, smallest = fitted.at(0.0)["cost"], fitted.at(fitted.dial_range[1])["cost"]
-        for budget in sorted(budgets):
-            if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
-                continue
-            price = round_price_up(bracket_dial(fitted, budget).high)
-            if rows:  # rounded up, it may exceed the one before
-                price = min(price, rows[-1].price or 0.0)
-            values = fitted.at(price)
-            if not rows or values["cost"] >= rows[-1].cost:  # with few waves the cost may fall
-                rows.append(_make_row(values, test.at_cost(budget, price), test, budget=budget, price=price))
+    rows = [
+        _make_row(
+            fitted.at(price),
+            test.at(None) if price is None else test.at_cost(budget, price),
+            test,
+            budget=budget,
+            price=price,
+        )
+        for budget, price in _find_prices(fitted, budgets)
+    ]
     if not rows:
         return None
     return Chart(
         dial=fitted.dial, unit=fitted.unit, problems=fitted.problems, protocol=protocol, rows=tuple(rows)
     )
+
+
+def _find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
+    """The budgets that can be reached, ascending, each with its price; None without a dial."""
+    if fitted.dial is None:
+        return [(budgets[0], None)]
+    prices: list[tuple[float, float | None]] = []
+    cost, price = 0.0, math.inf
+    largest, smallest = fitted.at(0.0)["cost"], fitted.at(fitted.dial_range[1])["cost"]
+    for budget in sorted(budgets):
+        if not smallest <= budget <= largest * (1 + _BUDGET_TOLERANCE):
+            continue
+        # rounded up, it may exceed the one before
+        next_price = min(price, round_price_up(bracket_dial(fitted, budget).high))
+        next_cost = fitted.at(next_price)["cost"]
+        if next_cost >= cost:  # with few waves the cost may fall
+            prices.append((budget, next_price))
+            cost, price = next_cost, next_price
+    return prices
 
 
 def round_price_up(price: float) -> float:
@@ -227,6 +255,21 @@ def _make_row(
     )
 
 
+def _find_tests(
+    ballots: Ballots, fits: Sequence[tuple[Policy, Ballots]]
+) -> list[tuple[Policy, Ballots]] | None:
+    """Each policy with the problems it wasn't fitted on; None where those aren't all problems, each once."""
+    tests = []
+    for policy, train in fits:
+        known = set(train.prompts)
+        rows = [row for row, prompt in enumerate(ballots.prompts) if prompt not in known]
+        tests.append((rows, policy))
+    tests.sort(key=lambda test: test[0])  # folds end in any order
+    if sorted(row for rows, _ in tests for row in rows) != list(range(len(ballots))):
+        return None
+    return [(policy, ballots.only(np.array(rows))) for rows, policy in tests]
+
+
 def _replay_held_out(
     ballots: Ballots, refit: Refit | None, *, orders: int, seed: int, threads: Threads | None = None
 ) -> PolicyReplays | None:
@@ -240,12 +283,15 @@ def _replay_held_out(
     except _UNFITTABLE:
         return None
     tests = [ballots.only(split.test) for split in splits]
-    return PolicyReplays(
-        [
-            (policy, _make_paths(policy, test, orders, seed + 1))
-            for policy, test in zip(policies, tests, strict=True)
-        ]
-    )
+    return _replay_tests(list(zip(policies, tests, strict=True)), orders=orders, seed=seed, threads=threads)
+
+
+def _replay_tests(
+    tests: Sequence[tuple[Policy, Ballots]], *, orders: int, seed: int, threads: Threads | None
+) -> PolicyReplays:
+    """Each policy over the problems beside it."""
+    parts = [(policy, _make_paths(policy, test, orders, seed + 1)) for policy, test in tests]
+    return PolicyReplays(parts, threads=threads)
 
 
 def _make_paths(policy: Policy, ballots: Ballots, orders: int, seed: int) -> Paths:

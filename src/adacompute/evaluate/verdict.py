@@ -17,12 +17,13 @@ orders or seed the tables around it were made with, the same samples give the sa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers import VoteWeights
 from adacompute.evaluate.comparison import (
     Decision,
     MatchedCost,
@@ -51,7 +52,7 @@ from adacompute.evaluate.measure import (
 )
 from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_one_thread, measure_all
 from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
-from adacompute.policies.base import get_ballots
+from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 
@@ -59,6 +60,7 @@ __all__ = [
     "FEWEST_PROBLEMS",
     "MOST_NEEDED",
     "SMALLEST_GAIN",
+    "KeepFit",
     "PairedResults",
     "choose_candidate",
     "count_verdict_steps",
@@ -69,6 +71,7 @@ __all__ = [
 ]
 
 Floats = npt.NDArray[np.float64]
+KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on
 
 FEWEST_PROBLEMS = 30  # different questions; fewer are not judged
 SMALLEST_GAIN = 0.01  # of accuracy: where the gain is less for sure, uniform sampling is as good
@@ -101,6 +104,19 @@ class PairedResults:
     repeats: int = 1  # assignments to folds that each problem's results are the mean of
 
 
+@dataclass(frozen=True, slots=True)
+class _KeepingMaker:
+    """Makes what another maker makes, and hands it on."""
+
+    maker: PolicyMaker
+    keep_fit: KeepFit
+
+    def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
+        policy = self.maker(train, budget=budget, weigh=weigh, longest=longest)
+        self.keep_fit(policy, train)
+        return policy
+
+
 def judge_pool(
     pool: Pool | Ballots,
     *,
@@ -110,6 +126,7 @@ def judge_pool(
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
+    keep_fit: KeepFit | None = None,
 ) -> Verdict:
     """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
 
@@ -118,7 +135,8 @@ def judge_pool(
     samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
     have fewer samples than the others, those are left out as `fit` does. Problems with the same question
     count as one. Without any grade, agreement with the vote of all samples stands in for accuracy. The work
-    is done by so many `workers`, which are processes, or by `threads` of this one.
+    is done by so many `workers`, which are processes, or by `threads` of this one. In this process,
+    `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on.
     """
     recorded = get_ballots(pool)
     graded, basis = select_graded(recorded)
@@ -146,6 +164,7 @@ def judge_pool(
         workers=workers if questions >= _MANY_QUESTIONS else 1,
         threads=threads,
         progress=progress,
+        keep_fit=keep_fit,
     )
     return call_with_one_thread(judge, results)
 
@@ -183,6 +202,7 @@ def measure_paired(
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
+    keep_fit: KeepFit | None = None,
     repeats: int | None = None,
     seed: int = _SEED,
 ) -> PairedResults:
@@ -198,6 +218,8 @@ def measure_paired(
     questions = int(groups.max()) + 1
     repeats = count_repeats(questions) if repeats is None else repeats
     candidate = policy if isinstance(policy, ComparedPolicy) else select_policies((policy,), setup.ballots)[0]
+    if keep_fit is not None:
+        candidate = replace(candidate, maker=_KeepingMaker(candidate.maker, keep_fit))
     compared = (*select_policies((UNIFORM,)), candidate)
     rounds = [
         kfold(setup.ballots.prompts, FOLDS, np.random.default_rng([seed, number]))

@@ -72,10 +72,10 @@ _STEEP_RATIO = 2.5  # critical price over price, from which the larger of two st
 
 # the trees over features of a state
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
-_TREES = 40
+_TREES = 24  # at each price
+_TOTAL_STEP = 4.0  # of all trees: fewer trees take larger steps
 _SETTINGS: dict[str, Any] = {
     "max_depth": 4,
-    "eta": 0.1,
     "tree_method": "hist",
     "min_child_weight": 100,  # rows, many of them of one problem
     "reg_lambda": 50,
@@ -370,14 +370,15 @@ def fit_critical_prices(
     *,
     hints: Sequence[Floats] | None = None,
     seed: int = 0,
+    trees: int = _TREES,
 ) -> CriticalPriceTrees:
     """Critical prices of states, and of what prompts hint at where `hints` are given, (problems, hints) each.
 
     At each price the paths are followed back from their end: going on from a state is worth what its
-    paths went on to get under the policy of `table`, less the price of their draws. Trees learn how
-    that advantage depends on the state; the price at which it falls through zero is the critical price,
-    which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is what
-    `build_price_table` gives.
+    paths went on to get under the policy of `table`, less the price of their draws. So many `trees` learn
+    how that advantage depends on the state; the price at which it falls through zero is the critical
+    price, which a last set of trees learns. `values` are (longest, paths), one a recording; `table` is
+    what `build_price_table` gives.
     """
     xgb = import_xgboost()
     with needs_extra("fit"):
@@ -388,7 +389,12 @@ def fit_critical_prices(
     worth = np.concatenate(values, axis=1)
     table_prices = np.stack([_look_up_table(recordings, t, table) for t in range(steps)])  # (steps, paths)
     extra = rows.shape[1] - len(MONOTONE_SIGNS)
-    settings = {**_SETTINGS, "seed": seed, "monotone_constraints": (*MONOTONE_SIGNS, *(0,) * extra)}
+    settings = {
+        **_SETTINGS,
+        "eta": _TOTAL_STEP / trees,
+        "seed": seed,
+        "monotone_constraints": (*MONOTONE_SIGNS, *(0,) * extra),
+    }
 
     def predict_advantages(prices: Floats) -> tuple[Any, list[Floats]]:
         """What trees learn at each of these prices, and the data that they were trained on."""
@@ -396,7 +402,7 @@ def fit_critical_prices(
         predictions = []
         for price in prices:
             data.set_label(_compute_advantages(worth, table_prices > np.log(price), price).ravel())
-            predictions.append(train_booster(settings, data, _TREES).predict(data))
+            predictions.append(train_booster(settings, data, trees).predict(data))
         return data, predictions
 
     # as many threads as matrix products may have: one in the processes and threads of an evaluation;

@@ -73,6 +73,7 @@ _FOLDER = "priors"
 _NARROW: Mapping[str, type] = {"float64": np.float32, "int32": np.int16}
 _WIDE: Mapping[str, type] = {"float32": np.float64, "int16": np.int32}
 _PATHS = 24000  # in all: more add little, because the problems are few
+_TREES = 40  # at each price
 _ORDERS = (8, 64)  # a problem, at least and at most
 _TABLE_ORDERS = 64  # a problem: the table is cheap to fit, and its rare tallies need them
 _EQUAL_WEIGHT = 500  # problems with which trees and table have equal weight
@@ -177,7 +178,11 @@ def fit_prior(recordings: Sequence[Ballots], *, longest: int, seed: int = 0) -> 
     ]
     trees = (
         fit_critical_prices(
-            weighted_paths, [compute_values(drawn) for drawn in weighted_paths], table, seed=seed
+            weighted_paths,
+            [compute_values(drawn) for drawn in weighted_paths],
+            table,
+            seed=seed,
+            trees=_TREES,
         )
         if weighted_paths
         else None
