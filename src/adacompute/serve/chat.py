@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -62,6 +62,7 @@ from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
     "DISCONNECT_KEY",
+    "HEADERS_KEY",
     "ActiveRequest",
     "ChatEndpoint",
     "ChatShape",
@@ -85,6 +86,7 @@ _log = logging.getLogger("adacompute.serve")
 _TOKEN_BYTES = 4  # of a prompt, on average
 
 
+HEADERS_KEY = "adacompute.headers"  # in a scope: what `read_headers` gives, where it is known already
 DISCONNECT_KEY = "adacompute.disconnect"  # in a scope: a function that takes what to call then, or None
 DisconnectNotifier = Callable[[Callable[[], None] | None], None]
 
@@ -815,6 +817,8 @@ def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
 
 def read_headers(scope: Scope) -> dict[str, str]:
     """A request's headers, whose names ASGI has in lower case; repeated ones are joined by a comma."""
+    if HEADERS_KEY in scope:
+        return cast("dict[str, str]", scope[HEADERS_KEY])
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

@@ -19,9 +19,9 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
-from adacompute.serve.chat import DISCONNECT_KEY
+from adacompute.serve.chat import DISCONNECT_KEY, HEADERS_KEY, read_headers
 
-__all__ = ["MAX_HEAD_BYTES", "ClientConnection"]
+__all__ = ["MAX_HEAD_BYTES", "ClientConnection", "KnownHead"]
 
 _log = logging.getLogger("adacompute.serve")
 
@@ -46,6 +46,64 @@ _ERROR_TEMPLATE = (
 )
 _FAILURE = b'{"error":{"message":"the gateway failed; its log says why","type":"server_error"}}'
 _ASGI_VERSION = {"version": "3.0", "spec_version": "2.3"}
+_LENGTH = re.compile(rb"\r\ncontent-length: ?([0-9]{1,10})\r\n", re.IGNORECASE)
+_MAX_DIGITS = 10  # of a length
+_MAX_HEADS = 4  # of one connection that are learned: a client whose heads always differ has no use for it
+_UNUSUAL = {b"transfer-encoding", b"expect", b"upgrade"}  # headers that ask for more than a reply
+
+
+class KnownHead:
+    """The head of a connection's last request. Clients send the same again, but for the body's length.
+
+    A request that begins with the same bytes needs no parser.
+    """
+
+    __slots__ = ("_after", "_before", "_length_index", "_scope")
+
+    def __init__(self, scope: Scope, before: bytes, after: bytes, length_index: int) -> None:
+        self._scope = scope
+        self._before, self._after = before, after  # what stands before the length, and after it
+        self._length_index = length_index  # of the length among the headers
+
+    @classmethod
+    def learn(cls, data: bytes, scope: Scope, body: bytes) -> "KnownHead | None":
+        """The head of one whole request, which was parsed to these; None where it is no usual one."""
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        names = [name for name, _ in headers]
+        end = data.find(b"\r\n\r\n") + 4
+        length = _LENGTH.search(data, 0, end)
+        if (
+            length is None
+            or names.count(b"content-length") != 1
+            or not _UNUSUAL.isdisjoint(names)
+            or scope["method"] != "POST"
+            or data[end:] != body
+        ):
+            return None
+        index = names.index(b"content-length")
+        if headers[index][1] != length[1] or int(length[1]) != len(body):
+            return None
+        kept = {**scope, "headers": headers.copy(), HEADERS_KEY: read_headers(scope)}
+        return cls(kept, data[: length.start(1)], data[length.end(1) : end], index)
+
+    def match(self, data: bytes) -> tuple[Scope, bytes] | None:
+        """The scope and the body of one whole request with this head; None: it is something else."""
+        start = len(self._before)
+        end = data.find(b"\r", start, start + _MAX_DIGITS + 1)
+        digits, body_start = data[start:end], end + len(self._after)
+        if (
+            end < 0
+            or not digits.isdigit()
+            or len(data) - body_start != int(digits)
+            or not data.startswith(self._before)
+            or not data.startswith(self._after, end)
+        ):
+            return None
+        scope = dict(self._scope)
+        headers = scope["headers"] = scope["headers"].copy()
+        headers[self._length_index] = (b"content-length", digits)
+        scope[HEADERS_KEY] = {**scope[HEADERS_KEY], "content-length": digits.decode("ascii")}
+        return scope, data[body_start:]
 
 
 class Exchange:
@@ -144,6 +202,10 @@ class Exchange:
         self.wake()
         return self._buffered <= _MAX_BUFFERED
 
+    def peek(self) -> bytes:
+        """What has arrived of the body, and nobody has read."""
+        return b"".join(self._parts)
+
     def wake(self) -> None:
         """Lets whoever waits for the next message look again."""
         waiter = self._waiter
@@ -230,6 +292,8 @@ class ClientConnection(asyncio.Protocol):
         self._keep_alive_seconds = config.timeout_keep_alive
         self._server_state = server_state
         self._parser = self._make_parser()
+        self._known_head: KnownHead | None = None
+        self._heads_learned = 0
         self._exchange: Exchange | None = None  # the one whose request came last
         self._running: Exchange | None = None  # the one that is answered, or was last
         self._waiting: deque[Exchange] = deque()  # requests that came before the reply to another
@@ -261,6 +325,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server_state.connections.discard(cast("Any", self))
+        self._known_head = None  # it holds this connection
         if self._running is not None and not self._running.is_done:
             self._running.is_disconnected = True
             self._running.wake()
@@ -294,6 +359,12 @@ class ClientConnection(asyncio.Protocol):
             not self._in_head and (exchange is None or not exchange.more_body),
             self._requests_begun,
         )
+        known = self._known_head
+        if known is not None and idle and (exchange is None or exchange.is_done):
+            match = known.match(data)
+            if match is not None and not self.transport.is_closing():
+                self._begin_known(*match)
+                return
         try:
             self._parse(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -302,12 +373,34 @@ class ClientConnection(asyncio.Protocol):
             self.refuse(b"400 Bad Request", _ERROR_TEMPLATE % message)
         if not self._in_head:
             self._track_body(len(data))
+            if idle and self._requests_begun == begun_before + 1:
+                self._learn_head(data)
             return
         if self._requests_begun - begun_before == idle:  # else it begins after the rest of another request
             self._head_bytes += len(data)
         if self._head_bytes > MAX_HEAD_BYTES:
             message = b"headers are above 64 KiB; send fewer"
             self.refuse(b"431 Request Header Fields Too Large", _ERROR_TEMPLATE % message)
+
+    def _learn_head(self, data: bytes) -> None:
+        """Remembers the head of the request that came with `data`, unless the connection is new."""
+        exchange = self._exchange
+        if self._requests_begun < 2 or self._heads_learned == _MAX_HEADS or exchange is None:
+            return
+        if exchange is not self._running or not exchange.keep_alive or exchange.more_body:
+            return
+        self._heads_learned += 1
+        self._known_head = KnownHead.learn(data, exchange.scope, exchange.peek())
+
+    def _begin_known(self, scope: Scope, body: bytes) -> None:
+        """A whole request has arrived, whose head is known."""
+        self._requests_begun += 1
+        self._idle_since, self._waiting_since, self._discarded = None, None, 0
+        exchange = self._exchange = Exchange(self, scope, keep_alive=True, expects_continue=False)
+        exchange.more_body = False
+        if body and not exchange.add(body):
+            self._pause_reading()
+        self._start(exchange)
 
     def _parse(self, data: bytes) -> None:
         """Parses what came. Who offers another protocol, as Java's client does, is answered in this one."""
