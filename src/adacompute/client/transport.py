@@ -1,6 +1,7 @@
 """One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries."""
 
 import asyncio
+import math
 import re
 import ssl
 import time
@@ -32,7 +33,7 @@ from adacompute.errors import (
     SendingStopped,
 )
 
-__all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
+__all__ = ["AttemptTimer", "Deadlines", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
 
 _SHORT_BYTES = 65_536  # of a request that is written at once, without waiting for room
 _REPEATABLE = ("GET", "HEAD", "DELETE")  # requests that may be sent again where a kept connection was closed
@@ -43,24 +44,65 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: i
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
+class Deadlines:
+    """Looks after timers with one timer of the event loop, which most requests then need not set.
+
+    It is set for the earliest that is due; those that came later are mostly due later.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting: set[AttemptTimer] = set()
+        self._handle: asyncio.TimerHandle | None = None
+        self._next_due = math.inf
+
+    def add(self, timer: "AttemptTimer") -> None:
+        """Has a timer checked when it is due."""
+        self._waiting.add(timer)
+        if timer.due < self._next_due:
+            self._set(timer.due)
+
+    def remove(self, timer: "AttemptTimer") -> None:
+        """Has it checked no more."""
+        self._waiting.discard(timer)
+
+    def close(self) -> None:
+        """Checks none any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _set(self, due: float) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._next_due, self._handle = due, self.loop.call_at(due, self._check)
+
+    def _check(self) -> None:
+        now, self._next_due, self._handle = self.loop.time(), math.inf, None
+        for timer in [timer for timer in self._waiting if timer.due <= now]:
+            if timer.check(now):
+                self._waiting.discard(timer)
+        if self._waiting:
+            self._set(min(timer.due for timer in self._waiting))
+
+
 class AttemptTimer:
     """The deadlines of one request, and how far it has come; readable also after it was cancelled.
 
-    A context manager that raises TimeoutError, as `asyncio.timeout` does, but with a single timer:
-    when it fires it checks whether time is left by now, because setting a new timer for each step costs
-    more. A reply that is read in pieces enters it again for each piece, since the task does other work
-    in between.
+    A context manager that raises TimeoutError, as `asyncio.timeout` does. When it is due it checks whether
+    time is left by now, because moving it for each step costs more. A reply that is read in pieces enters
+    it again for each piece, since the task does other work in between.
     """
 
     __slots__ = (
         "_cancel_count",
+        "_deadlines",
         "_ends",
         "_first_byte",
         "_loop",
         "_may_send",
         "_task",
-        "_timer",
         "caller_deadline_first",
+        "due",
         "expired",
         "headers",
         "refused",
@@ -71,12 +113,12 @@ class AttemptTimer:
         self,
         endpoint: Endpoint,
         until: float,
-        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
         may_send: Callable[[], bool] | None = None,
     ) -> None:
-        own_deadline = loop.time() + endpoint.timeouts.total
-        self._loop = loop
-        self._timer: asyncio.TimerHandle
+        own_deadline = deadlines.loop.time() + endpoint.timeouts.total
+        self._loop, self._deadlines = deadlines.loop, deadlines
+        self.due = 0.0  # when it is checked next
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
         # the caller's deadline comes before our own timeout
@@ -97,9 +139,9 @@ class AttemptTimer:
         """The connection is made and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
         due = min(self._ends, self.sent + self._first_byte)
-        if self._timer.when() > due:  # it fired while connecting, and was set to the end
-            self._timer.cancel()
-            self._timer = self._loop.call_at(due, self._check_deadline)
+        if self.due > due:  # it was due while connecting, and was set to the end
+            self.due = due
+            self._deadlines.add(self)
 
     def mark_answering(self) -> None:
         """The headers have arrived; for a stream, its first event."""
@@ -109,28 +151,31 @@ class AttemptTimer:
         self._task = asyncio.current_task()
         self._cancel_count = 0 if self._task is None else self._task.cancelling()
         since = self._loop.time() if self.sent is None else self.sent
-        due = self._ends if self.headers else min(self._ends, since + self._first_byte)
-        self._timer = self._loop.call_at(due, self._check_deadline)
+        self.due = self._ends if self.headers else min(self._ends, since + self._first_byte)
+        self._deadlines.add(self)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
+        self._deadlines.remove(self)
         if self.expired and self._task is not None:
             only_ours = self._task.uncancel() <= self._cancel_count  # else others cancelled it too
             if only_ours and kind is asyncio.CancelledError:
                 raise TimeoutError from error
 
-    def _check_deadline(self) -> None:
+    def check(self, now: float) -> bool:
+        """Cancels the request if its time is over, and says so; else it is due later."""
         waiting = self.sent is not None and not self.headers
         first = (self.sent or 0.0) + self._first_byte
         due = min(self._ends, first) if waiting else self._ends
-        if self._loop.time() < due:
-            self._timer = self._loop.call_at(due, self._check_deadline)
-        elif self._task is not None:
+        if now < due:
+            self.due = due
+            return False
+        if self._task is not None:
             self.expired = True
             self.caller_deadline_first = self.caller_deadline_first and due == self._ends
             self._task.cancel()
+        return True
 
 
 class Transport:
@@ -150,11 +195,12 @@ class Transport:
         self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
         if endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
-        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(asyncio.get_running_loop())
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
 
     async def close(self) -> None:
         """Closes the connections."""
+        self._deadlines.close()
         await self._pool.close()
 
     def make_timer(self, until: float, may_send: Callable[[], bool] | None = None) -> AttemptTimer:
@@ -162,7 +208,7 @@ class Transport:
 
         `may_send` is asked when it is connected, right before it is sent.
         """
-        return AttemptTimer(self._endpoint, until, self._loop, may_send)
+        return AttemptTimer(self._endpoint, until, self._deadlines, may_send)
 
     async def exchange(
         self,

@@ -207,6 +207,8 @@ class _ErrorMiddleware:
                 _set_reply_id(message, scope)
             await send(message)
 
+        # what sends a whole reply gives it its id; a middleware that changes replies doesn't hand this on
+        send_with_id.send_whole = getattr(send, "send_whole", None)  # type: ignore[attr-defined]
         try:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnected:

@@ -755,7 +755,9 @@ class ChatEndpoint:
                     return
                 await self._gateway.resources.client.share.take_turn()
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
-                await send_reply(send, 200, headers, dump_json(reply))
+                raw, send_whole = dump_json(reply), getattr(send, "send_whole", None)  # of our own server
+                if send_whole is None or not send_whole(200, headers, raw):
+                    await send_reply(send, 200, headers, raw)
                 return
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
             events = self._shape.shape_events(active, self._gateway.stream(active))

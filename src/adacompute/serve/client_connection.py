@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import unquote
@@ -32,6 +32,7 @@ _MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up 
 _MAX_WAITING = 100  # requests that came before the reply to another
 _MAX_DISCARDED = 16 * 2**20  # bytes of a refused body that are dropped, so that its client reads the reply
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
+_CONTROL_TEXT = re.compile(_CONTROL.pattern.decode("ascii"))
 _STATUS_LINES = {
     status: b"HTTP/1.1 %d %b\r\n"
     % (status, HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b"")
@@ -107,7 +108,7 @@ class KnownHead:
 
 
 class Exchange:
-    """One request of a connection, and its reply, as ASGI's `receive` and `send`."""
+    """One request of a connection, and its reply: ASGI's `send`, and its `receive`."""
 
     __slots__ = (
         *(
@@ -147,7 +148,7 @@ class Exchange:
     async def run(self, app: ASGIApp) -> None:
         """Has the application answer it."""
         try:
-            await app(self.scope, self.receive, self.send)
+            await app(self.scope, self.receive, self)
             problem = "" if self.is_done or self.is_disconnected else "the application gave no whole reply"
         except BaseException as exc:  # noqa: BLE001 - a task that nobody waits for
             _log.error("a request failed unexpectedly", exc_info=exc)
@@ -184,7 +185,7 @@ class Exchange:
     def _is_over(self) -> bool:
         return self.is_disconnected or self.is_done
 
-    async def send(self, message: Message) -> None:
+    async def __call__(self, message: Message) -> None:
         """Sends the head of the reply, or the next part of its body."""
         if self._connection.is_write_paused and not self.is_disconnected:
             await self._connection.wait_writable()
@@ -194,6 +195,29 @@ class Exchange:
             self._send_body(message)
         else:
             self._send_start(message)
+
+    def send_whole(self, status: int, headers: Mapping[str, str], body: bytes) -> bool:
+        """Sends a whole reply, as two messages would; False: it has to be sent as messages."""
+        connection = self._connection
+        if connection.is_write_paused or self.is_disconnected or self.is_started or self._is_head:
+            return False
+        if _CONTROL_TEXT.search("".join([*headers, *headers.values()])):
+            raise RuntimeError("a header of a reply has a control character")
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        lines.append(f"content-length: {len(body)}\r\n")
+        lines.append("\r\n" if self.keep_alive else "connection: close\r\n\r\n")
+        head = b"".join(
+            (_STATUS_LINES[status], connection.get_default_lines(), "".join(lines).encode("latin-1"))
+        )
+        self._expects_continue, self.is_started, self.is_done = False, True, True
+        if len(body) > _JOIN_BYTES:
+            connection.transport.write(head)
+            connection.transport.write(body)
+        else:
+            connection.transport.write(head + body)
+        self.wake()
+        connection.end_exchange(self)
+        return True
 
     def add(self, part: bytes) -> bool:
         """A part of the body has arrived; whether there is room for more."""
