@@ -36,7 +36,7 @@ def read(raw: bytes, *, signals_only: bool) -> tuple[Response, bool]:
     choices, _ = parse_choices(body)
     responses, _ = build_responses(choices, body, requested=1, cap=None, quirks=ModelQuirks())
     tokens = read_tokens(responses[0].logprobs)
-    return responses[0], tokens is not None and type(tokens[0]) is TokenLogprob
+    return responses[0], tokens is not None and isinstance(tokens[0], TokenLogprob)
 
 
 @settings(max_examples=60)
@@ -80,3 +80,18 @@ def test_a_reply_with_the_key_in_it_is_read_as_a_whole_and_masked():
     raw = make_reply([make_token("4", -1.0, [])], "the key is sk-verysecret1234")
     body, _ = read_json(raw, key, signals_only=True)
     assert "verysecret" not in str(body)
+
+
+@pytest.mark.parametrize("dump", [orjson.dumps, lambda body: json.dumps(body).encode()])
+def test_a_character_of_several_tokens_is_matched_by_its_bytes(dump):
+    pieces = [("It is ", list(b"It is ")), ("\ufffd", [0xC2]), ("\ufffd", [0xBD]), (".", list(b"."))]
+    tokens = [
+        {"token": text, "bytes": spelled, "logprob": -0.5 * number, "top_logprobs": []}
+        for number, (text, spelled) in enumerate(pieces)
+    ]
+    body = json.loads(make_reply(tokens, "It is ½.", finish_reason="stop"))
+    quick, is_quick = read(dump(body), signals_only=True)
+    assert is_quick
+    signals = quick.to_sample(answer="½").signals
+    assert signals is not None
+    assert (signals.answer_sum, signals.answer_least) == (-1.5, -1.0)

@@ -30,7 +30,7 @@ from adacompute.client.server_quirks import (
     find_refused_limit,
     is_about_n,
 )
-from adacompute.client.token_json import SpelledToken, TokenLogprob, read_completion
+from adacompute.client.token_json import TokenLogprob, read_completion
 from adacompute.errors import (
     EndpointError,
     EndpointFailed,
@@ -702,7 +702,9 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
         return content if content.kinds == {dict} else None
     if not isinstance(content, list) or not content:
         return None
-    return content if set(map(type, content)) in ({dict}, {TokenLogprob}, {SpelledToken}) else None
+    if isinstance(content[0], TokenLogprob):  # as all of them, since they were read as a list of these
+        return content
+    return content if set(map(type, content)) == {dict} else None
 
 
 def encode_json(value: object, encoded_fields: Mapping[str, orjson.Fragment] | None = None) -> bytes:
