@@ -106,8 +106,7 @@ def test_c08_who_goes_away_takes_all_upstream_calls_along(
         got = b""
         while come not in got:
             got += line.recv(65_536)
-        until(lambda: upstream.count.in_flight == calls)
-        assert gate.gateway.under_way == 1
+        until(lambda: (upstream.count.in_flight, gate.gateway.under_way) == (calls, 1))
         end(line, how)
         seconds = until(lambda: upstream.count.in_flight == 0)
         until(lambda: gate.gateway.under_way == 0)
