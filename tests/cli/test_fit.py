@@ -12,7 +12,7 @@ from adacompute.evaluate.measure import select_problems
 from adacompute.policies import load_policy
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.chart import read_chart
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, bundled, export_file
 from adacompute.replay import replay
 
 SKIP = "--no-verdict"  # tests/evaluate/test_verdict.py has it
@@ -144,6 +144,28 @@ def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, po
     told = [(one["budget"], one["dial"], one["cost"], one["uniform"]) for one in body["settings"]]
     assert told == [(row.budget, row.price, row.cost, row.uniform) for row in chart.rows]
     assert {one["protocol"] for one in body["settings"]} == {chart.protocol}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ((), "2 of 3 parts"),  # those of the verdict
+        (("--no-verdict",), "one half"),
+        (("--votes", "weighted"), "one half"),  # which the verdict's policies weigh otherwise
+        (("--longest", "24"), "one half"),  # of which the verdict looks at 16
+    ],
+)
+def test_a_chart_is_drawn_from_the_folds_of_the_verdict_where_they_are_the_same_policy(
+    adacompute, tmp_path, options: tuple[str, ...], parts: str
+):
+    with bundled("words") as words:
+        export_file(words, tmp_path / "words.jsonl")
+    rows = (tmp_path / "words.jsonl").read_text("utf-8").splitlines(keepends=True)[:210]
+    (tmp_path / "words.jsonl").write_text("".join(rows), "utf-8")
+    body = json.loads(adacompute("fit", "words.jsonl", "-o", "kept", "--json", *options).stdout)
+    (protocol,) = {setting["protocol"] for setting in body["settings"]}
+    assert protocol.endswith(f"held out: fitted on {parts}, judged on the other")
 
 
 def test_recorded_traffic_is_learned_from_as_far_as_enough_of_it_goes(adacompute, tmp_path):

@@ -103,7 +103,7 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
 
 
 def test_c04_many_deadlines_hold_in_whatever_order_they_came():
-    target = endpoint("http://127.0.0.1:9/v1", timeouts=Timeouts(connect=5.0, first_byte=5.0, total=5.0))
+    target = endpoint("http://127.0.0.1:9/v1", timeouts=Timeouts(connect=60.0, first_byte=60.0, total=60.0))
     seconds = [0.4, 0.1, 0.3, 0.2, 0.25, 0.15, 0.35, 0.12]
 
     async def wait(deadlines: Deadlines, until: float, work: float) -> tuple[bool, float]:
@@ -118,16 +118,15 @@ def test_c04_many_deadlines_hold_in_whatever_order_they_came():
     async def run() -> list[tuple[bool, float]]:
         deadlines = Deadlines(asyncio.get_running_loop())
         late = [wait(deadlines, until, 10.0) for until in seconds]
-        in_time = [wait(deadlines, until + 0.05, until) for until in seconds]
-        return await asyncio.gather(*late, *in_time, wait(deadlines, 4.0, 0.5))
+        in_time = [wait(deadlines, until + 30.0, until) for until in seconds]
+        return await asyncio.gather(*late, *in_time)
 
-    *both, last = asyncio.run(run())
+    both = asyncio.run(run())
     late, in_time = both[: len(seconds)], both[len(seconds) :]
-    assert not last[0]  # its time goes on where others' is over
     assert [expired for expired, _ in late] == [True] * len(seconds)
     for until, (_, taken) in zip(seconds, late, strict=True):
         assert until * 0.99 <= taken <= until + SLACK
-    assert sum(expired for expired, _ in in_time) <= 2  # a busy machine may be late with their work
+    assert not any(expired for expired, _ in in_time)
 
 
 def test_one_timer_of_the_loop_serves_requests_with_the_same_timeouts():

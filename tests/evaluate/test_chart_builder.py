@@ -1,7 +1,9 @@
 """Charts: prices that meet their budgets; what they give, told by policies that have not seen the problem."""
 
+import copy
 import functools
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +13,14 @@ from adacompute.answers import Tally
 from adacompute.errors import PolicyError
 from adacompute.evaluate.chart_builder import (
     BUDGETS,
+    FoldFit,
     PolicyReplays,
     assemble_chart,
     bracket_dial,
     build_chart,
     round_price_up,
 )
+from adacompute.evaluate.parallel import open_threads
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
@@ -99,35 +103,71 @@ def test_who_judges_has_not_seen_the_problem_and_each_problem_is_judged_once():
     assert set.union(*judged) == set(words().prompts)
 
 
-def test_the_folds_of_a_verdict_are_charted_without_another_fit():
+def list_folds(make: Callable[[], Policy], order: Sequence[int] = (0, 1, 2)) -> list[FoldFit]:
+    """Policies as of a verdict of three folds, with the prompts that they have seen."""
     part_of = np.arange(len(words())) % 3
-    order = (2, 0, 1)  # folds end in any order
-    folds = [(FixedPolicy(2.0), words().only(np.flatnonzero(part_of != part))) for part in order]
+    return [(make(), words().only(np.flatnonzero(part_of != part)).prompts) for part in order]
 
-    def refit(_: Ballots) -> Policy:
-        raise AssertionError("fitted again")
 
-    chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=folds)
+def refuse(_: Ballots) -> Policy:
+    raise AssertionError("fitted again")
+
+
+def test_the_folds_of_a_verdict_are_charted_without_another_fit():
+    folds = list_folds(lambda: FixedPolicy(2.0), (2, 0, 1))  # they end in any order
+    chart = build_chart(FixedPolicy(2.0), words(), refit=refuse, budgets=(2.0,), orders=2, fits=folds)
     assert chart is not None
     assert chart.protocol.endswith("held out: fitted on 2 of 3 parts, judged on the other")
-    tests = [words().only(np.flatnonzero(part_of == part)) for part in range(3)]
-    rights = [draw_paths(test, rng=np.random.default_rng(1), orders=2, longest=16).grade[1] for test in tests]
+    rights = []
+    for part in range(3):
+        test = words().only(range(part, len(words()), 3))
+        rights.append(draw_paths(test, rng=np.random.default_rng(1), orders=2, longest=16).grade[1])
     assert chart.rows[0].accuracy == pytest.approx(np.concatenate(rights).mean())
 
 
-def test_folds_that_leave_a_problem_out_are_not_charted():
+@pytest.mark.parametrize(
+    "folds",
+    [
+        list_folds(lambda: FixedPolicy(2.0))[:2],
+        list_folds(lambda: FixedPolicy(2.0), (0, 1, 2, 2)),
+        list_folds(lambda: FixedPolicy(2.0, longest=8)),
+        list_folds(AdaptiveConsistency),
+        [],
+    ],
+    ids=["a problem is missing", "one is there twice", "fewer samples", "another kind", "none"],
+)
+def test_folds_that_do_not_fit_are_not_charted(folds: list[FoldFit]):
     halves: list[int] = []
 
     def refit(half: Ballots) -> Policy:
         halves.append(len(half))
         return FixedPolicy(2.0)
 
-    train = words().only(np.flatnonzero(np.arange(len(words())) % 3))
-    folds = [(FixedPolicy(2.0), train)]
     chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=folds)
     assert chart is not None
     assert chart.protocol.endswith("held out: fitted on one half, judged on the other")
     assert sum(halves) == len(words())
+
+
+def test_policies_that_weigh_or_draw_otherwise_are_no_folds():
+    for other in ({"weigh": None}, {"max_waves": 2}, {"longest": 8}):
+        folds = list_folds(lambda other=other: StoppingPolicy(**other))
+        with pytest.raises(AssertionError, match="fitted again"):
+            build_chart(StoppingPolicy(), words(), refit=refuse, budgets=(2.0,), orders=2, fits=folds)
+
+
+@pytest.mark.slow
+def test_threads_draw_the_same_chart_from_folds_and_from_halves():
+    policy = StoppingPolicy().copy_for(words())
+    for fits in (list_folds(lambda: copy.copy(policy)), []):
+        alone = build_chart(policy, words(), refit=lambda _: copy.copy(policy), orders=4, fits=fits)
+        with open_threads(2) as threads:
+            shared = build_chart(
+                policy, words(), refit=lambda _: copy.copy(policy), orders=4, fits=fits, threads=threads
+            )
+        assert alone is not None
+        assert alone == shared
+        assert "held out" in alone.protocol
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from adacompute.evaluate.comparison import PolicyPoints, Verdict, VerdictRow
 from adacompute.evaluate.resampling import Bootstrap
 from adacompute.evaluate.verdict import (
     FEWEST_PROBLEMS,
+    FOLDS,
     MOST_NEEDED,
     PairedResults,
     choose_candidate,
@@ -25,6 +26,7 @@ from adacompute.evaluate.verdict import (
     judge,
     match_neighbours,
 )
+from adacompute.policies.base import Policy
 from synthetic import synthetic
 
 MARGIN = ("margin", margin)
@@ -226,6 +228,18 @@ def test_the_order_of_the_problems_does_not_matter_and_twice_is_the_same(varied:
     assert first.decided == "pays"
     assert judge_pool(varied.only(np.arange(66)[::-1]), policy=MARGIN) == first
     assert [row.budget for row in first.rows] == [1.5, 2, 3, 4, 6]
+
+
+def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen(varied: Ballots):
+    fits: list[tuple[Policy, Ballots]] = []
+    verdict = judge_pool(varied, policy=MARGIN, keep_fit=lambda *fit: fits.append(fit))
+    assert verdict == judge_pool(varied, policy=MARGIN)
+    assert {policy.kind for policy, _ in fits} == {"margin"}
+    unseen = [set(varied.prompts) - set(train.prompts) for _, train in fits]
+    assert len(fits) == 2 * FOLDS  # two assignments, because the problems are few
+    for assigned in (unseen[:FOLDS], unseen[FOLDS:]):
+        assert sum(map(len, assigned)) == len(varied)
+        assert set.union(*assigned) == set(varied.prompts)
 
 
 def test_budgets_asked_for_are_judged_beside_the_usual_ones_so_none_can_be_picked(varied: Ballots):

@@ -7,7 +7,7 @@ that have as many samples as it may ask for.
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from enum import StrEnum
@@ -409,7 +409,7 @@ def fit(
         votes=votes,
     )
     is_judged, judging = verdict is not False and not certifying, None
-    fits: list[tuple[Policy, Ballots]] = []  # that the verdict was made with
+    fits: list[tuple[Policy, Sequence[str]]] = []  # of the verdict, with the prompts that they have seen
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
     with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
@@ -420,7 +420,10 @@ def fit(
             if is_judged:
                 judging = threads.run_beside(
                     functools.partial(
-                        judge, budget=budget, threads=threads, keep_fit=lambda *fit: fits.append(fit)
+                        judge,
+                        budget=budget,
+                        threads=threads,
+                        keep_fit=lambda fold, train: fits.append((fold, train.prompts)),
                     )
                 )
             fitted_policy = fitting.result()
@@ -463,12 +466,11 @@ def fit(
 
 
 def _wait_for_fits(
-    judging: "Future[Verdict] | None", fits: list[tuple[Policy, Ballots]]
-) -> Iterator[tuple[Policy, Ballots]]:
-    """The policies that a verdict was made with, once it is made."""
-    if judging is not None:
-        judging.result()
-    yield from fits
+    judging: "Future[Verdict] | None", fits: list[tuple[Policy, Sequence[str]]]
+) -> Iterator[tuple[Policy, Sequence[str]]]:
+    """The policies that a verdict was made with, once it is made; none where it fails."""
+    if judging is not None and judging.exception() is None:
+        yield from fits
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:

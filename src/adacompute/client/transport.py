@@ -67,9 +67,10 @@ class Deadlines:
         self._waiting.discard(timer)
 
     def close(self) -> None:
-        """Checks none any more."""
-        if self._handle is not None:
+        """Leaves nothing behind in the event loop, unless a timer is still waiting."""
+        if self._handle is not None and not self._waiting:
             self._handle.cancel()
+            self._handle, self._next_due = None, math.inf
 
     def _set(self, due: float) -> None:
         if self._handle is not None:
@@ -139,7 +140,7 @@ class AttemptTimer:
         """The connection is made and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
         due = min(self._ends, self.sent + self._first_byte)
-        if self.due > due:  # it was due while connecting, and was set to the end
+        if self.due > due and not self.headers:  # it was due while connecting, and was set to the end
             self.due = due
             self._deadlines.add(self)
 

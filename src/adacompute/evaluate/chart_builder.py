@@ -26,10 +26,11 @@ from adacompute.replay.per_problem import PolicyRun
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.replay.sweep import find_hull
 
-__all__ = ["BUDGETS", "PolicyReplays", "assemble_chart", "build_chart", "round_price_up"]
+__all__ = ["BUDGETS", "FoldFit", "PolicyReplays", "assemble_chart", "build_chart", "round_price_up"]
 
 Floats = npt.NDArray[np.float64]
 Refit = Callable[[Ballots], Policy]
+FoldFit = tuple[Policy, Sequence[str]]  # a policy, and the prompts that it was fitted on
 
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
@@ -148,24 +149,26 @@ def build_chart(
     orders: int = ORDERS,
     seed: int = 0,
     threads: Threads | None = None,
-    fits: Iterable[tuple[Policy, Ballots]] = (),
+    fits: Iterable[FoldFit] = (),
 ) -> Chart | None:
     """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
 
-    `fits` are policies of that kind, each with the problems that it was fitted on: where each problem is
+    `fits` are policies of that kind, each with the prompts that it was fitted on: where each problem is
     unknown to exactly one of them, nothing is fitted again. They are looked at last, so they may be still
-    in the making. With `threads`, those call `refit`, for two
-    parts at the same time.
+    in the making. With `threads`, those call `refit`, for two parts at the same time; call it from another
+    thread than theirs.
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
     ballots, _ = select_replayable(ballots, policy.longest)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
-    if threads is not None:  # behind what they have to do already, which `fits` may wait for
-        threads.submit(_find_prices, fitted, budgets).result()  # it remembers them
+    if threads is None:
+        prices = _find_prices(fitted, budgets)
+    else:  # behind what they have to do already, which `fits` may wait for
+        prices = threads.submit(_find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
-        tests = _find_tests(ballots, tuple(fits))
+        tests = _find_tests(policy, ballots, tuple(fits))
         if tests is None:
             held_out = _replay_held_out(ballots, refit, orders=orders, seed=seed, threads=threads)
         else:
@@ -181,13 +184,19 @@ def build_chart(
     protocol = (
         f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {method}"
     )
-    return assemble_chart(fitted, held_out or fitted, budgets=budgets, protocol=protocol)
+    return _assemble(fitted, held_out or fitted, prices=prices, protocol=protocol)
 
 
 def assemble_chart(
     fitted: PolicyReplays, test: PolicyReplays, *, budgets: Sequence[float], protocol: str
 ) -> Chart | None:
     """A row for each budget that can be reached: its price from `fitted`, what it gives from `test`."""
+    return _assemble(fitted, test, prices=_find_prices(fitted, budgets), protocol=protocol)
+
+
+def _assemble(
+    fitted: PolicyReplays, test: PolicyReplays, *, prices: Sequence[tuple[float, float | None]], protocol: str
+) -> Chart | None:
     rows = [
         _make_row(
             fitted.at(price),
@@ -196,7 +205,7 @@ def assemble_chart(
             budget=budget,
             price=price,
         )
-        for budget, price in _find_prices(fitted, budgets)
+        for budget, price in prices
     ]
     if not rows:
         return None
@@ -256,18 +265,30 @@ def _make_row(
 
 
 def _find_tests(
-    ballots: Ballots, fits: Sequence[tuple[Policy, Ballots]]
+    policy: Policy, ballots: Ballots, fits: Sequence[FoldFit]
 ) -> list[tuple[Policy, Ballots]] | None:
-    """Each policy with the problems it wasn't fitted on; None where those aren't all problems, each once."""
+    """Each fitted policy with the problems it wasn't fitted on.
+
+    None where those aren't all problems, each once; or where one decides or weighs otherwise than `policy`.
+    """
     tests = []
-    for policy, train in fits:
-        known = set(train.prompts)
+    for fold, prompts in fits:
+        if _describe_kind(fold) != _describe_kind(policy):
+            return None
+        known = set(prompts)
         rows = [row for row, prompt in enumerate(ballots.prompts) if prompt not in known]
-        tests.append((rows, policy))
+        tests.append((rows, fold))
     tests.sort(key=lambda test: test[0])  # folds end in any order
     if sorted(row for rows, _ in tests for row in rows) != list(range(len(ballots))):
         return None
-    return [(policy, ballots.only(np.array(rows))) for rows, policy in tests]
+    return [(fold, ballots.only(np.array(rows))) for rows, fold in tests if rows]
+
+
+def _describe_kind(policy: Policy) -> tuple[object, ...]:
+    """What policies of one kind have in common, whatever they were fitted on."""
+    names = ("max_waves", "ladder", "unit", "auto", "features")
+    settings = (getattr(policy, name, None) for name in names)
+    return policy.kind, policy.longest, policy.weigh is None, *settings
 
 
 def _replay_held_out(

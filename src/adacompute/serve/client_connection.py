@@ -413,8 +413,10 @@ class ClientConnection(asyncio.Protocol):
             return
         if exchange is not self._running or not exchange.keep_alive or exchange.more_body:
             return
-        self._heads_learned += 1
-        self._known_head = KnownHead.learn(data, exchange.scope, exchange.peek())
+        known = KnownHead.learn(data, exchange.scope, exchange.peek())
+        if known is not None:
+            self._heads_learned += 1
+            self._known_head = known
 
     def _begin_known(self, scope: Scope, body: bytes) -> None:
         """A whole request has arrived, whose head is known."""
