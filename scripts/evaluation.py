@@ -1,4 +1,4 @@
-"""Makes docs/reference/evaluation.md from the recordings beside the checkout (`make evaluation`, 40 minutes).
+"""Makes docs/reference/evaluation.md from the recordings beside the checkout (`make evaluation`, 10 minutes).
 
 `python scripts/evaluation.py --keep FILE` keeps the numbers too; `--from FILE` writes the page from them
 without measuring again, and with `--only facts words` measures these recordings and takes the others from the

@@ -395,6 +395,7 @@ class WorkerLink:
 
     def _on_report(self, number: int) -> None:
         if self.gateway is not None:
+            self.gateway.learn()  # a reply may be answered before its request was learned from
             self.gateway.reporter.report()
         self.report_state()
         self.channel.send("done", number)
