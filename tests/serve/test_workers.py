@@ -79,7 +79,6 @@ def lines(gate: Process, words: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gate.log.splitlines() if words in line]
 
 
-@linux
 def check_settled(gate: Any, up: Upstream) -> dict[str, float]:
     """What the gateway has taken, when nothing is under way: it covers what the upstream gave."""
     until(lambda: up.count.in_flight == 0)
@@ -89,6 +88,7 @@ def check_settled(gate: Any, up: Upstream) -> dict[str, float]:
     return taken
 
 
+@linux
 @pytest.mark.slow
 def test_caps_are_exact_and_all_that_is_shown_is_of_the_whole_and_connections_are_spread(tmp_path: Path):
     cap = 150

@@ -7,7 +7,7 @@ that have as many samples as it may ask for.
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
 from enum import StrEnum
@@ -58,7 +58,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.errors import BudgetInvalid, PolicyError
-from adacompute.evaluate.chart_builder import BUDGETS, build_chart
+from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart
 from adacompute.evaluate.comparison import Verdict
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
@@ -409,7 +409,7 @@ def fit(
         votes=votes,
     )
     is_judged, judging = verdict is not False and not certifying, None
-    fits: list[tuple[Policy, Sequence[str]]] = []  # of the verdict, with the prompts that they have seen
+    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
     with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
@@ -465,9 +465,7 @@ def fit(
     print_json(summary) if json else show_fit(summary, pool_verdict)
 
 
-def _wait_for_fits(
-    judging: "Future[Verdict] | None", fits: list[tuple[Policy, Sequence[str]]]
-) -> Iterator[tuple[Policy, Sequence[str]]]:
+def _wait_for_fits(judging: "Future[Verdict] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
     """The policies that a verdict was made with, once it is made; none where it fails."""
     if judging is not None and judging.exception() is None:
         yield from fits
