@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -192,6 +193,36 @@ def test_an_upstream_that_asks_for_a_longer_wait_than_the_deadline_keeps_its_wor
     assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
     assert reply.headers["retry-after"] == "900"
     assert up.count.requests == 1
+
+
+def test_what_an_upstream_says_to_one_client_no_other_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    people = {name: {"authorization": f"Bearer {name}-key-0123456789"} for name in ("alice", "bob")}
+    keys = tmp_path / "keys.toml"
+    keys.write_text("".join(f'[{name}]\nkey = "{name}-key-0123456789"\n' for name in people))
+
+    def quote(_number: int, body: dict[str, Any]) -> Garbage:
+        said = error(f"Rate limit for: {body['messages'][-1]['content']}", "requests", "rate_limit_exceeded")
+        return Garbage(raw=json.dumps(said).encode(), code=429, headers={"Retry-After": "900"})
+
+    with Upstream(quote) as up, Running(up.url, keys_file=str(keys)) as gate:
+        for path, field in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+            secret, hello = (
+                [{"role": "user", "content": "alice's secret"}],
+                [{"role": "user", "content": "hi"}],
+            )
+            own = gate.ask({"model": field, field: secret}, people["alice"], path=path)
+            assert (own.status, "alice's secret" in own.error["message"]) == (429, True)
+            other = gate.ask({"model": field, field: hello}, people["bob"], path=path)
+            assert (other.status, other.error["code"]) == (429, "upstream_rate_limited")
+            assert 800 < int(other.headers["retry-after"]) < 1000
+            assert b"secret" not in other.raw
+        pages = [gate.get(path, people["bob"]).raw for path in ("/readyz", "/metrics", "/dashboard/data")]
+        assert b"secret" not in b"".join(pages)
+    assert up.count.requests == 2
+    assert "secret" not in caplog.text
 
 
 def test_an_empty_account_is_not_asked_again():

@@ -259,7 +259,7 @@ class CallAttempt:
                 if requested is not None and requested <= retries.deadline
                 else retries.longest
             )
-            self._owner.limiter.pause(context.loop.time() + min(wait, longest), error.reply)
+            self._owner.limiter.pause(context.loop.time() + min(wait, longest))
 
     def _build_call(
         self, kind: str, paid: Paid, so_far: tuple[int, int] | None, *, status: int | None
@@ -595,7 +595,7 @@ class CallWithRetries(Generic[T]):
             f"{remaining:.3g} s",
             status=429,
         )
-        late.reply = self.limiter.pause_reply if error is None else error.reply
+        late.reply = None if error is None else error.reply
         late.retry_after = requested
         return late
 
@@ -606,9 +606,7 @@ class CallWithRetries(Generic[T]):
     def _build_no_turn_error(self) -> EndpointError:
         url = self.context.url
         if self.limiter.paused_until > self.context.loop.time():
-            error = RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
-            error.reply = self.limiter.pause_reply
-            return error
+            return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
         )
