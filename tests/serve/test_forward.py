@@ -13,6 +13,7 @@ from typing import Any
 
 import openai
 import pytest
+from aiohttp import web
 from other_routes import OtherRoutes, completion, status, stream
 from running import Running
 from sdk_clients import sdk
@@ -110,6 +111,25 @@ def test_only_harmless_headers_go_up_and_come_down(key_file: str):
     assert not {"set-cookie", "server", "x-powered-by"} & set(answer.headers)
     assert answer.headers["x-request-id"].startswith("req-")
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
+@pytest.mark.parametrize("code", [200, 400])
+def test_neither_key_nor_address_of_the_upstream_is_in_the_headers_of_a_reply(key_file: str, code: int):
+    def leak(_request: web.Request, _received: Any) -> web.Response:
+        said = {"etag": f'"{KEY}"', "openai-model": up.url, "content-disposition": "inline; filename=a.txt"}
+        return web.json_response({}, status=code, headers=said)
+
+    with OtherRoutes(embeddings=leak) as up, Running(up.url, endpoint={"key_file": key_file}) as gate:
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+    assert (answer.status, answer.headers["content-disposition"]) == (code, "inline; filename=a.txt")
+    assert KEY not in str(answer.headers)
+    assert str(up.port) not in str(answer.headers)
+
+
+def test_what_has_not_changed_since_is_said_where_a_client_asks_for_that():
+    with OtherRoutes(**{"files/a": status(304, {}, etag='"1"')}) as up, Running(up.url) as gate:
+        assert gate.get("/v1/files/a", {"if-none-match": '"1"'}).status == 304
+        assert gate.get("/v1/files/a").status == 502
 
 
 def test_a_stream_comes_chunk_for_chunk_while_the_upstream_writes():
