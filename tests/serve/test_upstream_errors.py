@@ -99,7 +99,8 @@ ODD: dict[str, tuple[int, Any, str, str | None, Any]] = {  # status, body, messa
 def script(_number: int, body: dict[str, Any]) -> Any:
     name = body["model"]
     if name.startswith("event-"):
-        return Break(after=0, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
+        said = ERRORS[name[6:]][1] if name[6:] in ERRORS else ODD[name[6:]][1]
+        return Break(after=0, how=b"data: " + json.dumps(said).encode() + b"\n\n")
     if name.startswith("later-"):
         return Break(after=2, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
     if name in ERRORS or name in ODD:
@@ -177,6 +178,11 @@ def test_an_error_in_another_shape_is_brought_into_openais_with_what_it_says(gat
     assert {"message", "type", "param", "code"} <= set(reply.error)
     assert (reply.error["message"], reply.error["param"], reply.error["code"]) == (message, param, code)
     assert isinstance(reply.error["type"], str)
+
+
+def test_an_error_in_a_list_in_a_stream_is_an_error_of_http(gate: Running):
+    reply = gate.ask(model="event-gemini", stream=True, temperature=0)
+    assert (reply.status, reply.error["message"], reply.error["code"]) == (400, "bad argument", 400)
 
 
 def test_when_to_come_again_is_said_as_the_upstream_says_it(gate: Running):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from yarl import URL
 
-from adacompute.client.error_object import build_error_object, mask_object
+from adacompute.client.error_object import build_error_object, mask_object, unwrap_error
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
@@ -239,7 +239,7 @@ class ForwardReply:
         self._call.report_reply(self.status, None)
         key, url = self._call.context.endpoint.key, self._call.url
         try:
-            value, _ = read_json(raw, key)
+            value = unwrap_error(read_json(raw, key)[0])
         except ValueError:
             value = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide the key
         if self.status < 400 or self.status in (401, 402, 403):

@@ -12,7 +12,7 @@ from types import TracebackType
 from yarl import URL
 
 from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, HttpResponse, NotHttp
-from adacompute.client.error_object import pick_error_headers
+from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
@@ -398,6 +398,7 @@ class Transport:
                 )
             decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
             value = redact(decoded, key)
+        value = unwrap_error(value)
         if status == 200:
             return HttpReply(status, value, size=len(raw))
         if 300 <= status < 400:
