@@ -591,7 +591,7 @@ def test_addresses_of_a_name_take_turns():
 )
 def test_a_host_is_named_as_it_is_looked_up(url: str, host: str, looked_up: str):
     async def make() -> tuple[str, str]:
-        transport = Transport(endpoint(url), agent="test", clock=clock)
+        transport = Transport(endpoint(url), agent="test")
         return transport._headers["Host"], transport._pool._host
 
     assert asyncio.run(make()) == (host, looked_up)
