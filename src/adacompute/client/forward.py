@@ -203,7 +203,10 @@ class ForwardReply:
 
     def __init__(self, call: "ForwardCall", raw: "RawReply") -> None:
         self.status = raw.status
-        self.headers = _select_headers(raw.headers)
+        endpoint = call.context.endpoint
+        self.headers = mask_object(_select_headers(raw.headers), key=endpoint.key, url=endpoint.url)
+        if raw.status in (204, 304):  # which have no body, whatever they say
+            self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
         self._mask = KeyMask(call.context.endpoint.key)

@@ -41,6 +41,7 @@ _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 is the reply to
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
@@ -182,11 +183,18 @@ class AttemptTimer:
 class Transport:
     """What is sent to one endpoint, on connections that are kept. It follows no redirects."""
 
-    def __init__(self, endpoint: Endpoint, *, agent: str, share: LoopShare | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        agent: str,
+        share: LoopShare | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.share = share or LoopShare()
         url = URL(endpoint.chat)
         self._endpoint = endpoint
-        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect)
+        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect, clock=clock)
         self._origin = url.origin()
         self._headers = {
             "Host": url.host_port_subcomponent or "",
@@ -324,6 +332,7 @@ class Transport:
             else:
                 connection.send_parts(head, _report_end(body, timer), chunked=b"Transfer-Encoding" in head)
             await response.wait_head()
+            _check_status(response, headers)
         except OSError:
             response.close()
             is_whole = body is None or isinstance(body, bytes)  # else it is used up
@@ -539,6 +548,18 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     async for part in parts:
         yield part
     timer.mark_sent()
+
+
+def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
+    """ReplyInvalid where HTTP has no such status, or it says that the request needn't be answered."""
+    is_asked = response.status != 304 or not _CONDITIONS.isdisjoint(headers or ())
+    if response.status >= 600 or not is_asked:
+        raise ReplyInvalid(
+            f"{response.url}: answered {response.status}, which is no reply to this request; is this an "
+            "OpenAI-compatible endpoint?",
+            status=response.status,
+            paid=True,
+        )
 
 
 def _check_encoding(response: HttpResponse) -> None:

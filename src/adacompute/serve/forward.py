@@ -601,7 +601,7 @@ class ForwardExchange:
                 may_send=lambda: self._check_cap(reservation),
             ) as reply:
                 self._status = reply.status
-                if reply.status >= 300:
+                if reply.status >= 300 and reply.status != 304:
                     await self._relay_error(send, reply, reservation)
                 else:
                     await _relay(scope, send, reply, on_end=lambda: self._settle(reservation))
