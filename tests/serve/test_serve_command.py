@@ -244,6 +244,32 @@ def test_check_says_what_it_found_and_serves_nothing(serve, tmp_path: Path):
     assert KEY not in told
 
 
+def test_a_cap_that_is_spent_is_said_at_the_start_and_in_the_refusal(serve, tmp_path: Path, capsys):
+    prices, state = {"input_price": 0.0, "output_price": 10_000.0}, str(tmp_path / "state.sqlite")
+    settings: dict[str, Any] = {
+        "folder": tmp_path,
+        "endpoint": prices,
+        "unit": "money",
+        "budget": "1 samples",
+    }
+    with Upstream() as up:
+        with Running(up.url, cap=5000.0, **settings) as gate:
+            assert gate.ask().status == 200
+            spent = gate.gateway.resources.ledger.account().spent.amount_in("money")
+        assert spent > 0.05
+        words = ("--cap", "0.05", "--unit", "money", "--output-price", "10000", "--budget", "1 samples")
+        told = serve("--check", "--upstream", up.url, "--port", "0", "--state", state, *words).stdout
+        with Running(up.url, cap=0.05, **settings) as gate:
+            show_started(gather_facts(gate.gateway, gate.base))
+            refused = gate.ask(max_tokens=1)
+    for text in (told, capsys.readouterr().out):
+        assert f"{spent:g} of 0.05 USD spent" in text
+    assert refused.status == 429
+    assert "used up" in refused.error["message"]
+    assert state in refused.error["message"]
+    assert "max_tokens" not in refused.error["message"]
+
+
 def test_check_says_that_a_model_is_not_listed(serve):
     with Upstream(models=("one", "two")) as up:
         words = ("--check", "--upstream", up.url, "--model", "zzz", "--port", "0")

@@ -85,6 +85,8 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "average": settings.average,
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
+        "spent": _describe_spending(gateway),
+        "damaged_lines": (gateway.resources.ledger.recall("damage") or {}).get("lines", 0),
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
@@ -144,6 +146,11 @@ def show_facts(facts: dict[str, Any]) -> None:
     if mode_text := _MODE_TEXTS[facts["mode"]]:
         print_fact("mode", mode_text)
     print_fact("caps", facts["caps"] or "none")
+    for text in facts["spent"]:
+        print_fact("spent", text)
+    if facts["damaged_lines"]:
+        skipped = format_count(facts["damaged_lines"], "damaged line")
+        print_fact("warning", f"{skipped} of the ledger's log didn't count so far: more may have been spent")
     print_fact(
         "keys",
         format_count(facts["keys"], "key") if facts["keys"] else "none: open to everybody on this machine",
@@ -179,6 +186,20 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     if not parts:
         return None
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
+
+
+def _describe_spending(gateway: "Gateway") -> list[str]:
+    """Describe what was spent of the caps already: of the common one, and of keys that may spend no more."""
+    ledger, unit = gateway.resources.ledger, gateway.settings.unit
+    currency = gateway.config.endpoint.currency if unit == "money" else unit
+    balance, lines = ledger.account(), []
+    for key, part in {"": balance, **balance.keys}.items():
+        cap, amount = ledger.caps.for_key(key), part.total.amount_in(unit)
+        is_used_up = cap is not None and amount >= cap
+        if cap is not None and amount and (is_used_up or not key):
+            owner, end = f"key {key}: " if key else "", "; the cap is used up" if is_used_up else ""
+            lines.append(f"{owner}{amount:,g} of {cap:,g} {currency} spent{end}")
+    return lines
 
 
 _CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # sections that the gateway uses

@@ -93,7 +93,7 @@ async def open_gateway(
         origins = [(worker.setup.divide(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(_list_keys(settings, worker))
-    caps = _build_caps(settings, keys)
+    caps = _build_caps(settings, keys, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
     address = config.verifier.url.rstrip("/")
@@ -363,13 +363,17 @@ async def _discover_models(gateway: Gateway) -> None:
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
-def _build_caps(settings: ServeConfig, keys: Keys) -> Caps:
+def _build_caps(settings: ServeConfig, keys: Keys, *, in_memory: bool) -> Caps:
+    is_shown = (
+        not in_memory and not len(keys) and not settings.redis
+    )  # with keys, it is the operator's affair
     return Caps(
         unit=settings.unit,
         total=settings.cap or None,
         per_key=settings.key_cap or None,
         by_key={key.name: key.cap for key in keys if key.cap is not None},
         window=settings.window,
+        place=settings.state if is_shown else "",
     )
 
 
