@@ -26,13 +26,14 @@ from behaviours import Behaviour, Reply, Stall, Status
 from running import Running
 
 import adacompute as ac
-from adacompute.client import Retries
+from adacompute.client import BreakerSettings, Retries
 from adacompute.client.local import LocalModel
 from adacompute.errors import (
     BudgetInvalid,
     ConfigError,
     EndpointFailed,
     EndpointRefused,
+    EndpointResting,
     EndpointTimeout,
     EndpointUnreachable,
     NotOpen,
@@ -40,7 +41,7 @@ from adacompute.errors import (
     RequestInvalid,
     ServeError,
 )
-from upstream import Upstream
+from upstream import Upstream, dead_endpoint
 
 CANARY = "sk-canary-4711-0815"
 SURE = "What is 6 times 7?"
@@ -472,9 +473,14 @@ print(asker.ask({SURE!r}).answer)
 def test_an_endpoint_that_is_not_there_says_so():
     with pytest.raises(EndpointUnreachable, match="is it running"):
         ac.ask(SURE, endpoint="http://127.0.0.1:9/v1")
-    endpoint = ac.Endpoint(url="http://127.0.0.1:9/v1", retries=Retries(attempts=2, first=0.01))
-    with ac.Asker(endpoint, model="m") as asker, pytest.raises(EndpointUnreachable):
-        asker.ask(SURE)
+    patient = Retries(attempts=1000, first=0.01, longest=0.02, deadline=20.0)
+    breaker = BreakerSettings(failures=1000, first_contact=0.2)
+    with dead_endpoint(answers=True) as url:
+        endpoint = ac.Endpoint(url=url, retries=patient, breaker=breaker)
+        with ac.Asker(endpoint, model="m", deadline=20) as asker:
+            replies = asker.ask_many([SURE] * 100)
+    assert {type(reply.error) for reply in replies} == {EndpointUnreachable, EndpointResting}
+    assert all("Connection refused" in str(reply.error) for reply in replies)
 
 
 @pytest.mark.parametrize(
