@@ -75,6 +75,8 @@ _RESERVED_FIELDS = {
     "n": "leave it out: the policy decides how many samples are drawn, within the budget",
     "stream": "leave it out: a reply comes whole",
     "stream_options": "leave it out: a reply comes whole",
+    "system": "give it as an argument of its own",
+    "extract": "give it as an argument of its own",
     OPTIONS_FIELD: "give extract, or settings of the Asker",
 }
 
