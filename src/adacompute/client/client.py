@@ -1,6 +1,7 @@
 """The client of one OpenAI-compatible endpoint: single calls, many samples, streams, list of models."""
 
 import asyncio
+import math
 import random
 import sys
 from collections import deque
@@ -367,6 +368,11 @@ class Client:
     def resting(self) -> tuple[str, ...]:
         """Models that keep failing and are left alone for a while; "" is the endpoint itself."""
         return () if self._context is None else self._context.breakers.resting
+
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether connecting failed, and never succeeded."""
+        return self._context is not None and self._context.breakers.give_up_at < math.inf
 
     def call(
         self,

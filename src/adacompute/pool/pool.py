@@ -176,9 +176,13 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Every (model, parameters) in the pool, in order of insertion."""
+        """Every (model, parameters) in the pool, in order of insertion, but those that `idle` means below."""
+        return self.list_sources(idle=False)
+
+    def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
+        """As `models`; with `idle`, also those without a sample whose calls all failed, unpaid."""
         with self._read_state():
-            return list(read_sources(self._connection).values())
+            return list(read_sources(self._connection, idle=idle).values())
 
     def counts(self) -> PoolCounts:
         """How many problems, samples, failures and sources there are."""

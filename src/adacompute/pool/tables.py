@@ -75,6 +75,12 @@ _SELECT_SAMPLES = """
     SELECT idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
     FROM samples WHERE record = ? ORDER BY idx
 """
+_SELECT_SOURCES = "SELECT key, model, parameters FROM sources ORDER BY key"
+_SELECT_USED_SOURCES = """
+    SELECT key, model, parameters FROM sources s
+    WHERE EXISTS (SELECT 1 FROM records r JOIN samples x ON x.record = r.key WHERE r.source = s.key)
+    OR coalesce((SELECT max(c.paid <> 'no') FROM calls c WHERE c.source = s.key), 1) ORDER BY key
+"""
 _SELECT_FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE record = ? ORDER BY key"
 
 
@@ -106,9 +112,14 @@ class SourceTotals(NamedTuple):
     failures: dict[str, int]  # by kind
 
 
-def read_sources(connection: sqlite3.Connection) -> dict[int, tuple[str | None, dict[str, Any]]]:
-    """Every (model, parameters) of the pool by key, in order of insertion."""
-    rows = connection.execute("SELECT key, model, parameters FROM sources ORDER BY key")
+def read_sources(
+    connection: sqlite3.Connection, *, idle: bool = True
+) -> dict[int, tuple[str | None, dict[str, Any]]]:
+    """Every (model, parameters) of the pool by key, in order of insertion.
+
+    `idle=False` leaves out those without a sample whose calls all failed, unpaid.
+    """
+    rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
 
 
@@ -159,7 +170,7 @@ def choose_source(
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
     """The key of the one source that matches; None where the pool has no source at all."""
-    return pick_source(read_sources(connection), path, model=model, parameters=parameters)
+    return pick_source(read_sources(connection, idle=False), path, model=model, parameters=parameters)
 
 
 def pick_source(

@@ -529,7 +529,7 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
     if not path.exists():  # its worker never started it
         return merged
     with open_pool(path, write=True) as shard:
-        for number, (model, parameters) in enumerate(shard.models):
+        for number, (model, parameters) in enumerate(shard.list_sources()):
             records = list(_read_records(shard, pool, model, parameters))
             note = f"{path.name} {number}"
             try:

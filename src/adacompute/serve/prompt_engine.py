@@ -75,6 +75,8 @@ _RESERVED_FIELDS = {
     "n": "leave it out: the policy decides how many samples are drawn, within the budget",
     "stream": "leave it out: a reply comes whole",
     "stream_options": "leave it out: a reply comes whole",
+    "system": "give it as an argument of its own",
+    "extract": "give it as an argument of its own",
     OPTIONS_FIELD: "give extract, or settings of the Asker",
 }
 
@@ -293,6 +295,7 @@ class Engine:
         self._slots = asyncio.Semaphore(concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # prompts in a row that couldn't reach the endpoint
+        self._outage = ""  # why the last of them couldn't
         self._count, self._cost = 0, 0.0  # of requests that can be voted on
         self._last_status = _Status()  # once it is closed
 
@@ -411,7 +414,8 @@ class Engine:
                 error = exc if isinstance(exc, AdacomputeError) else _make_unforeseen_error(exc)
                 _drop_tracebacks(error)
                 is_outage = isinstance(error, EndpointUnreachable | EndpointResting)
-                self._outages = self._outages + 1 if is_outage else 0
+                is_outage = is_outage or self.gateway.resources.client.is_unreachable
+                self._outages, self._outage = (self._outages + 1, str(error)) if is_outage else (0, "")
                 spent = NO_SPEND if active is None else active.sampling.spent
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
@@ -424,7 +428,7 @@ class Engine:
     def _make_outage_error(self) -> EndpointResting:
         return EndpointResting(
             f"{self._url}: not asked, because {self._outages} prompts in a row couldn't reach it, "
-            "with all their retries; ask again once it is back"
+            f"with all their retries; ask again once it is back; the last: {self._outage}"
         )
 
     @property
