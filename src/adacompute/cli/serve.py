@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -61,6 +61,7 @@ _MODE_TEXTS = {
     "shadow": "shadow: one sample each; what the policy would do is only noted",
     "pass": "pass: one sample each, no votes",
 }
+_OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|tts|transcri|image|dall-e|sora|moderation", re.IGNORECASE)
 
 
 def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
@@ -74,6 +75,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
         "only": gateway.model or None,  # the model that requests may leave out
+        "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
         "version": policy_entry.version,
@@ -122,10 +124,17 @@ def show_started(facts: dict[str, Any]) -> None:
     print_line()
     show_facts(facts)
     print_line()
-    model = facts["model"] or facts["only"] or "default"
-    print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model)}")
+    model = facts["model"] or facts["only"] or _pick_model(facts["listed"])
+    print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model or 'MODEL')}")
     print_line()
+    if not model:
+        print_line("MODEL: the upstream lists none; put its name there, or start with --model NAME")
     print_line("Ctrl-C stops it, once requests under way are done")
+
+
+def _pick_model(models: Sequence[str]) -> str:
+    """Pick a model to try: the first that isn't for something else than chats, by its name."""
+    return next((model for model in models if not _OTHER_PURPOSE.search(model)), "".join(models[:1]))
 
 
 def show_facts(facts: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.answers import Tally
-from adacompute.client import AttemptTracer
+from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
@@ -68,7 +68,6 @@ __all__ = [
     "ChatShape",
     "DisconnectWatch",
     "Gateway",
-    "ModelList",
     "RequestSlot",
     "RequestSlots",
     "get_reply_id",
@@ -138,47 +137,6 @@ class DisconnectWatch:
         self._disconnected = True
         if self._task is not None:
             self._task.cancel()
-
-
-_LIST_SECONDS = 60.0  # that a list is cached
-_FAILURE_SECONDS = 5.0  # that a failure is cached
-
-
-class ModelList:
-    """The models that the upstream lists, fetched once for all who ask, and cached."""
-
-    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
-        self.known: frozenset[str] = frozenset()  # the last list; empty before the first
-        self._fetch = fetch
-        self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
-        self._expires = 0.0  # by the event loop's clock
-
-    async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The models by name, or the EndpointError of fetching them. `refresh`: not a cached error."""
-        now, task = asyncio.get_running_loop().time(), self._task
-        expired = task is None or (task.done() and now >= self._expires)
-        if task is None or expired or (refresh and task.done() and _has_failed(task)):
-            task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
-        return await asyncio.shield(task)
-
-    def close(self) -> None:
-        """Ends what is under way."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _fetch_models(self) -> dict[str, dict[str, Any]]:
-        seconds = _FAILURE_SECONDS
-        try:
-            models = {model["id"]: model for model in await self._fetch()}
-            self.known, seconds = frozenset(models), _LIST_SECONDS
-        finally:
-            self._expires = asyncio.get_running_loop().time() + seconds
-        return models
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.cancelled() or task.exception() is not None
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)

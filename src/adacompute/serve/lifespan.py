@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
-from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
+from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
 from adacompute.client.modes import build_mode_endpoint
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
@@ -32,7 +32,7 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.serve.chat import Gateway, ModelList
+from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("adacompute.serve")
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
-_MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
+_MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
@@ -205,7 +205,8 @@ async def open_gateway(
                 list_resting=lambda: _list_resting(resources),
             )
         saving = asyncio.create_task(_save_regularly(gateway, prior) if worker is None else worker.run())
-        discovery = asyncio.create_task(_discover_models(gateway))
+        listing = asyncio.create_task(gateway.list_models())
+        discovery = asyncio.create_task(_discover_models(gateway, listing))
         if settings.workers == 1 or worker is not None:  # else it answers no request itself
             # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
             # math-verify takes more memory than all else, and is started by the first formula that needs it.
@@ -214,7 +215,7 @@ async def open_gateway(
             ).start()
         gateway.ready = True
         try:
-            await asyncio.wait([discovery], timeout=_MODELS_WAIT)
+            await asyncio.wait([listing], timeout=_MODELS_WAIT)
             yield gateway
         finally:
             gateway.ready = False
@@ -352,14 +353,15 @@ def _shorten_retries(endpoint: Endpoint) -> Endpoint:
     )
 
 
-async def _discover_models(gateway: Gateway) -> None:
+async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
     """Learns the names of the upstream's models: at once, or once it is up, which may take a while."""
     wait = _MODELS_RETRY
     while True:
         with contextlib.suppress(EndpointError):
-            await gateway.list_models(refresh=True)
+            await listing
             return
         await asyncio.sleep(wait)
+        listing = gateway.list_models(refresh=True)
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
