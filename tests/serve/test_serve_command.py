@@ -21,6 +21,7 @@ from adacompute.cli.app import app
 from adacompute.cli.serve import format_toml, gather_facts, show_started
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
 from adacompute.errors import ConfigError, EndpointUnreachable, PolicyError
+from adacompute.policies.stopping import StoppingPolicy
 from upstream import Reply, Status, Upstream
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -123,6 +124,8 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     assert {name: found[stage][key] for name, (stage, key, _) in options.items()} == {
         name: value for name, (_, _, value) in options.items()
     }
+    other_name = json.loads(serve("--show-config", "--json", "--endpoint", "http://e/v1").stdout)
+    assert other_name["endpoint"]["url"] == "http://e/v1"
     help_ = serve("--help").stdout
     assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
         *options,
@@ -321,6 +324,23 @@ def test_the_curl_at_its_start_works_with_whatever_models_the_upstream_lists(
         assert gate.ask(json.loads(words[words.index("-d") + 1])).status == 200
         assert up.requests[-1].body["model"] == shown
     assert ("--model" in told) is (not models)
+
+
+@pytest.mark.parametrize("fitted_on", ["scripted", "another", None])
+def test_a_policy_fitted_on_another_model_is_noted_once(
+    fitted_on: str | None, serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    policy = StoppingPolicy()
+    policy.source_model = fitted_on
+    policy.save(tmp_path / "policy")
+    is_foreign = fitted_on == "another"
+    with Upstream() as up:
+        told = serve("--check", "--upstream", up.url, "--policy", "policy").stdout
+        assert told.count("fitted on samples of 'another', and 'scripted' is served") == is_foreign
+        caplog.clear()
+        with Running(up.url, policy=str(tmp_path / "policy")):
+            pass
+    assert caplog.text.count("was fitted on samples of") == is_foreign
 
 
 # Docker: nothing is built here, so what the files name is checked to be there

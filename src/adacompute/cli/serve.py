@@ -79,6 +79,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
         "version": policy_entry.version,
+        "foreign": gateway.find_foreign_model() or None,
         "policies": list(gateway.policy_registry.names),
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
@@ -146,6 +147,8 @@ def show_facts(facts: dict[str, Any]) -> None:
         note = "; answers what can't be voted on" if mode["default"] and len(facts["modes"]) > 1 else ""
         print_fact(f"mode {name}", f"{mode['model']} at {mode['upstream']}, {prices}{note}")
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
+    if facts["foreign"]:
+        print_fact("note", facts["foreign"])
     which = " that can be voted on" if facts["average"] == "voted" else ""
     print_fact("budget", f"{facts['budget_text']}{which}, on average")
     if facts["shortfall"]:
@@ -352,7 +355,9 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
         yield replace(config, serve=trial)
 
 
-UpstreamOption = Annotated[str | None, build_option(EndpointConfig, "url", metavar="URL")]
+UpstreamOption = Annotated[
+    str | None, build_option(EndpointConfig, "url", "--upstream", "--endpoint", metavar="URL")
+]
 ModelOption = Annotated[
     str | None,
     build_option(

@@ -351,6 +351,18 @@ class Gateway:
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
         return ({configured: {"id": configured}} if configured else {}) | listed
 
+    def find_foreign_model(self) -> str:
+        """That the policy was fitted on another model than those served, in words; "": that isn't known."""
+        policy = self.policy_registry.default
+        fitted = self.policy_registry.get(policy).policy.source_model
+        served = [self.model] if self.model else list(self.model_list.known)
+        if not fitted or not served or fitted in served:
+            return ""
+        return (
+            f"policy {policy} was fitted on samples of {fitted!r:.80}, and {served[0]!r:.80} is served: "
+            "record some of its traffic (--record), and fit again"
+        )
+
     @property
     def is_upstream_resting(self) -> bool:
         """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
@@ -360,6 +372,8 @@ class Gateway:
         """Reads the policies again; a line for each that changed or was refused."""
         reading = await asyncio.to_thread(self.policy_registry.read)
         lines = self.policy_registry.swap(reading)
+        if lines and (note := self.find_foreign_model()):
+            lines.append(note)
         self.announce_policies()
         self.observability.on_reload(ok=not reading.refused)
         return lines

@@ -359,6 +359,8 @@ async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
     while True:
         with contextlib.suppress(EndpointError):
             await listing
+            if gateway.fetch_page is None and (note := gateway.find_foreign_model()):  # else it is a worker
+                _log.warning("%s", note)
             return
         await asyncio.sleep(wait)
         listing = gateway.list_models(refresh=True)

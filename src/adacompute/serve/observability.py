@@ -334,7 +334,6 @@ _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
 MAX_SAMPLES = 32  # requests with more are counted there
 _MAX_DIALS = 6  # whose prices are kept in each slot
 _MAX_RECENT = 50
-_LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MAX_CLASSES = 8  # of answers that are shown separately
 _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
 
@@ -547,14 +546,14 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Label and count, the winner first. Without texts the answers are A, B, C …"""
+    """Label and count, the winner first: each answer in its own spelling, or by number if texts are not shown."""
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
         order.sort(key=lambda answer: (answer != outcome.answer, -counts[answer]))
     votes = [
-        [shorten(answer, _ANSWER_LENGTH) if texts else _LABELS[place], counts[answer]]
-        for place, answer in enumerate(order[:_MAX_CLASSES])
+        [shorten(answer, _ANSWER_LENGTH) if texts else f"answer {place}", counts[answer]]
+        for place, answer in enumerate(order[:_MAX_CLASSES], 1)
     ]
     if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
         votes.append(["others", rest])
