@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -84,6 +84,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
         "budget_text": str(gateway.budget),
+        "patched": bool(gateway.patched_budget),
         "shortfall": gateway.find_shortfall() or None,
         "average": settings.average,
         "mode": settings.mode,
@@ -150,7 +151,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     if facts["foreign"]:
         print_fact("note", facts["foreign"])
     which = " that can be voted on" if facts["average"] == "voted" else ""
-    print_fact("budget", f"{facts['budget_text']}{which}, on average")
+    source = ", as PATCH /admin/budget set it for the fleet" if facts["patched"] else ""
+    print_fact("budget", f"{facts['budget_text']}{which}, on average{source}")
     if facts["shortfall"]:
         print_fact("warning", f"{facts['shortfall']}: every request gets one sample")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
@@ -463,65 +465,70 @@ def serve(
 
     Give its URL, with /v1, to an OpenAI client as base_url. A request gets as many samples from
     the upstream as --budget says, on average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a
-    second one stops at once. SIGHUP reloads the policies. All of this can also be set in adacompute.toml.
+    second one stops at once. SIGHUP reloads the policies and the budget. All of this can also be set in
+    adacompute.toml.
     """
-    base = load_settings(context) if file is None else load_config(file)
-    options: dict[str, object] = {
-        "--upstream": upstream,
-        "--model": model,
-        "--key-env": key_env,
-        "--key-file": key_file,
-    }
-    options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
-    chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
-    config = replace(
-        base,
-        serve=override_section(
-            base.serve,
-            menu=chosen,
-            policy=policy,
-            budget=budget,
-            average=average,
-            host=host,
-            port=port,
-            workers=workers,
-            keys_file=keys,
-            cap=cap,
-            key_cap=key_cap,
-            unit=unit,
-            window=window,
-            mode=mode,
-            price=price,
-            min_agreement=min_agreement,
-            weak=weak,
-            stream_mode=stream_mode,
-            latency=latency,
-            record=record,
-            explore=explore,
-            state=state,
-            redis=redis,
-            fleet=fleet,
-            concurrency=concurrency,
-            cached_price=cached_price,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            log=log,
-            cors=cors or None,
-            otel=otel,
-        ),
-        endpoint=override_section(
-            base.endpoint,
-            url=upstream,
-            model=model,
-            key_env=key_env,
-            key_file=key_file,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-        ),
-        answers=override_section(base.answers, extract=extract, percent=percent),
-        verifier=override_section(base.verifier, url=verifier, model=verifier_model),
-    )
+
+    def read_settings() -> Config:
+        base = load_settings(context) if file is None else load_config(file)
+        options: dict[str, object] = {
+            "--upstream": upstream,
+            "--model": model,
+            "--key-env": key_env,
+            "--key-file": key_file,
+        }
+        options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
+        chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
+        return replace(
+            base,
+            serve=override_section(
+                base.serve,
+                menu=chosen,
+                policy=policy,
+                budget=budget,
+                average=average,
+                host=host,
+                port=port,
+                workers=workers,
+                keys_file=keys,
+                cap=cap,
+                key_cap=key_cap,
+                unit=unit,
+                window=window,
+                mode=mode,
+                price=price,
+                min_agreement=min_agreement,
+                weak=weak,
+                stream_mode=stream_mode,
+                latency=latency,
+                record=record,
+                explore=explore,
+                state=state,
+                redis=redis,
+                fleet=fleet,
+                concurrency=concurrency,
+                cached_price=cached_price,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                log=log,
+                cors=cors or None,
+                otel=otel,
+            ),
+            endpoint=override_section(
+                base.endpoint,
+                url=upstream,
+                model=model,
+                key_env=key_env,
+                key_file=key_file,
+                input_price=input_price,
+                output_price=output_price,
+                currency=currency,
+            ),
+            answers=override_section(base.answers, extract=extract, percent=percent),
+            verifier=override_section(base.verifier, url=verifier, model=verifier_model),
+        )
+
+    config = read_settings()
     if show:
         show_config(config, json=json)
     elif check:
@@ -529,10 +536,10 @@ def serve(
             facts = check_gateway(config)
         print_json(facts) if json else show_check(facts)
     else:
-        _run_gateway(config, json=json)
+        _run_gateway(config, read_settings, json=json)
 
 
-def _run_gateway(config: Config, *, json: bool) -> None:
+def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
     from adacompute.serve import server  # imported here, so that other commands start without it
 
     gateways: list[Gateway] = []
@@ -547,7 +554,7 @@ def _run_gateway(config: Config, *, json: bool) -> None:
 
     check_policy_folder(config.serve.policy)
     with _configure_logging(config):
-        server.serve(config, on_listening=announce, on_open=gateways.append)
+        server.serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -28,7 +28,14 @@ from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetU
 from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
+from adacompute.serve.pacer import (
+    PacerFactory,
+    PacerProtocol,
+    Pacers,
+    SampleCosts,
+    check_budget,
+    make_local_pacer,
+)
 from adacompute.serve.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.reply import (
     CLIENT_GONE_STATUS,
@@ -181,18 +188,40 @@ class Gateway:
     fetch_page: Callable[[str], Awaitable[bytes]] | None = None  # of the whole, where this is a worker
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     has_warned_of_shortfall: bool = False
+    patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet; of a worker, with all
+    reload_settings: Callable[[], list[str]] | None = None  # gives a line for each change; None: none can
     # requests that have ended, and what came of them, which are to be learned from
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
-    @property
+    @cached_property
     def settings(self) -> ServeConfig:
-        """The gateway's own settings."""
+        """The gateway's own settings, with the budget that is in force."""
         return self.config.serve
 
     @cached_property
     def budget(self) -> Budget:
         """What a request may cost on average, unless it names a budget of its own."""
         return average_budget(self.config)
+
+    def set_budget(self, patched: str, **settings: float | str) -> None:
+        """Serves at another budget from the next request on; ConfigError, and no change, if that can't be.
+
+        `patched` is an operator's; "": that of the settings. `settings` are new values of them.
+        """
+        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        if (config, patched) == (self.config, self.patched_budget):
+            return
+        serve = replace(config.serve, budget=patched) if patched else config.serve
+        budget, registry = average_budget(replace(config, serve=serve)), self.policy_registry
+        longest = registry.get(registry.default).policy.longest
+        check_budget(budget, serve, longest=longest, modes=self.resources.modes)
+        self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        self.has_warned_of_shortfall = self.fetch_page is not None  # a worker leaves it to its gateway
+        self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
+        self.observability.on_budget(budget)
+        self.announce_policies()
+        self.restore_prices({})
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
@@ -353,15 +382,8 @@ class Gateway:
 
     def find_foreign_model(self) -> str:
         """That the policy was fitted on another model than those served, in words; "": that isn't known."""
-        policy = self.policy_registry.default
-        fitted = self.policy_registry.get(policy).policy.source_model
-        served = [self.model] if self.model else list(self.model_list.known)
-        if not fitted or not served or fitted in served:
-            return ""
-        return (
-            f"policy {policy} was fitted on samples of {fitted!r:.80}, and {served[0]!r:.80} is served: "
-            "record some of its traffic (--record), and fit again"
-        )
+        models = [self.model] if self.model else list(self.model_list.known)
+        return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
 
     @property
     def is_upstream_resting(self) -> bool:
@@ -369,9 +391,10 @@ class Gateway:
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
-        """Reads the policies again; a line for each that changed or was refused."""
+        """Reads the policies and the settings again; a line for each that changed or was refused."""
         reading = await asyncio.to_thread(self.policy_registry.read)
         lines = self.policy_registry.swap(reading)
+        lines += [] if self.reload_settings is None else self.reload_settings()
         if lines and (note := self.find_foreign_model()):
             lines.append(note)
         self.announce_policies()

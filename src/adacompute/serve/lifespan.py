@@ -39,7 +39,7 @@ from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import Pacers, make_local_pacer
+from adacompute.serve.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
@@ -122,8 +122,7 @@ async def open_gateway(
         observability = Observability(
             replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
         )
-    if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
-        _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
+    check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
@@ -318,22 +317,21 @@ async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) ->
 
 
 async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
-    """Uses the fleet's price from the first request on."""
+    """Uses the fleet's budget and price from the first request on."""
+
+    def set_budget(text: str) -> None:
+        try:
+            gateway.set_budget(text)
+        except ConfigError as exc:
+            _log.warning("the fleet's budget is not used here: %s; it stays %s", exc, gateway.budget)
+
+    fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
+    set_budget(fleet.budget)
     gateway.observability.watch_fleet(fleet.status)
     fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
     gateway.restore_prices({})
     await fleet.client.flush()
     gateway.restore_prices({})
-
-
-def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
-    """ConfigError if exploring alone would spend more than the budget leaves."""
-    maximum = (budget - 1) / max(1, longest - 1)
-    if settings.mode == "adaptive" and settings.explore > maximum:
-        raise ConfigError(
-            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
-            f"{budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
-        )
 
 
 def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:

@@ -122,7 +122,7 @@ class Key:
     name: str
     secret: Secret
     cap: float | None = None  # on its spending; None: the common cap of keys
-    operator: bool = False  # may see metrics and the dashboard
+    operator: bool = False  # may see metrics and the dashboard, and change the budget
 
 
 class Keys:
