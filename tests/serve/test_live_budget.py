@@ -1,4 +1,4 @@
-"""The budget changes while the gateway serves, by SIGHUP or an operator's key: at all workers, in all of a fleet."""
+"""The budget changes while it serves, by SIGHUP or an operator's key: at all workers, in all of a fleet."""
 
 import random
 import re
