@@ -218,6 +218,7 @@ def test_c22_no_route_changes_anything(guarded: Running):
         "/config",
         "/v1/config",
         "/admin",
+        "/admin/budget",  # tests/serve/test_live_budget.py has who may change it
         "/reload",
         "/shutdown",
         "/",

@@ -85,12 +85,14 @@ class DialTable:
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
         self._currency = currency  # of dials in money: those stored in another one are not continued
-        self._unit = (
-            unit  # of the gateway's own budget: requests in others don't count in the overall average
-        )
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
         self._counted = 0  # requests since the start, in any unit
-        self._requests = self._decided = 0  # those in the gateway's unit
+        self.count_in(unit)
+
+    def count_in(self, unit: BudgetUnit) -> None:
+        """Starts the overall average, of requests whose budget is in the unit of the gateway's own."""
+        self._unit = unit
+        self._requests = self._decided = 0
         self._cost = self._decided_cost = self._target = self._decided_target = 0.0
 
     def __iter__(self) -> Iterator[DialStats]:

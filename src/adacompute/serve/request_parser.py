@@ -122,7 +122,7 @@ class Key:
     name: str
     secret: Secret
     cap: float | None = None  # on its spending; None: the common cap of keys
-    operator: bool = False  # may see metrics and the dashboard
+    operator: bool = False  # may see metrics and the dashboard, and change the budget
 
 
 class Keys:
@@ -523,6 +523,7 @@ _DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the o
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
+_MAX_LISTED = 8  # models that a message names
 _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
@@ -717,10 +718,19 @@ def split_model(body: Body, default: str, known_models: Collection[str] = ()) ->
         raise RequestInvalid(f"model {name[:100]!r} asks for a budget below 1; give 1 or more", param="model")
     if match is not None and float(match[2]) <= _MAX_BUDGET:
         name, budget = match[1], float(match[2])
-    if name in _DEFAULT_MODEL_NAMES:
-        name = default or name
-    if not name:
-        raise RequestInvalid("model is missing; name one that GET /v1/models lists", param="model")
+    is_unnamed = name in _DEFAULT_MODEL_NAMES
+    if is_unnamed and default:
+        name = default
+    elif not name or (is_unnamed and known_models and name not in known_models):
+        problem = f"model {name!r} names none" if name else "model is missing"
+        models = ", ".join([known[:60] for known in known_models][:_MAX_LISTED])
+        raise RequestInvalid(
+            f"{problem}; give one that GET /v1/models lists{models and f', such as {models}'}, "
+            "or start the gateway with --model NAME",
+            status=404 if name else 400,
+            code="model_not_found",
+            param="model",
+        )
     return name, budget
 
 
