@@ -710,26 +710,38 @@ def test_an_endpoint_in_the_same_event_loop_can_be_asked():
 FORKS = """
 import os, sys
 import adacompute as ac
-asker = ac.Asker({url!r})
-asker.ask({prompt!r})
-if child := os.fork():
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-for use in (lambda: asker.ask({prompt!r}), lambda: asker.ask_many([{prompt!r}]), lambda: asker.spent):
-    try:
-        use()
-    except ac.AdacomputeError as exc:
-        print(exc, flush=True)
-asker.close()
-os._exit(0)
+with ac.Asker({url!r}) as asker, ac.Asker({url!r}, state={state!r}) as keeper:
+    asker.ask({prompt!r})
+    keeper.ask({prompt!r})
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.read(read, 1)  # the child has asked
+    assert asker.ask_many([{prompt!r}] * 3)[2].answer == "42"
+    print("child" if not child else "parent", asker.spent.samples > 0, flush=True)
+    if child:
+        assert keeper.ask({prompt!r}).answer == "42"
+    else:
+        try:
+            keeper.ask({prompt!r})
+        except ac.AdacomputeError as exc:
+            print(exc, flush=True)
+if not child:
+    os.write(write, b"x")
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_after_a_fork_it_says_to_open_another():
+def test_a_forked_process_opens_its_own_and_leaves_its_parents_as_it_was(tmp_path: Path):
+    state = str(tmp_path / "state.sqlite")
     with Upstream(Crowd()) as up:
-        words = [sys.executable, "-c", FORKS.format(url=up.url, prompt=SURE)]
+        words = [sys.executable, "-c", FORKS.format(url=up.url, prompt=SURE, state=state)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    said = "this Asker was opened in another process, before a fork; open one in each process\n"
-    assert done.stdout == 3 * said
+    said = done.stdout.splitlines()
+    assert said[0] == "child True"
+    assert state in said[1]  # it is the parent's
+    assert said[2:] == ["parent True"]
 
 
 @pytest.mark.parametrize("ending", ["", "import atexit; atexit.register(asker.close)"])

@@ -59,9 +59,9 @@ _ENDPOINT_REMEDY = (
 class Asker:
     """Asks one endpoint, and keeps the average cost of what it asks on a budget. A context manager.
 
-    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once,
-    but not by a process that was forked after it was opened. Closing it waits for what is under way; leaving
-    its context by an exception cancels that.
+    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once.
+    A forked process opens its own, with an average of its own; a `state` stays with the process that opened
+    it. Closing it waits for what is under way; leaving its context by an exception cancels that.
     """
 
     def __init__(
