@@ -15,7 +15,7 @@ import openai
 import pytest
 from aiohttp import web
 from other_routes import OtherRoutes, completion, status, stream
-from running import Running
+from running import Process, Running
 from sdk_clients import sdk
 from starlette.exceptions import HTTPException
 
@@ -111,6 +111,25 @@ def test_only_harmless_headers_go_up_and_come_down(key_file: str):
     assert not {"set-cookie", "server", "x-powered-by"} & set(answer.headers)
     assert answer.headers["x-request-id"].startswith("req-")
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
+def test_headers_query_and_the_keys_header_go_to_every_route_and_nowhere_else(tmp_path: Path):
+    title = "my app & more"
+    words = ("--header", f"X-Title: {title}", "--query", "api-version=2024-10-21", "--key-header", "api-key")
+    quote = status(400, {"error": {"message": f"{KEY} is wrong"}})
+    with (
+        OtherRoutes(**{"chat/completions": quote, "messages": status(200, {"said": KEY})}) as up,
+        Process(up.url, *words, environ={"ADACOMPUTE_KEY": KEY}, folder=tmp_path, log="debug") as gate,
+    ):
+        replies = [gate.ask(), gate.ask(path="/v1/messages?beta=true"), gate.get("/v1/models")]
+        asked = list(up.requests)
+    assert {one.path for one in asked} == {"/v1/models", "/v1/chat/completions", "/v1/messages"}
+    for one in asked:
+        assert (one.headers["x-title"], one.headers["api-key"]) == (title, KEY)
+        assert "authorization" not in one.headers
+        assert one.query == ("beta=true&" if one.path == "/v1/messages" else "") + "api-version=2024-10-21"
+    told = "".join(str(reply) for reply in replies) + gate.log
+    assert not [secret for secret in (KEY, title, "2024-10-21") if secret in told]
 
 
 @pytest.mark.parametrize("code", [200, 400])

@@ -103,6 +103,9 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--concurrency": ("serve", "concurrency", 9),
         "--key-env": ("endpoint", "key_env", "NAME"),
         "--key-file": ("endpoint", "key_file", "key"),
+        "--key-header": ("endpoint", "key_header", "api-key"),
+        "--header": ("endpoint", "headers", ["X-Title: ***"]),
+        "--query": ("endpoint", "query", ["api-version=***"]),
         "--input-price": ("endpoint", "input_price", 1.5),
         "--output-price": ("endpoint", "output_price", 2.5),
         "--cached-price": ("serve", "cached_price", 0.5),
@@ -172,6 +175,7 @@ def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
     (tmp_path / "keys.toml").write_text(f'[alice]\nkey = "{KEY}"\n')
     (tmp_path / "key").write_text("canary-upstream-key")
     words = ("--show-config", "--keys", "keys.toml", "--key-file", "key")
+    words += ("--header", "X-Token: canary", "--query", "key=canary")
     for more in ((), ("--json",)):
         url = "http://me:canary@h/v1?key=canary"
         done = serve(*words, "--upstream", url, *more, ADACOMPUTE_KEY="canary-env")

@@ -44,10 +44,12 @@ __all__ = [
     "EngineName",
     "EngineOption",
     "ExtractOption",
+    "HeaderOption",
     "InputPriceOption",
     "JsonFlag",
     "KeyEnvOption",
     "KeyFileOption",
+    "KeyHeaderOption",
     "MenuFileOption",
     "OptionalPoolPath",
     "OutputPriceOption",
@@ -55,6 +57,7 @@ __all__ = [
     "PercentOption",
     "PoolPath",
     "ProcessesOption",
+    "QueryOption",
     "RayWorkersOption",
     "RequestRateOption",
     "RetryTimeoutsFlag",
@@ -264,6 +267,26 @@ MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metava
 EndpointModelOption = Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")]
 KeyEnvOption = Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")]
 KeyFileOption = Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")]
+KeyHeaderOption = Annotated[str | None, build_option(EndpointConfig, "key_header", metavar="NAME")]
+HeaderOption = Annotated[
+    list[str] | None,
+    build_option(
+        EndpointConfig,
+        "headers",
+        "--header",
+        metavar="'NAME: VALUE'",
+        meaning="header of every request to the endpoint; repeatable",
+    ),
+]
+QueryOption = Annotated[
+    list[str] | None,
+    build_option(
+        EndpointConfig,
+        "query",
+        metavar="NAME=VALUE",
+        meaning="parameter of the address of every request to the endpoint; repeatable",
+    ),
+]
 ConcurrencyOption = Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)]
 RequestRateOption = Annotated[
     float | None, build_option(EndpointConfig, "requests_per_minute", "--requests-per-minute", metavar="N")

@@ -336,7 +336,7 @@ def name_endpoint_options(endpoint_options: Mapping[str, object]) -> dict[str, o
     >>> name_endpoint_options({"url": "http://127.0.0.1", "key_env": None})
     {'--endpoint': 'http://127.0.0.1', '--key-env': None}
     """
-    names = {"url": "endpoint", "total_timeout": "timeout"}
+    names = {"url": "endpoint", "total_timeout": "timeout", "headers": "header"}
     return {f"--{names.get(name, name).replace('_', '-')}": value for name, value in endpoint_options.items()}
 
 

@@ -19,13 +19,16 @@ import typer
 from adacompute.cli.options import (
     EndpointCurrencyOption,
     ExtractOption,
+    HeaderOption,
     InputPriceOption,
     JsonFlag,
     KeyEnvOption,
     KeyFileOption,
+    KeyHeaderOption,
     MenuFileOption,
     OutputPriceOption,
     PercentOption,
+    QueryOption,
     Setting,
     VerifierModelOption,
     VerifierOption,
@@ -223,7 +226,12 @@ def show_config(config: Config, *, json: bool) -> None:
     """Print the settings that the gateway uses, as TOML that can be read back, or as JSON."""
     config = replace(
         config,
-        endpoint=replace(config.endpoint, url=_mask_secrets(config.endpoint.url)),
+        endpoint=replace(
+            config.endpoint,
+            url=_mask_secrets(config.endpoint.url),
+            headers=tuple(map(_mask_value, config.endpoint.headers)),
+            query=tuple(map(_mask_value, config.endpoint.query)),
+        ),
         verifier=replace(config.verifier, url=_mask_secrets(config.verifier.url)),
     )
     if json:
@@ -253,6 +261,15 @@ def _mask_secrets(url: str) -> str:
     'http://***@host/v1?***'
     """
     return re.sub(r"\?.*", "?***", re.sub(r"//.*@", "//***@", url))
+
+
+def _mask_value(pair: str) -> str:
+    """Replace the value of a header or a parameter, which may be a secret.
+
+    >>> _mask_value("X-Token: sk-1"), _mask_value("key=sk-2")
+    ('X-Token: ***', 'key=***')
+    """
+    return re.sub(r"([:=]\s*).*", r"\1***", pair, count=1)
 
 
 def _describe_setting(setting: Setting) -> str:
@@ -466,6 +483,9 @@ def serve(
     concurrency: UpstreamCallsOption = None,
     key_env: KeyEnvOption = None,
     key_file: KeyFileOption = None,
+    key_header: KeyHeaderOption = None,
+    header: HeaderOption = None,
+    query: QueryOption = None,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
     cached_price: CachedPriceOption = None,
@@ -497,6 +517,9 @@ def serve(
             "--model": model,
             "--key-env": key_env,
             "--key-file": key_file,
+            "--key-header": key_header,
+            "--header": header or None,
+            "--query": query or None,
         }
         options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
         chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
@@ -541,6 +564,9 @@ def serve(
                 model=model,
                 key_env=key_env,
                 key_file=key_file,
+                key_header=key_header,
+                headers=header or None,
+                query=query or None,
                 input_price=input_price,
                 output_price=output_price,
                 currency=currency,

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
+from urllib.parse import urlencode
 
 from yarl import URL
 
@@ -202,8 +203,12 @@ class Transport:
             "Accept-Encoding": "identity",
         }
         self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
-        if endpoint.key is not None:
+        self._headers |= endpoint.headers
+        if endpoint.key is not None and endpoint.key_header:
+            self._headers[endpoint.key_header] = endpoint.key.reveal()
+        elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
         self._deadlines = Deadlines(asyncio.get_running_loop())
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
 
@@ -372,7 +377,10 @@ class Transport:
         if json:
             merged["content-type"] = "Content-Type: application/json"
         merged |= {name.lower(): f"{name}: {value}" for name, value in (headers or {}).items()}
-        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *merged.values()]
+        target = url.raw_path_qs
+        if self._query:
+            target += ("&" if url.raw_query_string else "?") + self._query
+        lines = [f"{method} {target} HTTP/1.1", *merged.values()]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a header has a control character")
         start = "\r\n".join([*lines, ""]).encode()
