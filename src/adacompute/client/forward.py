@@ -61,6 +61,7 @@ class ForwardRequest:
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
     route: str = ""  # one of a few names: requests of a route wait for their turns together
+    count_further: Callable[[], int] | None = None  # samples that a body which was sent asked for besides
     counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
 
@@ -343,7 +344,10 @@ class ForwardCall:
         if self._has_turn:
             self._limiter.report_success()
         usage = None if reader is None else reader.read()
-        got = max(request.samples, 0 if reader is None else reader.count(request.counted))
+        counted = 0 if reader is None else reader.count(request.counted)
+        got = max(request.samples, counted)
+        if not counted and request.count_further is not None:  # the reply doesn't say that it has fewer
+            got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
             completion_tokens=request.completion_tokens * got // max(1, request.samples),

@@ -502,6 +502,8 @@ class ClientConnection(asyncio.Protocol):
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
         elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise ValueError("another coding of a body, which servers read differently")
             self._is_chunked = True
         self._headers.append((name, value))
 

@@ -47,6 +47,7 @@ from adacompute.serve.request_options import (
 from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = [
+    "COSTLY_FIELDS",
     "MEDIA_TOKENS",
     "ChatRequest",
     "ClientDisconnected",
@@ -57,6 +58,7 @@ __all__ = [
     "check_content_encoding",
     "check_content_length",
     "check_content_type",
+    "check_field_names",
     "check_sample_fields",
     "choose_route",
     "make_too_long_error",
@@ -529,6 +531,7 @@ _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
+COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}  # what they say costs
 _DOUBTFUL_FIELDS = frozenset(  # that may not be supported, or not as they are given
     (
         *(*_LEGACY_FIELDS, *_FOREIGN_TOKEN_LIMITS, *_FOREIGN_N_FIELDS),
@@ -565,6 +568,8 @@ def parse_request(
     `translate` makes a chat's body out of that of another route.
     """
     original = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
+    if not _PLAIN_FIELDS.issuperset(original):
+        check_field_names(original)
     body = original if translate is None else translate(original)
     check_messages(body.get("messages"), max_messages=settings.max_messages)
     _check_sampling(body)
@@ -763,6 +768,15 @@ def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
     for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
         if name not in limits and body.get(name) is not None:
             raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
+
+
+def check_field_names(names: Iterable[str]) -> None:
+    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
+    for name in names:
+        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
+            raise RequestInvalid(
+                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
+            )
 
 
 def check_sample_fields(body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig) -> None:
