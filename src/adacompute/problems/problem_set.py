@@ -46,6 +46,7 @@ from adacompute.problems.row_fields import (
     LETTERS,
     Choices,
     RowFields,
+    has_choices,
     is_blank,
     list_names,
     read_choices,
@@ -166,6 +167,8 @@ def _read_source(
 def _make_problem_set(
     name: str, problems: tuple[Problem, ...], template: str | None, preset: Preset | None, *, choices: bool
 ) -> ProblemSet:
+    if choices and any(problem.extra.get("choices") == [] for problem in problems):
+        template, preset = "mixed", None
     template = template or ("choice" if choices else None)
     prompt = Template.named(template) if template else None
     extract = preset.extract if preset else prompt.extract if prompt else None
@@ -357,6 +360,11 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
     _check_columns(source, schema, names, limited=len(problems) == limit)
     if not problems:
         raise ProblemsInvalid(f"{source.place}: holds no problem; give at least one, with its 'question'")
+    if schema.preset and schema.preset.choices and not any(each.extra.get("choices") for each in problems):
+        raise ProblemsInvalid(
+            f"{source.place}: no problem has choices; leave preset {schema.preset.name} out, or give them in "
+            "a list 'choices', or in columns A, B, C, D"
+        )
     return problems
 
 
@@ -405,7 +413,10 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     preset = schema.preset
     refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
     question = read_question(fields)
-    choices = read_choices(fields, choice_format=preset.choices) if preset and preset.choices else None
+    may_lack = preset is not None and preset.choices == "named"  # as those of a mixed set do
+    choices = None
+    if preset and preset.choices and (has_choices(fields) or not may_lack):
+        choices = read_choices(fields, choice_format=preset.choices)
     key = read_id(fields) or ids.make_id(question, choices)
     if preset is None or preset.choices is None or choices is None:
         gold = read_gold(fields, preset)
@@ -416,6 +427,8 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     subject = read_subject(fields, by_user="subject" in schema.columns)
     level = read_level(fields, by_user="level" in schema.columns, typed=typed)
     extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
+    if may_lack:
+        extra["choices"] = []  # so that a prompt can show that there are none
     if choices is not None:
         extra["choices"] = choices.texts
         question = question.rstrip()  # a prompt puts the choices below it
