@@ -83,6 +83,7 @@ __all__ = [
     "override_section",
     "parse_budget",
     "parse_budgets",
+    "parse_columns",
     "parse_finite",
     "parse_number",
     "parse_price",
@@ -398,6 +399,15 @@ def build_tasks(
     percent_mode = answers.percent if percent is None else percent.value
     task = Task(extract=extract or answers.extract, percent=percent_mode)
     return (task if extract or percent else None), task
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Read `FIELD=COLUMN,…`, of --columns."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
+        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
+        raise typer.BadParameter(reason, param_hint="--columns")
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
