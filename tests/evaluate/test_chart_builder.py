@@ -26,14 +26,14 @@ from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.replay import replay
+from shared import read_votes
 
 
 @functools.cache
 def words(count: int = 80) -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 5 * count, 5))
+    return read_votes("words").only(range(0, 5 * count, 5))
 
 
 def unlabelled(ballots: Ballots) -> Ballots:

@@ -146,6 +146,7 @@ def test_a_booster_trained_here_is_xgboosts_and_remembers_what_it_predicts():
     assert np.array_equal(ours.predict(data), theirs.predict(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [True, False])
 def test_only_the_processes_of_a_command_import_xgboost_without_scikit_learn(command: bool):
     code = (

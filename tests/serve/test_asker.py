@@ -40,6 +40,7 @@ from adacompute.errors import (
     RequestInvalid,
     ServeError,
 )
+from shared import read_votes
 from upstream import Upstream
 
 CANARY = "sk-canary-4711-0815"
@@ -336,8 +337,7 @@ def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_policy_that_was_fitted_a_moment_ago_decides():
-    with ac.bundled("facts") as pool:
-        policy = ac.StoppingPolicy().fit(pool.ballots().only(range(60)))
+    policy = ac.StoppingPolicy().fit(read_votes("facts").only(range(60)))
     with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3, concurrency=4) as asker:
         asker.ask_many(questions(200))
         assert asker.average == pytest.approx(3.0, abs=0.4)
@@ -730,6 +730,7 @@ def test_after_a_fork_it_says_to_open_another():
     assert done.stdout == 3 * said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["", "import atexit; atexit.register(asker.close)"])
 def test_a_state_is_written_though_the_program_closes_nothing_itself(tmp_path: Path, ending: str):
     code = f"""
