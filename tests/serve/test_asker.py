@@ -41,6 +41,7 @@ from adacompute.errors import (
     RequestInvalid,
     ServeError,
 )
+from shared import read_votes
 from upstream import Upstream, dead_endpoint
 
 CANARY = "sk-canary-4711-0815"
@@ -335,8 +336,7 @@ def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_policy_that_was_fitted_a_moment_ago_decides():
-    with ac.bundled("facts") as pool:
-        policy = ac.StoppingPolicy().fit(pool.ballots().only(range(60)))
+    policy = ac.StoppingPolicy().fit(read_votes("facts").only(range(60)))
     with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3, concurrency=4) as asker:
         asker.ask_many(questions(200))
         assert asker.average == pytest.approx(3.0, abs=0.4)
@@ -744,6 +744,7 @@ def test_a_forked_process_opens_its_own_and_leaves_its_parents_as_it_was(tmp_pat
     assert said[2:] == ["parent True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["", "import atexit; atexit.register(asker.close)"])
 def test_a_state_is_written_though_the_program_closes_nothing_itself(tmp_path: Path, ending: str):
     code = f"""

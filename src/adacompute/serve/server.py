@@ -423,7 +423,11 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, then closes every connection that is left."""
+        """As uvicorn does, then closes every connection that is left; uvicorn waits 0.1 s even for none."""
+        if not self.server_state.connections and not self.server_state.tasks:
+            for server in self.servers:
+                server.close()
+            return
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             if isinstance(connection, ClientConnection):
