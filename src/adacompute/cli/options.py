@@ -31,6 +31,7 @@ from adacompute.config import (
 )
 from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
+from adacompute.pool.ballots import PromptCharge
 from adacompute.records import Budget, BudgetUnit, TokenPrices
 
 __all__ = [
@@ -323,18 +324,12 @@ EndpointCurrencyOption = Annotated[
 ]
 
 
-def warn_counting(budget: Budget, prices: TokenPrices, *, estimated: bool = False) -> None:
-    """Say on stderr what a budget in tokens or money leaves out.
-
-    `estimated`: it is about recorded samples, and pools don't record how long prompts were.
-    """
+def warn_counting(budget: Budget, prices: TokenPrices, charge: PromptCharge | None = None) -> None:
+    """Say on stderr what a budget in tokens or money leaves out; `charge` is that of recorded samples."""
     if budget.unit == "money" and prices.input > 0 and not prices.output:
         print_message("output_price is 0: responses count as free; give --output-price if they are not")
-    if estimated and budget.unit != "samples" and prices.prompt_tokens is None:
-        print_message(
-            "prompts count as their questions alone, at 4 characters a token: pools don't record their "
-            "length, so a system prompt and examples are not counted"
-        )
+    if charge is not None and budget.unit != "samples":
+        print_message(f"prompts: {charge}")
 
 
 def choose_prices(

@@ -62,6 +62,7 @@ from adacompute.pool.tables import (
     insert_samples,
     read_calls,
     read_census,
+    read_charge,
     read_sources,
     read_totals,
     stream_problems,
@@ -249,7 +250,8 @@ class PoolReader:
         """Like `ballots`, by the source's key."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
-            return read_ballots(self._connection, source, model=name, parameters=values)
+            charge = read_charge(self._connection, source)
+            return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
         """Each way in which a source writes an answer: (problem id, class, answer, correct)."""

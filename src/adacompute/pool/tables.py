@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous, format_value
+from adacompute.pool.ballots import PromptCharge
 from adacompute.pool.rows import (
     DAMAGE_ERRORS,
     FailureRow,
@@ -57,6 +58,7 @@ __all__ = [
     "pick_source",
     "read_calls",
     "read_census",
+    "read_charge",
     "read_sources",
     "read_totals",
     "stream_problems",
@@ -575,6 +577,7 @@ _SELECT_CALL_SUMS = """
         total(estimated)
     FROM calls WHERE source = ?
 """
+_SELECT_LARGEST_REPLY = "SELECT max(got + surplus) FROM calls WHERE source = ? AND paid = 'yes'"
 _ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
 _CALL_FIELDS = (
     "at",
@@ -616,6 +619,15 @@ def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
     return Account(**dict(zip(_ACCOUNT_FIELDS, map(int, row), strict=True)))
+
+
+def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCharge:
+    """How the calls to one source were charged for prompts."""
+    account = sum_calls(connection, source)
+    if not account.paid or not account.prompt_tokens:
+        return PromptCharge()
+    (largest,) = connection.execute(_SELECT_LARGEST_REPLY, (source,)).fetchone()
+    return PromptCharge(tokens=account.prompt_tokens / account.paid, choices=max(1, largest))
 
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:

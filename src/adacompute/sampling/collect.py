@@ -307,7 +307,7 @@ def prepare_pool(
 
 def check_prices(prices: TokenPrices) -> None:
     """Raises CollectError where prices are of recorded samples, not of calls."""
-    if prices.prompts != "each" or prices.prompt_tokens is not None:
+    if prices.prompts == "once" or prices.prompt_tokens is not None:
         raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
 
 
