@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 import yaml
 from behaviours import Behaviour
+from other_routes import OtherRoutes, status
 from running import Running
 from typer.testing import CliRunner
 
 from adacompute.cli.app import app
 from adacompute.cli.serve import format_toml, gather_facts, show_started
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
-from adacompute.errors import ConfigError, EndpointUnreachable, PolicyError
+from adacompute.errors import ConfigError, EndpointRefused, EndpointUnreachable, PolicyError
 from adacompute.policies.stopping import StoppingPolicy
 from upstream import Reply, Status, Upstream
 
@@ -305,6 +306,18 @@ def test_check_leaves_no_file_behind(serve, tmp_path: Path):
         )
     assert list(tmp_path.iterdir()) == []
     assert (found["state"], found["record"]) == (ServeConfig().state, "r.sqlite")
+
+
+def test_check_passes_with_a_note_where_only_the_list_of_models_is_missing(serve):
+    missing = status(404, {"error": {"message": "no such route"}})
+    refusal = status(400, {"error": {"message": "messages are missing"}})
+    with OtherRoutes(**{"models": missing, "chat/completions": refusal}) as up:
+        words = ("--check", "--upstream", up.url, "--port", "0")
+        found, told = json.loads(serve(*words, "--json").stdout), serve(*words).stdout
+        assert (found["models"], "404" in found["models_error"]) == ([], True)
+        assert "doesn't list its models" in told
+        up.script["/v1/chat/completions"] = missing  # then it is rather the wrong address
+        serve(*words, error=EndpointRefused)
 
 
 def test_check_fails_where_the_port_is_taken(serve):

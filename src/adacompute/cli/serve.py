@@ -49,14 +49,14 @@ from adacompute.config import (
     read_keys,
     read_menu_file,
 )
-from adacompute.errors import PolicyError, shorten
+from adacompute.errors import EndpointError, PolicyError, shorten
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 
 __all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 
 if TYPE_CHECKING:
-    from adacompute.client import Verifier
+    from adacompute.client import Endpoint, Verifier
     from adacompute.serve.chat import Gateway
 
 _MODE_TEXTS = {
@@ -219,6 +219,7 @@ def _describe_spending(gateway: "Gateway") -> list[str]:
     return lines
 
 
+_NO_ROUTE = (404, 405, 501)  # answers of an upstream that has no such route
 _CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # sections that the gateway uses
 
 
@@ -298,9 +299,9 @@ def check_gateway(config: Config) -> dict[str, Any]:
     from adacompute.serve import server  # imported here, so that other commands start without it
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models = runner.run(_list_models(config))  # first: without an upstream nothing else matters
+        models, error = runner.run(_list_models(config))  # first: without an upstream nothing else matters
         check_policy_folder(config.serve.policy)
-        return runner.run(_open_and_check(config)) | {"models": models}
+        return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
@@ -327,7 +328,10 @@ def show_check(facts: dict[str, Any]) -> None:
     more = ", …" if len(models) > 8 else ""
     listed = f"{', '.join(models[:8])}{more}"
     print_fact("models", f"{len(models)}: {listed}" if models else "none listed")
-    if facts["model"] and facts["model"] not in models:
+    if facts["models_error"]:
+        reason = shorten(facts["models_error"], 200)
+        print_fact("note", f"the upstream doesn't list its models ({reason}): requests have to name one")
+    elif facts["model"] and facts["model"] not in models:
         listing = f"lists {listed}; not" if models else "doesn't list"
         print_fact(
             "warning", f"the upstream {listing} {facts['model']}: requests may fail with 404; see --model"
@@ -336,20 +340,34 @@ def show_check(facts: dict[str, Any]) -> None:
         print_fact("warning", f"the verifier gives no score ({shorten(facts['verifier_error'], 200)})")
 
 
-async def _list_models(config: Config) -> list[str]:
-    """List the upstream's models; EndpointError where it can't be reached or used."""
-    from adacompute.client import Client
+async def _list_models(config: Config) -> tuple[list[str], str | None]:
+    """List the upstream's models, or say why it lists none; EndpointError where it can't be used."""
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
     if config.serve.menu:
         menu = read_menu_file(Path(config.serve.menu))
         for mode in build_mode_endpoints(menu):
-            async with Client(mode.endpoint) as client:
-                await client.models()
-        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model]
-    async with Client(build_endpoint(config.endpoint, remedy="give --upstream URL")) as client:
-        return await client.models()
+            await _ask_for_models(mode.endpoint)
+        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+    return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
+
+
+async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
+    from adacompute.client import Client
+    from adacompute.client.forward import ForwardRequest
+
+    async with Client(endpoint) as client:
+        try:
+            return await client.models(), None
+        except EndpointError as exc:
+            if exc.status not in _NO_ROUTE:
+                raise
+            empty = ForwardRequest(method="POST", path="/chat/completions", body=b"{}")
+            async with client.forward(empty) as reply:  # refused, so it costs nothing
+                if reply.status in _NO_ROUTE:
+                    raise
+            return [], str(exc)
 
 
 async def _open_and_check(config: Config) -> dict[str, Any]:
