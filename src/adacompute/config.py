@@ -320,7 +320,7 @@ def _check_budgets(settings: ServeConfig) -> None:
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "samples" and not 1 <= value.amount <= _MAX_SAMPLES:
-            remedy = f"give 1 to {_MAX_SAMPLES:,.10g}"
+            remedy = "give 1 to the most that the policy draws, which is 16 by default"
             if settings.menu:
                 remedy = "modes cost differently, so give money, e.g. '0.1 USD per 1,000 requests'"
             raise ConfigError(f"{name} {value.amount:,.10g} can't be used; {remedy}")

@@ -187,7 +187,7 @@ def test_c21_no_key_is_in_the_settings_that_are_shown(serve, tmp_path: Path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"budget": 0.5}, "budget 0.5 can't be used; give 1 to 1,024"),
+        ({"budget": 0.5}, "which is 16 by default"),
         (
             {"budget": 17.0},
             "budget 17 samples per request is above max_budget 16 samples per request; lower it, or raise",
@@ -216,7 +216,10 @@ def test_a_setting_out_of_its_range_is_named_with_the_remedy(settings: dict[str,
 
 def test_a_setting_out_of_its_range_is_one_line_whichever_way_it_comes(serve, adacompute, tmp_path: Path):
     done = adacompute("serve", "--budget", "0.5", code=1)
-    assert (done.stdout, done.stderr) == ("", "adacompute: budget 0.5 can't be used; give 1 to 1,024\n")
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert done.stderr.startswith(
+        "adacompute: budget 0.5 can't be used; give 1 to the most that the policy draws"
+    )
     done = serve(ADACOMPUTE_SERVE_BUDGET="0.5", error=ConfigError)
     assert str(done.exception).startswith("environment variable ADACOMPUTE_SERVE_BUDGET: budget 0.5 can't")
     (tmp_path / "adacompute.toml").write_text("[serve]\nbudget = 0.5\n")
