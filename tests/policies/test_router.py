@@ -1,6 +1,7 @@
 """CurvePolicy over a menu: routes prompts to the mode and number of samples that pay, at one price."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
