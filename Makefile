@@ -53,6 +53,7 @@ check: $(STAMP) ## what a change must pass to land: lint and strict types beside
 
 nightly: $(STAMP) ## every test at full size: whole studies, long fuzzing, each real client, a soak; takes most of an hour
 	@$(PYTEST)
+	@$(BIN)/python -m benchmarks soak
 
 clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/clients.md
 	PYTHONPATH=tests/serve $(BIN)/python tests/compatibility/suite.py
