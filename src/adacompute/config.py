@@ -98,6 +98,9 @@ class EndpointConfig:
     model: str = setting("", "name of the model", default_text="the only one that the endpoint lists")
     key_env: str = setting("ADACOMPUTE_KEY", "environment variable with the endpoint's key, if it has one")
     key_file: str = setting("", "file that holds the endpoint's key and nothing else")
+    key_header: str = setting("", "header with the key alone, e.g. api-key", default_text="Authorization")
+    headers: tuple[str, ...] = setting((), "headers of every request, e.g. X-Title: my app")
+    query: tuple[str, ...] = setting((), "parameters of every request's address, e.g. api-version=2024-10-21")
     concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
     requests_per_minute: float = setting(0.0, "requests a minute, at most", default_text="no limit")
     tokens_per_minute: float = setting(
@@ -505,6 +508,8 @@ def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 
         raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
     if origin is tuple:
         items = value.split(",") if isinstance(value, str) else value
+        if isinstance(value, dict):  # headers and query, as a table
+            items = [f"{name}={text}" for name, text in value.items()]
         if not isinstance(items, list):
             raise ConfigError(f"{place} is {value!r}; give a list")
         return tuple(convert_value(item, args[0], place) for item in items)
@@ -552,7 +557,7 @@ class KeyConfig:
     name: str
     key: Secret
     cap: float | None = setting(None, "on its spending, in the gateway's unit; None: the gateway's key_cap")
-    operator: bool = setting(False, "may see the dashboard and metrics")
+    operator: bool = setting(False, "may see the dashboard and metrics, and change the budget")
 
 
 def read_key(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from yarl import URL
 from adacompute.client import connection
 from adacompute.client.settings import Timeouts
 from adacompute.client.transport import Transport
+from adacompute.client.verifier import Verifier
 from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
 
 BODY = json.dumps({"choices": []}).encode()
@@ -58,7 +60,12 @@ class Server:
         writer.close()
 
 
-def run(handler: Handler, ask: Callable[[Transport, URL], Awaitable[Any]], **settings: Any) -> Any:
+def run(
+    handler: Handler,
+    ask: Callable[[Transport, URL], Awaitable[Any]],
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> Any:
     """What `ask` returns, with a transport to a server of that handler."""
 
     async def serve() -> Any:
@@ -73,9 +80,9 @@ def run(handler: Handler, ask: Callable[[Transport, URL], Awaitable[Any]], **set
 
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        transport = Transport(endpoint(url, **settings), agent="test")
+        transport = Transport(endpoint(url, **settings), agent="test", clock=clock)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await ask(transport, URL(url))
         finally:
             await transport.close()
@@ -166,6 +173,91 @@ def test_a_second_reply_in_one_piece_is_nobody_s():
 
     assert run(server, ask) == [{"choices": []}] * 2
     assert server.connections == 2
+
+
+def test_after_a_byte_that_nobody_asked_for_no_connection_is_kept_for_a_minute():
+    now, writers = [1000.0], list[asyncio.StreamWriter]()
+    both_asked, gone = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await read_request(reader)
+                if len(writers) == 2:
+                    both_asked.set()
+                await both_asked.wait()
+                writer.write(reply())
+        gone.release()
+
+    async def ask(transport: Transport, url: URL) -> list[int]:
+        await asyncio.gather(post(transport, url), post(transport, url))
+        writers[0].write(b"x")
+        for _ in range(2):
+            await gone.acquire()  # the other one is closed as well
+        counts = []
+        for later in (0.0, 59.0, 2.0):
+            now[0] += later
+            for _ in range(2):
+                await post(transport, url)
+            counts.append(len(writers))
+        return counts
+
+    assert run(handle, ask, clock=lambda: now[0]) == [4, 6, 7]
+
+
+ENDLESS = {
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "headers": (b"HTTP/1.1 200 OK\r\n", b"X: y\r\n"),
+    "interim replies": (b"", b"HTTP/1.1 102 Processing\r\n\r\n"),
+    "chunk line": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"a"),
+    "trailer": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\nX: ", b"a"),
+    "trailers": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n", b"X: y\r\n"),
+}
+
+
+async def score(transport: Transport, url: URL) -> None:
+    async with Verifier(endpoint(str(url))) as verifier:
+        outcome = await verifier.score([], "42", "42", prompt="6 times 7?")
+    assert outcome.error is not None
+    raise outcome.error
+
+
+@pytest.mark.parametrize("ask", [post, score])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_comes_without_end_beside_a_body_is_refused(name: str, ask: Callable[..., Awaitable[Any]]):
+    start, more = ENDLESS[name]
+    sent, most = 0, 32 * 2**20
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await read_request(reader)
+            writer.write(start)
+            while sent < most:
+                writer.write(more * (65_536 // len(more)))
+                await writer.drain()
+                sent += 65_536
+
+    with pytest.raises(ReplyInvalid, match="KiB"):
+        run(handle, ask)
+    assert sent < most
+
+
+def test_lines_before_chunks_are_bounded_each_and_not_together():
+    chunks = b"".join(b"1;%b\r\n%c\r\n" % (b"x" * 1000, byte) for byte in BODY * 20)
+    raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+    async def ask(transport: Transport, url: URL) -> bytes:
+        opened = await transport.open_reply("GET", url, transport.make_timer(FOREVER), headers={}, body=None)
+        return b"".join([part async for part in aiter_parts(opened.read)])
+
+    assert run(Server(raw), ask) == BODY * 20
+
+
+async def aiter_parts(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    while part := await read():
+        yield part
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_used():

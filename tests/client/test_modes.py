@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adacompute.client.modes import ModeEndpoint, build_mode_endpoints
-from adacompute.client.settings import Endpoint
+from adacompute.client.settings import Endpoint, build_endpoint
 from adacompute.config import MenuConfig, read_menu_file
 from adacompute.errors import ConfigError
 
@@ -33,6 +33,17 @@ def read(tmp_path: Path, text: str) -> MenuConfig:
     file = tmp_path / "menu.toml"
     file.write_text(text)
     return read_menu_file(file)
+
+
+def test_a_mode_has_its_own_headers_query_and_header_of_the_key(tmp_path: Path):
+    text = MENU.replace("concurrency = 4", 'key_header = "api-key"\nheaders = { X-Title = "a: b" }')
+    text += 'headers = ["X-Title: c", "X-Other: d"]\nquery = { api-version = "2024-10-21", x = "y=z" }\n'
+    small, large = (mode.endpoint for mode in read(tmp_path, text.replace('key_env = "LARGE_KEY"', "")).modes)
+    assert (small.key_header, large.key_header) == ("api-key", "")
+    small_endpoint, large_endpoint = build_endpoint(small), build_endpoint(large)
+    assert small_endpoint.headers == {"X-Title": "a: b"}
+    assert large_endpoint.headers == {"X-Title": "c", "X-Other": "d"}
+    assert large_endpoint.query == {"api-version": "2024-10-21", "x": "y=z"}
 
 
 def test_each_mode_has_its_own_endpoint_key_limits_prices_and_options(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adacompute.client import LOGPROBS
 from adacompute.client.server_quirks import QuirksByModel, find_refused_fields
 from adacompute.errors import ConnectionLost, EndpointError, EndpointFailed, EndpointRefused
-from upstream import Drop, Honest, Reply, Status
+from upstream import Break, Drop, Garbage, Honest, Reply, Status
 
 WEIGHED = {**BODY, "logprobs": True}
 FULL = {**WEIGHED, "top_logprobs": 5}
@@ -58,6 +58,24 @@ def test_a_clients_own_unknown_field_changes_nothing_for_anybody(name, by_param)
     assert len(done.up.requests) == 6  # none was tried again
     assert all(sent(done, "logprobs"))
     assert sent(done, "stream_options") == [False, True] * 3
+
+
+@pytest.mark.parametrize("in_event", [False, True])
+def test_a_refusal_in_a_list_is_learned_from_as_any_other(in_event):
+    refusal = b'[{"error": {"code": 400, "message": "Logprobs is not enabled", "status": "INVALID"}}]'
+
+    def script(number, body):
+        if "logprobs" not in body:
+            return Reply()
+        if in_event:
+            return Break(after=0, how=b"data: " + refusal + b"\n\n")
+        return Garbage(raw=refusal, code=400)
+
+    async def run(client, up):
+        for _ in range(2):
+            await (drained(client, FULL) if in_event else client.call(FULL, optional=LOGPROBS))
+
+    assert sent(run_client(script, run), "logprobs") == [True, False, False]
 
 
 @pytest.mark.parametrize("field", ["logprobs", "stream_options"])

@@ -37,6 +37,35 @@ def test_an_address_with_a_password_is_refused_without_showing_it():
 
 
 @pytest.mark.parametrize(
+    "settings",
+    [
+        {"headers": {"Host": "sk-secret"}},
+        {"headers": {"content-length": "sk-secret"}},
+        {"headers": {"authorization": "sk-secret"}, "key": "sk-secret"},
+        {"headers": {"API-Key": "sk-secret"}, "key": "sk-secret", "key_header": "api-key"},
+        {"headers": {"X-Title": "sk-secret\r\nX: y"}},
+        {"headers": {"X Title": "sk-secret"}},
+        {"headers": {"X-Title": b"sk-secret"}},
+        {"headers": ["X-Title: sk-secret"]},
+        {"query": {"key": 1}},
+        {"query": "key=sk-secret"},
+        {"key_header": "Content-Type", "key": "sk-secret"},
+    ],
+)
+def test_headers_that_are_ours_or_none_are_refused_in_one_line_without_their_values(settings):
+    with pytest.raises(ConfigError) as caught:
+        Endpoint(url="http://h/v1", **settings)
+    assert "\n" not in str(caught.value)
+    assert "sk-" not in str(caught.value)
+
+
+def test_values_of_headers_and_of_the_query_are_not_shown():
+    headers = {"X-Token": "sk-secret", "Authorization": "sk-secret"}
+    shown = repr(Endpoint(url="http://h/v1", headers=headers, query={"key": "sk-secret"}))
+    assert "sk-" not in shown
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "http://u:sk-secret@h:80a/v1",

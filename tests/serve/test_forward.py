@@ -13,8 +13,9 @@ from typing import Any
 
 import openai
 import pytest
+from aiohttp import web
 from other_routes import OtherRoutes, completion, status, stream
-from running import Running
+from running import Process, Running
 from sdk_clients import sdk
 from starlette.exceptions import HTTPException
 
@@ -110,6 +111,44 @@ def test_only_harmless_headers_go_up_and_come_down(key_file: str):
     assert not {"set-cookie", "server", "x-powered-by"} & set(answer.headers)
     assert answer.headers["x-request-id"].startswith("req-")
     assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+
+
+def test_headers_query_and_the_keys_header_go_to_every_route_and_nowhere_else(tmp_path: Path):
+    title = "my app & more"
+    words = ("--header", f"X-Title: {title}", "--query", "api-version=2024-10-21", "--key-header", "api-key")
+    quote = status(400, {"error": {"message": f"{KEY} is wrong"}})
+    with (
+        OtherRoutes(**{"chat/completions": quote, "messages": status(200, {"said": KEY})}) as up,
+        Process(up.url, *words, environ={"ADACOMPUTE_KEY": KEY}, folder=tmp_path, log="debug") as gate,
+    ):
+        replies = [gate.ask(), gate.ask(path="/v1/messages?beta=true"), gate.get("/v1/models")]
+        asked = list(up.requests)
+    assert {one.path for one in asked} == {"/v1/models", "/v1/chat/completions", "/v1/messages"}
+    for one in asked:
+        assert (one.headers["x-title"], one.headers["api-key"]) == (title, KEY)
+        assert "authorization" not in one.headers
+        assert one.query == ("beta=true&" if one.path == "/v1/messages" else "") + "api-version=2024-10-21"
+    told = "".join(str(reply) for reply in replies) + gate.log
+    assert not [secret for secret in (KEY, title, "2024-10-21") if secret in told]
+
+
+@pytest.mark.parametrize("code", [200, 400])
+def test_neither_key_nor_address_of_the_upstream_is_in_the_headers_of_a_reply(key_file: str, code: int):
+    def leak(_request: web.Request, _received: Any) -> web.Response:
+        said = {"etag": f'"{KEY}"', "openai-model": up.url, "content-disposition": "inline; filename=a.txt"}
+        return web.json_response({}, status=code, headers=said)
+
+    with OtherRoutes(embeddings=leak) as up, Running(up.url, endpoint={"key_file": key_file}) as gate:
+        answer = gate.ask(EMBED, path="/v1/embeddings")
+    assert (answer.status, answer.headers["content-disposition"]) == (code, "inline; filename=a.txt")
+    assert KEY not in str(answer.headers)
+    assert str(up.port) not in str(answer.headers)
+
+
+def test_what_has_not_changed_since_is_said_where_a_client_asks_for_that():
+    with OtherRoutes(**{"files/a": status(304, {}, etag='"1"')}) as up, Running(up.url) as gate:
+        assert gate.get("/v1/files/a", {"if-none-match": '"1"'}).status == 304
+        assert gate.get("/v1/files/a").status == 502
 
 
 def test_a_stream_comes_chunk_for_chunk_while_the_upstream_writes():
@@ -290,6 +329,64 @@ def test_c14_a_cap_holds_for_what_is_passed_on_and_a_request_beyond_it_is_not_se
         assert len(up.of("/v1/completions")) == 2
         assert spent(gate, "samples") == (4, 0, 0)
         assert gate.get("/v1/files").status == 200  # what is free is never capped
+
+
+@pytest.mark.parametrize("cap", [0, 5])
+def test_f5_a_field_that_some_servers_read_as_one_that_costs_is_refused_by_both_names(cap: int):
+    names = {"N": "n", "Best_of": "best_of", "MAX_TOKENS": "max_tokens", "max_to\u212aens": "max_tokens"}
+    names |= {
+        "Max_Completion_Tokens": "max_completion_tokens",
+        "Prompt": "prompt",
+        "Num_Predict": "num_predict",
+    }
+    bodies = {
+        "chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+        "completions": {"prompt": "x"},
+        "responses": {"input": "x"},
+        "images/generations": {"prompt": "x"},
+    }
+    with OtherRoutes() as up, Running(up.url, cap=cap) as gate:
+        for path, body in bodies.items():
+            for odd, known in names.items():
+                answer = gate.ask({"model": "m", "n": 1, **body, odd: 128}, path=f"/v1/{path}")
+                assert answer.status == 400, (path, odd)
+                assert repr(odd) in answer.error["message"]
+                assert repr(known) in answer.error["message"] or path == "responses"  # it has other names
+        assert all(request.method == "GET" for request in up.requests)
+
+
+@pytest.mark.parametrize("body", [b'"n":4,"n":2', b'"n":4,"\\u006e":2', b'"\\u006E" : 4, "n" : 2'])
+def test_f5_of_a_field_that_is_there_twice_the_upstream_hears_what_is_counted(body: bytes):
+    with OtherRoutes() as up, Running(up.url) as gate:
+        assert gate.ask(b'{"prompt":"x",%b}' % body, path="/v1/completions").status == 200
+        (received,) = up.of("/v1/completions")
+        pairs = json.loads(received.body, object_pairs_hook=list)
+        assert [value for name, value in pairs if name == "n"] == [2]
+        assert spent(gate, "samples") == (2, 0, 0)
+
+
+CANCELS = (
+    *("responses/r1", "batches/b1", "fine_tuning/jobs/j1", "threads/t1/runs/r1", "messages/batches/b1"),
+    *("vector_stores/v1/file_batches/b1", "uploads/u1"),
+)
+NO_CANCELS = (
+    "chat/completions",
+    "completions/c1",
+    "images/generations",
+    "responses",
+    "responses/a/b",
+    "audio/speech",
+)
+
+
+def test_f4_cancelling_is_free_only_where_there_is_such_a_route():
+    replies = {f"{path}/cancel": status(200, completion()) for path in (*CANCELS, *NO_CANCELS)}
+    with OtherRoutes(**replies) as up, Running(up.url, cap=len(NO_CANCELS)) as gate:
+        for path in (*NO_CANCELS, *CANCELS):  # an upstream that matches by prefix would generate
+            assert gate.ask({"model": "m", "prompt": "x"}, path=f"/v1/{path}/cancel").status == 200
+        assert spent(gate, "samples") == (len(NO_CANCELS), 0, 0)
+        refused = gate.ask({"model": "m"}, path="/v1/chat/completions/cancel")
+        assert refused.status == 429
 
 
 def test_c14_what_waited_for_its_turn_is_checked_against_the_cap_again():
@@ -475,6 +572,9 @@ def test_c04_an_upstream_that_doesn_t_answer_is_given_up_at_the_deadline():
         "/v1/files/%252e%252e/admin",
         "/v1/files/..%5cadmin",
         "/v1/files/..;/admin",
+        "/v1/files/%5c..%5cadmin",
+        "/v1/%2e/organization",
+        "/v1/%76%31/organization",
         "/v1/./files",
         "/v1/files/%00",
         "/v1/files/a%0d%0aHost:%20evil",

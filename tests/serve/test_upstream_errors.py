@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -98,7 +99,8 @@ ODD: dict[str, tuple[int, Any, str, str | None, Any]] = {  # status, body, messa
 def script(_number: int, body: dict[str, Any]) -> Any:
     name = body["model"]
     if name.startswith("event-"):
-        return Break(after=0, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
+        said = ERRORS[name[6:]][1] if name[6:] in ERRORS else ODD[name[6:]][1]
+        return Break(after=0, how=b"data: " + json.dumps(said).encode() + b"\n\n")
     if name.startswith("later-"):
         return Break(after=2, how=b"data: " + json.dumps(ERRORS[name[6:]][1]).encode() + b"\n\n")
     if name in ERRORS or name in ODD:
@@ -178,6 +180,11 @@ def test_an_error_in_another_shape_is_brought_into_openais_with_what_it_says(gat
     assert isinstance(reply.error["type"], str)
 
 
+def test_an_error_in_a_list_in_a_stream_is_an_error_of_http(gate: Running):
+    reply = gate.ask(model="event-gemini", stream=True, temperature=0)
+    assert (reply.status, reply.error["message"], reply.error["code"]) == (400, "bad argument", 400)
+
+
 def test_when_to_come_again_is_said_as_the_upstream_says_it(gate: Running):
     reply = gate.ask(model="rate")
     assert reply.headers["retry-after"] == "1"
@@ -192,6 +199,36 @@ def test_an_upstream_that_asks_for_a_longer_wait_than_the_deadline_keeps_its_wor
     assert (reply.status, reply.error["code"]) == (429, "rate_limit_exceeded")
     assert reply.headers["retry-after"] == "900"
     assert up.count.requests == 1
+
+
+def test_what_an_upstream_says_to_one_client_no_other_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+    people = {name: {"authorization": f"Bearer {name}-key-0123456789"} for name in ("alice", "bob")}
+    keys = tmp_path / "keys.toml"
+    keys.write_text("".join(f'[{name}]\nkey = "{name}-key-0123456789"\n' for name in people))
+
+    def quote(_number: int, body: dict[str, Any]) -> Garbage:
+        said = error(f"Rate limit for: {body['messages'][-1]['content']}", "requests", "rate_limit_exceeded")
+        return Garbage(raw=json.dumps(said).encode(), code=429, headers={"Retry-After": "900"})
+
+    with Upstream(quote) as up, Running(up.url, keys_file=str(keys)) as gate:
+        for path, field in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+            secret, hello = (
+                [{"role": "user", "content": "alice's secret"}],
+                [{"role": "user", "content": "hi"}],
+            )
+            own = gate.ask({"model": field, field: secret}, people["alice"], path=path)
+            assert (own.status, "alice's secret" in own.error["message"]) == (429, True)
+            other = gate.ask({"model": field, field: hello}, people["bob"], path=path)
+            assert (other.status, other.error["code"]) == (429, "upstream_rate_limited")
+            assert 800 < int(other.headers["retry-after"]) < 1000
+            assert b"secret" not in other.raw
+        pages = [gate.get(path, people["bob"]).raw for path in ("/readyz", "/metrics", "/dashboard/data")]
+        assert b"secret" not in b"".join(pages)
+    assert up.count.requests == 2
+    assert "secret" not in caplog.text
 
 
 def test_an_empty_account_is_not_asked_again():

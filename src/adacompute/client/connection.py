@@ -7,11 +7,13 @@ a time, whose `HttpResponse` is read as it arrives. Nothing here retries, follow
 import asyncio
 import contextlib
 import functools
+import math
 import os
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterable
+import time
+from collections.abc import AsyncIterable, Callable
 from ipaddress import ip_address
 from typing import Any
 
@@ -23,7 +25,9 @@ __all__ = ["ConnectFailed", "ConnectTimeout", "ConnectionPool", "HttpResponse", 
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _ADDRESS_SECONDS = 10.0  # that the addresses of a name are kept
 _NEXT_ADDRESS_SECONDS = 0.25  # after which the next address of a name is tried, too
-_MAX_HEAD_BYTES = 65_536  # of a reply's first line and headers
+_MAX_HEAD_BYTES = 65_536  # of a reply's first line and headers, and of the trailers after its body
+_MAX_LINE_BYTES = 4096  # of the line before a chunk; also what is parsed at once, so that a limit is noticed
+_DISTRUST_SECONDS = 60.0  # without kept connections, after a byte that nobody asked for
 _MAX_BUFFERED = 131_072  # bytes of a reply that nobody has read, after which no more are received
 _WRITE_BYTES = 1_048_576  # of a request that are written at once: copying more would hold up others
 
@@ -162,7 +166,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_body_task",
-        "_head_bytes",
+        "_framing_bytes",
+        "_framing_limit",
         "_headers",
         "_in_head",
         "_is_complete",
@@ -194,7 +199,8 @@ class Connection(asyncio.Protocol):
         self._response: HttpResponse | None = None  # to the request that it has
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = True  # whether headers are those of a reply's head
-        self._head_bytes = 0
+        self._framing_bytes = 0  # of a head, a chunk's line or trailers, of which the end hasn't arrived
+        self._framing_limit = _MAX_HEAD_BYTES
         self._without_body = False  # whether the reply has none whatever it says, as to HEAD
         self._is_interim = False  # whether a reply is parsed that comes before the reply itself
         self._is_complete = False  # whether all of the reply was parsed
@@ -213,7 +219,7 @@ class Connection(asyncio.Protocol):
         """The response to a request that is sent next."""
         self._response = response = HttpResponse(url, self)
         self._without_body = method == "HEAD"
-        self._head_bytes = 0
+        self._framing_bytes, self._framing_limit = 0, _MAX_HEAD_BYTES
         return response
 
     def send(self, data: bytes) -> None:
@@ -271,29 +277,34 @@ class Connection(asyncio.Protocol):
             response.fail(exc or ConnectionResetError(f"it closed the connection {where}"))
 
     def data_received(self, data: bytes) -> None:
-        response = self._response
-        if response is None:  # nobody asked for this
+        if self._response is None:  # nobody asked for this
             self._transport.abort()
+            self._pool.distrust()
             return
         try:
-            self._parser.feed_data(data)
+            for start in range(0, len(data), _MAX_LINE_BYTES):
+                self._feed(data[start : start + _MAX_LINE_BYTES])
         except httptools.HttpParserUpgrade:
             self.abort(NotHttp("it changes to another protocol"))
-        except httptools.HttpParserError as exc:
-            self.abort(NotHttp(str(exc) or type(exc).__name__))
-        else:
-            if self._is_complete:
-                self._release()
-            elif not response.status:
-                self._head_bytes += len(data)
-                if self._head_bytes > _MAX_HEAD_BYTES:
-                    self.abort(NotHttp(f"its headers are above {_MAX_HEAD_BYTES // 1024} KiB"))
+        except (httptools.HttpParserError, NotHttp) as exc:
+            if not self._is_complete:
+                self.abort(NotHttp(str(exc) or type(exc).__name__))
+                return
+            self._pool.distrust()  # what comes after the reply is nobody's
+        if self._is_complete:
+            self._release()
+
+    def _feed(self, piece: bytes) -> None:
+        self._framing_bytes += len(piece)
+        self._parser.feed_data(piece)  # sets it back where a head or a chunk's line ends, or a body goes on
+        if self._framing_bytes > self._framing_limit:
+            raise NotHttp(f"more than {self._framing_limit // 1024} KiB of headers, or before a chunk")
 
     def on_message_begin(self) -> None:
         """A reply begins; one after the one that was asked for makes the connection useless."""
         self._headers, self._in_head = [], True
         if self._is_complete:
-            self._is_reusable = False
+            self._pool.distrust()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has arrived. Those after a body are dropped."""
@@ -304,9 +315,12 @@ class Connection(asyncio.Protocol):
         """The head of a reply has arrived."""
         raw, self._headers, self._in_head = self._headers, [], False
         status, response = self._parser.get_status_code(), self._response
+        if status < 100:
+            raise NotHttp(f"its status is {status}")
         self._is_interim = status < 200
         if self._is_interim or response is None or self._is_complete:
             return
+        self._framing_bytes, self._framing_limit = 0, _MAX_LINE_BYTES
         headers: dict[str, str] = {}
         for raw_name, raw_value in raw:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "surrogateescape")
@@ -315,8 +329,13 @@ class Connection(asyncio.Protocol):
         if self._without_body:
             self._is_complete, self._is_reusable = True, False
 
+    def on_chunk_header(self) -> None:
+        """The line before a chunk has arrived; after that of the last one, which is empty, trailers may."""
+        self._framing_bytes, self._framing_limit = 0, _MAX_HEAD_BYTES
+
     def on_body(self, part: bytes) -> None:
         """A part of a reply's body has arrived."""
+        self._framing_bytes, self._framing_limit = 0, _MAX_LINE_BYTES
         response = self._response
         if response is None or self._is_interim or self._is_complete:
             return
@@ -327,8 +346,9 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """All of a reply has arrived."""
         if not self._is_interim and not self._is_complete:
-            self._is_complete = True
-            self._is_reusable = self._parser.should_keep_alive()
+            self._is_complete, status = True, self._parser.get_status_code()
+            is_usual = status < 600 and status != 304  # a body may follow, though there is none
+            self._is_reusable = self._parser.should_keep_alive() and is_usual
 
     def _release(self) -> None:
         """The request is done: the next one may come, if the reply and the request are complete."""
@@ -363,7 +383,9 @@ class Connection(asyncio.Protocol):
 class ConnectionPool:
     """The connections to one host."""
 
-    def __init__(self, url: URL, *, connect_seconds: float) -> None:
+    def __init__(
+        self, url: URL, *, connect_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if url.host is None or url.raw_host is None or url.port is None:
             raise ValueError(f"{url} names no host")
         self._host = url.host if ":" in url.host else url.raw_host  # of IPv6, with its zone
@@ -373,6 +395,8 @@ class ConnectionPool:
         self._idle: list[Connection] = []  # the one that was used last is the last
         self._open: set[Connection] = set()
         self._is_closed = False
+        self._clock = clock
+        self._distrusted_until = -math.inf  # no connection is kept before that time
         self._sweep: asyncio.TimerHandle | None = None  # closes those that are idle for too long
         self._addresses: list[_Address] = []
         self._resolved_at = 0.0
@@ -438,13 +462,20 @@ class ConnectionPool:
 
     def keep(self, connection: Connection) -> None:
         """Keeps a connection for the next request."""
-        if self._is_closed:
-            connection.abort(ConnectionAbortedError("the client is closed"))
+        if self._is_closed or self._clock() < self._distrusted_until:
+            connection.abort(ConnectionAbortedError("connections aren't kept"))
             return
         connection.idle_since = connection.loop.time()
         self._idle.append(connection)
         if self._sweep is None:
             self._sweep = connection.loop.call_later(_KEEPALIVE_SECONDS, self._close_idle)
+
+    def distrust(self) -> None:
+        """Closes what is kept, and keeps nothing for a while: a reply may be waiting in each for nobody."""
+        self._distrusted_until = self._clock() + _DISTRUST_SECONDS
+        for connection in self._idle:
+            connection.abort(ConnectionAbortedError("the server sends what nobody asked for"))
+        self._idle.clear()
 
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""

@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 from adacompute.errors import shorten
 from adacompute.records import Secret
 
-__all__ = ["ErrorObject", "build_error_object", "infer_status", "mask_object", "pick_error_headers"]
+__all__ = [
+    "ErrorObject",
+    "build_error_object",
+    "infer_status",
+    "mask_object",
+    "pick_error_headers",
+    "unwrap_error",
+]
 
 _MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
 _MARGIN = 1000  # characters that are masked beyond the end of what is passed on
@@ -90,6 +97,17 @@ class ErrorObject:
         return "" if self.fields.get("code") is None else str(self.fields["code"])
 
 
+def unwrap_error(value: object) -> object:
+    """A reply's JSON; of an error in a list, as Gemini's endpoint sends it, the error itself.
+
+    >>> unwrap_error([{"error": {"code": 400}}]), unwrap_error([{"score": 1}])
+    ({'error': {'code': 400}}, [{'score': 1}])
+    """
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "error" in value[0]:
+        return value[0]
+    return value
+
+
 def build_error_object(
     value: object,
     status: int,
@@ -104,8 +122,6 @@ def build_error_object(
     >>> error.fields["message"], error.fields["type"], error.native
     ('too long for the upstream', 'invalid_request_error', False)
     """
-    if isinstance(value, list) and len(value) == 1:  # Gemini's are in a list
-        value = value[0]
     if isinstance(value, str):
         fields = _shape_text(value, status)
     elif isinstance(value, Mapping):

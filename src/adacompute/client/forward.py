@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from yarl import URL
 
-from adacompute.client.error_object import build_error_object, mask_object
+from adacompute.client.error_object import build_error_object, mask_object, unwrap_error
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
@@ -61,6 +61,7 @@ class ForwardRequest:
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
     route: str = ""  # one of a few names: requests of a route wait for their turns together
+    count_further: Callable[[], int] | None = None  # samples that a body which was sent asked for besides
     counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
 
@@ -203,7 +204,10 @@ class ForwardReply:
 
     def __init__(self, call: "ForwardCall", raw: "RawReply") -> None:
         self.status = raw.status
-        self.headers = _select_headers(raw.headers)
+        endpoint = call.context.endpoint
+        self.headers = mask_object(_select_headers(raw.headers), key=endpoint.key, url=endpoint.url)
+        if raw.status in (204, 304):  # which have no body, whatever they say
+            self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
         self._mask = KeyMask(call.context.endpoint.key)
@@ -236,7 +240,7 @@ class ForwardReply:
         self._call.report_reply(self.status, None)
         key, url = self._call.context.endpoint.key, self._call.url
         try:
-            value, _ = read_json(raw, key)
+            value = unwrap_error(read_json(raw, key)[0])
         except ValueError:
             value = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide the key
         if self.status < 400 or self.status in (401, 402, 403):
@@ -340,7 +344,10 @@ class ForwardCall:
         if self._has_turn:
             self._limiter.report_success()
         usage = None if reader is None else reader.read()
-        got = max(request.samples, 0 if reader is None else reader.count(request.counted))
+        counted = 0 if reader is None else reader.count(request.counted)
+        got = max(request.samples, counted)
+        if not counted and request.count_further is not None:  # the reply doesn't say that it has fewer
+            got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
             completion_tokens=request.completion_tokens * got // max(1, request.samples),

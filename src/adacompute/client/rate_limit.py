@@ -158,7 +158,6 @@ class RateLimiter:
             None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
         )
         self._paused_until = now  # nobody is let in before this time of the loop
-        self.pause_reply: Any = None  # what the endpoint said when it asked to wait
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -218,10 +217,12 @@ class RateLimiter:
             self._requests.take(-1.0)
         self.leave(weight, used=0.0)
 
-    def pause(self, until: float, reply: Any = None) -> None:  # noqa: ANN401 - an ErrorObject, or nothing
-        """Admits nobody before `until`: one caller was told to wait, and that holds for all."""
+    def pause(self, until: float) -> None:
+        """Admits nobody before `until`: one caller was told to wait, and that holds for all.
+
+        What the endpoint said isn't kept: it may quote that caller's request.
+        """
         self._paused_until = max(self._paused_until, until)
-        self.pause_reply = reply
 
     def report_success(self) -> None:
         """Reports a success, before the call leaves; more are admitted if all turns were taken."""
@@ -352,11 +353,6 @@ class CallLimiter:
         """The time of the loop until which nobody is let in."""
         return self._model.paused_until
 
-    @property
-    def pause_reply(self) -> Any:  # noqa: ANN401 - an ErrorObject, or nothing
-        """What the endpoint said when it asked to wait."""
-        return self._model.pause_reply
-
     def try_enter(self, weight: float = 0.0) -> bool:
         """Takes a turn if one is free now and nobody waits for it."""
         if not self._model.try_enter():
@@ -385,9 +381,9 @@ class CallLimiter:
         self._all.return_unused(weight)
         self._model.return_unused()
 
-    def pause(self, until: float, reply: Any = None) -> None:  # noqa: ANN401 - as above
+    def pause(self, until: float) -> None:
         """Admits nobody to this model before `until`: one caller was told to wait."""
-        self._model.pause(until, reply)
+        self._model.pause(until)
 
     def report_success(self) -> None:
         """Reports a success, before the call leaves."""
@@ -427,6 +423,7 @@ class CircuitBreaker:
         # Counts openings: a call from before the last one says nothing about the time after it.
         self.generation = 0
         self.opened_at = float("-inf")  # when it last opened, by the loop's clock
+        self.remedy = "try again then, or see what is wrong with it"
 
     @property
     def closed(self) -> bool:
@@ -455,7 +452,7 @@ class CircuitBreaker:
                 remaining = max(0.0, self._due - now)
                 error = EndpointResting(
                     f"{self._name} failed {self._failures} times in a row and is left alone for "
-                    f"{remaining:.3g} s more; try again then, or see what is wrong with it"
+                    f"{remaining:.3g} s more; {self.remedy}"
                 )
                 error.retry_after = remaining
                 raise error
@@ -589,6 +586,8 @@ class Breakers:
         self._by_kind: OrderedDict[tuple[str, frozenset[str]], CircuitBreaker] = OrderedDict()
         self.endpoint = CircuitBreaker(settings, loop=loop)
         self.answered_at = float("-inf")  # when any request was last answered, by the loop's clock
+        self.is_reached = False  # whether a connection ever came about
+        self._give_up_at = math.inf
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
         """What a call with that body has to pass."""
@@ -612,6 +611,16 @@ class Breakers:
     def now(self) -> float:
         """The loop's clock."""
         return self._loop.time()
+
+    @property
+    def give_up_at(self) -> float:
+        """When calls to an endpoint that was never reached are given up; infinite once it was."""
+        return math.inf if self.is_reached else self._give_up_at
+
+    def record_unreachable(self, why: str, began_at: float) -> None:
+        """Records that an attempt which began then didn't connect."""
+        self.endpoint.remedy = f"the last time: {why}"  # our own words: nothing of another request
+        self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
 
 class CallBreaker:

@@ -237,6 +237,8 @@ class CallAttempt:
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
+            if fault != "model":
+                owner.context.breakers.record_unreachable(str(error), self.began_at)
         else:
             self._end_rest()
 
@@ -259,7 +261,7 @@ class CallAttempt:
                 if requested is not None and requested <= retries.deadline
                 else retries.longest
             )
-            self._owner.limiter.pause(context.loop.time() + min(wait, longest), error.reply)
+            self._owner.limiter.pause(context.loop.time() + min(wait, longest))
 
     def _build_call(
         self, kind: str, paid: Paid, so_far: tuple[int, int] | None, *, status: int | None
@@ -393,7 +395,8 @@ class CallWithRetries(Generic[T]):
             self.stopped = True
 
     def check_sending(self) -> bool:
-        """Whether it may be sent at this moment; if so, it is."""
+        """Whether it may be sent at this moment, when it is connected; if so, it is."""
+        self.context.breakers.is_reached = True
         return self._check_permission(self.n)
 
     def _check_permission(self, choices: int) -> bool:
@@ -557,6 +560,7 @@ class CallWithRetries(Generic[T]):
         while True:
             now = context.loop.time()
             until = self._until if tries else min(self._deadline, now + retries.deadline)
+            until = min(until, context.breakers.give_up_at)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
             patience -= context.loop.time() - now  # waiting for a turn doesn't use it up
             if limiter.paused_until > latest:
@@ -585,7 +589,8 @@ class CallWithRetries(Generic[T]):
             raise self._build_too_late_error(requested, error) from None
         # one cut off by the deadline at once may still be paid for
         useful_until = now + wait + min(wait, 1.0)
-        return wait if tries < retries.attempts and useful_until < self._until else None
+        until = min(self._until, self.context.breakers.give_up_at)
+        return wait if tries < retries.attempts and useful_until < until else None
 
     def _build_too_late_error(self, requested: float, error: EndpointError | None = None) -> RateLimited:
         remaining = max(0.0, self._until - self.context.loop.time())
@@ -595,7 +600,7 @@ class CallWithRetries(Generic[T]):
             f"{remaining:.3g} s",
             status=429,
         )
-        late.reply = self.limiter.pause_reply if error is None else error.reply
+        late.reply = None if error is None else error.reply
         late.retry_after = requested
         return late
 
@@ -606,9 +611,7 @@ class CallWithRetries(Generic[T]):
     def _build_no_turn_error(self) -> EndpointError:
         url = self.context.url
         if self.limiter.paused_until > self.context.loop.time():
-            error = RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
-            error.reply = self.limiter.pause_reply
-            return error
+            return RateLimited(f"{url}: is rate-limited beyond the deadline of this call; ask more slowly")
         return EndpointTimeout(
             f"{url}: no turn came before the deadline of the call; give more time, or ask less"
         )

@@ -5,6 +5,7 @@
 
 import math
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from numbers import Integral, Real
@@ -81,11 +82,12 @@ class BreakerSettings:
     seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
     longest: float = 60.0
     patience: float = math.inf  # seconds that a call waits while it is open, at most
+    first_contact: float = 20.0  # seconds until calls to an endpoint that was never reached are given up
 
     def __post_init__(self) -> None:
         _check_count(self.failures, "failures in a row")
-        for name in ("seconds", "longest"):
-            _check_positive(getattr(self, name), f"breaker {name}", "seconds, e.g. 5")
+        for name in ("seconds", "longest", "first_contact"):
+            _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,10 @@ class Endpoint:
 
     url: str
     key: Secret | None = None
+    key_header: str = ""  # that holds the key as it is; "": Authorization, as a bearer token
+    # of every request; their values may be secrets
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
@@ -108,6 +114,9 @@ class Endpoint:
         _check_url(self.url)
         object.__setattr__(self, "url", self.url.rstrip("/"))
         object.__setattr__(self, "key", _make_secret(self.key))
+        for name in ("headers", "query"):
+            object.__setattr__(self, name, _copy_texts(getattr(self, name), name))
+        _check_header_names(self)
         for name, kind in (
             ("timeouts", Timeouts),
             ("retries", Retries),
@@ -142,6 +151,9 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
     return Endpoint(
         url=settings.url,
         key=key,
+        key_header=settings.key_header,
+        headers=split_pairs(settings.headers, "header", "X-Title: my app"),
+        query=split_pairs(settings.query, "query", "api-version=2024-10-21"),
         timeouts=Timeouts(
             connect=min(settings.connect_timeout, settings.total_timeout),
             first_byte=min(settings.first_byte_timeout, settings.total_timeout),
@@ -156,6 +168,40 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
             tokens_per_minute=settings.tokens_per_minute or None,
         ),
     )
+
+
+def split_pairs(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
+    """Names and their values, which are behind a colon or an equals sign; no message shows a value.
+
+    >>> split_pairs(["X-Title: my app", "a=b=c"], "header", "")
+    {'X-Title': 'my app', 'a': 'b=c'}
+    """
+    parts = [[part.strip() for part in re.split("[:=]", text, maxsplit=1)] for text in texts]
+    for number, pair in enumerate(parts, 1):
+        if len(pair) < 2 or not pair[0]:
+            raise ConfigError(f"{what} number {number} has no name, or no value; give e.g. {example!r}")
+    return dict(parts)
+
+
+def _check_header_names(endpoint: Endpoint) -> None:
+    key_header = (endpoint.key_header or "authorization").lower()
+    for name in (key_header, *endpoint.headers):
+        if not _HEADER_NAME.fullmatch(str(name)):
+            raise ConfigError(f"{name!r} can't be the name of a header; give one such as X-Title")
+        if name.lower() in _OWN_HEADERS:
+            raise ConfigError(f"header {name!r} of an endpoint is set by adacompute itself; leave it out")
+    for name in endpoint.headers:
+        if endpoint.key is not None and name.lower() == key_header:
+            raise ConfigError(f"header {name!r} of an endpoint is that of its key; leave it out, or the key")
+
+
+def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
+    if not isinstance(values, Mapping):
+        raise ConfigError(f'{what} of an endpoint is a {type(values).__name__}; give {{"name": "value"}}')
+    texts = {name: value for name, value in values.items() if isinstance(value, str) and value.isprintable()}
+    for name in values.keys() - texts.keys():  # the message doesn't show the value
+        raise ConfigError(f"{what}: {name!r} is no text, or holds line breaks; give a text on one line")
+    return texts
 
 
 def describe_key_exposure(endpoint: Endpoint) -> str | None:
@@ -174,6 +220,13 @@ def _is_loopback(url: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OWN_HEADERS = frozenset(
+    {
+        *("host", "content-length", "content-type", "transfer-encoding", "connection", "keep-alive", "te"),
+        *("accept", "accept-encoding", "expect", "trailer", "upgrade"),
+    }
+)
 _REMEDY = "give it with http:// or https:// and its path, e.g. http://127.0.0.1:8081/v1"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from adacompute.client.error_object import infer_status
+from adacompute.client.error_object import infer_status, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
 from adacompute.client.response_parser import (
     CHARACTERS_A_TOKEN,
@@ -162,7 +162,7 @@ def looks_like_events(head: bytes, *, declared: bool) -> bool | None:
     text = head.removeprefix(_BOM).lstrip()
     if not text or (_BOM.startswith(head) and head):
         return None
-    if text[:1] == b"{":
+    if text[:1] in (b"{", b"["):
         return False
     if declared or text.startswith(_EVENT_FIELDS):
         return True
@@ -593,6 +593,8 @@ class Stream:
             raise self._build_invalid_error(
                 f"an event of {len(payload)} bytes that is no JSON ({why})"
             ) from None
+        if isinstance(value, list):
+            value, unchanged = unwrap_error(value), False
         if not isinstance(value, dict):
             raise self._build_invalid_error("an event that is JSON, but no object")
         if unchanged and b"\n" not in payload:

@@ -8,11 +8,12 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
+from urllib.parse import urlencode
 
 from yarl import URL
 
 from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, HttpResponse, NotHttp
-from adacompute.client.error_object import pick_error_headers
+from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
@@ -41,6 +42,7 @@ _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
+_CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 is the reply to
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
@@ -182,11 +184,18 @@ class AttemptTimer:
 class Transport:
     """What is sent to one endpoint, on connections that are kept. It follows no redirects."""
 
-    def __init__(self, endpoint: Endpoint, *, agent: str, share: LoopShare | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        agent: str,
+        share: LoopShare | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.share = share or LoopShare()
         url = URL(endpoint.chat)
         self._endpoint = endpoint
-        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect)
+        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect, clock=clock)
         self._origin = url.origin()
         self._headers = {
             "Host": url.host_port_subcomponent or "",
@@ -194,8 +203,12 @@ class Transport:
             "Accept-Encoding": "identity",
         }
         self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
-        if endpoint.key is not None:
+        self._headers |= endpoint.headers
+        if endpoint.key is not None and endpoint.key_header:
+            self._headers[endpoint.key_header] = endpoint.key.reveal()
+        elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
         self._deadlines = Deadlines(asyncio.get_running_loop())
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
 
@@ -324,6 +337,7 @@ class Transport:
             else:
                 connection.send_parts(head, _report_end(body, timer), chunked=b"Transfer-Encoding" in head)
             await response.wait_head()
+            _check_status(response, headers)
         except OSError:
             response.close()
             is_whole = body is None or isinstance(body, bytes)  # else it is used up
@@ -363,7 +377,10 @@ class Transport:
         if json:
             merged["content-type"] = "Content-Type: application/json"
         merged |= {name.lower(): f"{name}: {value}" for name, value in (headers or {}).items()}
-        lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *merged.values()]
+        target = url.raw_path_qs
+        if self._query:
+            target += ("&" if url.raw_query_string else "?") + self._query
+        lines = [f"{method} {target} HTTP/1.1", *merged.values()]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a header has a control character")
         start = "\r\n".join([*lines, ""]).encode()
@@ -389,6 +406,7 @@ class Transport:
                 )
             decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
             value = redact(decoded, key)
+        value = unwrap_error(value)
         if status == 200:
             return HttpReply(status, value, size=len(raw))
         if 300 <= status < 400:
@@ -539,6 +557,18 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
     async for part in parts:
         yield part
     timer.mark_sent()
+
+
+def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
+    """ReplyInvalid where HTTP has no such status, or it says that the request needn't be answered."""
+    is_asked = response.status != 304 or not _CONDITIONS.isdisjoint(headers or ())
+    if response.status >= 600 or not is_asked:
+        raise ReplyInvalid(
+            f"{response.url}: answered {response.status}, which is no reply to this request; is this an "
+            "OpenAI-compatible endpoint?",
+            status=response.status,
+            paid=True,
+        )
 
 
 def _check_encoding(response: HttpResponse) -> None:

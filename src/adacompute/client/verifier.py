@@ -27,10 +27,17 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallAttempt, CallListener, CompletionCall, SendPermission
 from adacompute.client.server_quirks import LIMIT_NAME, LOGPROBS
-from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
+from adacompute.client.settings import (
+    BreakerSettings,
+    Endpoint,
+    RateLimits,
+    Retries,
+    Timeouts,
+    build_endpoint,
+)
 from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
-from adacompute.records import Call, Secret
+from adacompute.records import Call
 
 __all__ = ["VERDICT_TOKENS", "Verifier", "VerifierReply", "build_verifier", "parse_score", "read_verdict"]
 
@@ -286,7 +293,7 @@ def _compute_odds(token: Mapping[str, Any]) -> float | None:
 def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig) -> Verifier | None:
     """The verifier of these settings; None where they name none. ConfigError with the remedy.
 
-    At the address of `endpoint` it has that endpoint's key, unless it is given one of its own.
+    At the address of `endpoint` it has that endpoint's headers, and its key unless it has one of its own.
     """
     if not settings.url:
         return None
@@ -294,15 +301,18 @@ def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig
     key = read_key(env=settings.key_env, file=file)
     if key is None and settings.key_env != VerifierConfig().key_env:
         raise ConfigError(f"environment variable {settings.key_env} holds no key; set it, or name another")
-    if key is None and settings.url.rstrip("/") == endpoint.url.rstrip("/"):
-        key = endpoint.key if isinstance(endpoint, Endpoint) else _read_endpoint_key(endpoint)
+    access: dict[str, Any] = {"key": key}
+    if settings.url.rstrip("/") == endpoint.url.rstrip("/"):
+        same = endpoint if isinstance(endpoint, Endpoint) else build_endpoint(endpoint)
+        access = {name: getattr(same, name) for name in ("key", "key_header", "headers", "query")}
+        access["key"] = key or same.key
     timeouts = Timeouts(
         connect=min(10.0, settings.timeout), first_byte=settings.timeout, total=settings.timeout
     )
     try:
         upstream = Endpoint(
             url=settings.url,
-            key=key,
+            **access,
             timeouts=timeouts,
             retries=Retries(attempts=_ATTEMPTS, deadline=settings.timeout, first=_FIRST_BACKOFF),
             limits=RateLimits(concurrency=settings.concurrency),
@@ -312,7 +322,3 @@ def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig
         remedy = "" if settings.model else f"; {_ROUTE_REMEDY}"
         raise ConfigError(f"verifier: {exc}{remedy}") from exc
     return Verifier(upstream, model=settings.model, timeout=settings.timeout)
-
-
-def _read_endpoint_key(endpoint: EndpointConfig) -> Secret | None:
-    return read_key(env=endpoint.key_env, file=Path(endpoint.key_file) if endpoint.key_file else None)

@@ -253,7 +253,9 @@ def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
     if config.serve.redis:
         places.append((config.serve.redis_key_env, config.serve.redis_key_file))
     own = [read_key(env=env, file=Path(file) if file else None) for env, file in places]
-    return [*(client.key for client in keys), *(key for key in own if key is not None)]
+    pairs = [pair for upstream in upstreams for pair in (*upstream.headers, *upstream.query)]
+    values = [Secret(re.split("[:=]", pair, maxsplit=1)[-1].strip()) for pair in pairs]
+    return [*(client.key for client in keys), *(key for key in own if key is not None), *values]
 
 
 class RequestLog:

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from starlette.types import Message, Receive, Scope, Send
 
+from adacompute.client.error_object import unwrap_error
 from adacompute.client.response_parser import encode_json
 from adacompute.errors import EndpointError, RequestInvalid, ServeError
 from adacompute.serve.chat import (
@@ -254,7 +255,7 @@ def is_route_missing(status: int, body: bytes) -> bool:
     if status not in _MISSING_STATUSES:
         return False
     try:
-        value = orjson.loads(body)
+        value = unwrap_error(orjson.loads(body))
     except orjson.JSONDecodeError:
         return True
     error = value.get("error") if isinstance(value, dict) else None
