@@ -42,7 +42,7 @@ test testall nightly: export OPENBLAS_NUM_THREADS := 1
 
 test: $(STAMP) ## the tests that every change needs, in four minutes
 	@echo "the tests that every change needs: 4 minutes on 2 cores"
-	@$(PYTEST) --hypothesis-seed=0 --tier quick
+	@$(PYTEST) --hypothesis-seed=0 --tier quick -p no:schemathesis
 
 testall: $(STAMP) ## also Ray, browser, real model, demo, real clients, the paper's study: one test or more of each kind
 	@echo "tests of every kind: about 12 minutes on 2 cores"
@@ -53,6 +53,7 @@ check: $(STAMP) ## what a change must pass to land: lint and strict types beside
 
 nightly: $(STAMP) ## every test at full size: whole studies, long fuzzing, each real client, a soak; takes most of an hour
 	@$(PYTEST)
+	@$(BIN)/python -m benchmarks soak
 
 clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/clients.md
 	PYTHONPATH=tests/serve $(BIN)/python tests/compatibility/suite.py

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 from clusters import RedisServer, start_ray, stop_ray
 from guard import Guard
 from shared import FOLDER as SHARED
-from warm import COMMAND, Warm
+from warm import COMMAND, LONGEST, Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -129,7 +129,7 @@ def installed(tmp_path: Path) -> Run:
             env=_plain_environment() | environ,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LONGEST,
             stdin=subprocess.DEVNULL,
             check=False,
         )

@@ -166,12 +166,21 @@ HEAVY = {"matplotlib", "sklearn", "xgboost"}  # a second or more each, before a 
 PROGRAMS = {"answers/worker.py", "client/local_process.py", "serve/worker_link.py"}
 
 
+def join_name(node: ast.expr) -> str:
+    """`os.getenv`, as ast.unparse has it, but sooner; "" for the attribute of another expression."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
+
+
 def used(source: str) -> set[str]:
     """The dotted names that a file uses or imports: `os.getenv` for `from os import getenv` too."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute | ast.Name):
-            names.add(ast.unparse(node))
+            names.add(join_name(node))
         elif isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

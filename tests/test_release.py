@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -19,7 +20,10 @@ import adacompute
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+WORKFLOW, NIGHTLY = (
+    yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text("utf-8"))
+    for name in ("ci.yml", "nightly.yml")
+)
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +145,10 @@ def test_the_workflow_tests_every_python_that_the_package_names_on_three_systems
     }
 
 
-def test_the_workflow_can_only_read_and_ends_by_itself():
-    assert WORKFLOW["permissions"] == {"contents": "read"}
-    for name, job in WORKFLOW["jobs"].items():
+@pytest.mark.parametrize("workflow", [WORKFLOW, NIGHTLY], ids=["ci", "nightly"])
+def test_a_workflow_can_only_read_and_ends_by_itself(workflow: dict[str, Any]):
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
         assert job["timeout-minutes"] <= 90, name
         assert "permissions" not in job
         for step in job["steps"]:
@@ -151,11 +156,12 @@ def test_the_workflow_can_only_read_and_ends_by_itself():
                 assert re.fullmatch(r"[\w-]+/[\w-]+@(v\d+|[0-9a-f]{40})", step["uses"]), step
 
 
-def test_every_make_target_that_the_workflow_uses_is_there():
+def test_every_make_target_that_a_workflow_uses_is_there():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    steps = [step.get("run", "") for job in WORKFLOW["jobs"].values() for step in job["steps"]]
+    jobs = [*WORKFLOW["jobs"].values(), *NIGHTLY["jobs"].values()]
+    steps = [step.get("run", "") for job in jobs for step in job["steps"]]
     used = {target for step in steps for target in re.findall(r"^make (\w+)", step, re.MULTILINE)}
-    assert {"setup", "lint", "types", "test", "release"} <= used <= targets
+    assert {"setup", "lint", "types", "test", "nightly", "release"} <= used <= targets
     assert all((ROOT / step).is_file() for step in steps if step.startswith(".ci/"))
 
 

@@ -34,17 +34,20 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
     "tests/pool/test_fuzz.py": "slow",
-    "tests/replay/test_money_budget.py": "slow",  # calibrates and fits on a whole recording
-    "tests/report/test_data_efficiency.py": "slow",
+    "tests/replay/test_money_budget.py": "nightly",  # calibrates and fits on a whole recording
+    "tests/report/test_browser_page.py": "browser",
+    "tests/report/test_data_efficiency.py": "nightly",
+    "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
-    "tests/scale/test_fleet_simulation.py": "slow",
+    "tests/scale/test_fleet_simulation.py": "nightly",
     "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
     "tests/serve/fleet/test_fleet_command.py": "slow",
     "tests/serve/fleet/test_fleet_menu.py": "slow",
-    "tests/serve/test_menu_end_to_end.py": "slow",  # thousands of requests, of real processes
+    "tests/serve/test_menu_end_to_end.py": "nightly",  # thousands of requests, of real processes
     "tests/serve/test_sentences.py": "slow",  # 660 requests, of ten kinds of questions
     "tests/serve/test_large_bodies.py": "slow",  # photos of 30 MiB
     "tests/serve/test_loop_stalls.py": "slow",  # replies and streams of many megabytes
+    "tests/serve/test_schema_cases.py": "slow",
     "tests/serve/test_storm.py": "slow",
     "tests/serve/test_without_fit_extra.py": "slow",
 }

@@ -25,11 +25,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-__all__ = ["COMMAND", "Warm"]
+__all__ = ["COMMAND", "LONGEST", "Warm"]
 
 COMMAND = str(Path(sys.executable).parent / "adacompute")
+LONGEST = 280.0  # seconds that a command may take on a loaded machine
 _STARTING = 120.0  # seconds: a loaded machine imports slowly
-_LONGEST = 1 << 17  # bytes of a request: its words and its environment
+_MOST_BYTES = 1 << 17  # bytes of a request: its words and its environment
 _SETTLED = ("PYTHON", "LC_", "LANG")  # what only a start of Python heeds
 _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # no threads that a fork would lose
 
@@ -48,7 +49,7 @@ class Warm:
             )
 
     def run(
-        self, *words: str, folder: Path, environ: Mapping[str, str], timeout: float = 120.0
+        self, *words: str, folder: Path, environ: Mapping[str, str], timeout: float = LONGEST
     ) -> "subprocess.CompletedProcess[str]":
         """Runs the command to its end, with nothing to read."""
         assert self.can(environ), "this environment is for a start of Python"
@@ -95,7 +96,7 @@ class Warm:
 def _serve(line: socket.socket) -> None:
     """Forks for each request, and tells the pid and then the exit code; returns in the fork only."""
     while True:
-        request, fds, _flags, _address = socket.recv_fds(line, _LONGEST, 3)
+        request, fds, _flags, _address = socket.recv_fds(line, _MOST_BYTES, 3)
         if not request:
             sys.exit()
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):

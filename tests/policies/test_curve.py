@@ -22,7 +22,7 @@ from adacompute.policies.curve import (
 )
 from adacompute.records import Sample
 from adacompute.solve import best_at
-from shared import read_votes, share
+from shared import read_votes
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [1e300]])
@@ -34,7 +34,7 @@ def words() -> Ballots:
     return read_votes("words").only(range(0, 440, 4))
 
 
-@share
+@cache
 def fitted(features: str = "text+entropy") -> CurvePolicy:
     return CurvePolicy(features=features).fit(words())
 

@@ -1,6 +1,7 @@
 """CurvePolicy over a menu: routes prompts to the mode and number of samples that pay, at one price."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,13 @@ from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
 from adacompute.pool.menu import Menu, MenuBallots, Mode
 from adacompute.score import score_menu
-from shared import read_votes, share
+from shared import read_votes
 
 MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 PRICES = [0.0, 0.001, 0.02, 0.1, 0.3, 0.7, 2.0, 100.0]
 
 
-@share
+@cache
 def fitted(telling: bool = True) -> CurvePolicy:
     return CurvePolicy(menu=MENU, budgets=(1, 2, 4)).fit(make_menu_votes(telling=telling))
 

@@ -14,6 +14,7 @@ from studies.paper.reproduce_command import _choose_names, _list_sources, _Recor
 Run = Callable[..., object]
 
 
+@pytest.mark.nightly
 def test_the_page_and_the_json_say_the_same(paper: Run, tmp_path: Path):
     folder = tmp_path / "folder"
     folder.mkdir()

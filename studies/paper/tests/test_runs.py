@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from studies.paper.comparison_tables import (
     build_efficiency_cost_table,
     build_efficiency_table,
@@ -19,6 +21,7 @@ from studies.paper.paper_pool import PaperPool
 from studies.paper.runs import PooledRun, choose_pooled, run_recording
 
 
+@pytest.mark.nightly  # test_paper_report.py runs the whole study once
 def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: PaperPool):
     run = run_recording(poor, quick=True)
     found = check_claims([run], PooledRun(ablation=None, archetypes=None, missing=()))
@@ -28,6 +31,7 @@ def test_every_statement_has_a_verdict_also_on_a_poor_recording(poor: PaperPool)
     assert found["ablation-trees"].verdict == "can't be known"
 
 
+@pytest.mark.nightly  # test_paper_report.py runs the whole study once
 def test_every_fit_is_tried_on_every_statement_about_a_learned_policy(good: PaperPool):
     run = run_recording(good, quick=True)
     tried = {law.tried for law in run.laws if law.protocol in ("scored as the paper does", "held-out")}
