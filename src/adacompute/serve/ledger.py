@@ -158,6 +158,12 @@ class Rates:
             nanos=self._compute_nanos(prompts, 0, completions),
         )
 
+    def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
+        """What so many tokens cost in tokens or money, as a number that may be estimated with."""
+        if unit == "tokens":
+            return prompt_tokens + completion_tokens
+        return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
+
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
         """What the calls that were paid for cost."""
         samples = fresh = cached = completions = 0
