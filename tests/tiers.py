@@ -43,7 +43,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/serve/test_large_bodies.py": "slow",  # photos of 30 MiB
     "tests/serve/test_loop_stalls.py": "slow",  # replies and streams of many megabytes
     "tests/serve/test_storm.py": "slow",
-    "tests/serve/test_without_fit_extra.py": "slow",
+    "tests/serve/test_without_extras.py": "slow",
 }
 COSTLY = ("browser", "demo", "local_model", "ray", "slow", "study")
 FEW = 20  # examples of a law in the quick profile
