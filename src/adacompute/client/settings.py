@@ -105,7 +105,7 @@ class Endpoint:
     """
 
     url: str
-    key: _KeyField = cast("_KeyField", None)
+    key: _KeyField = field(default=cast("_KeyField", None))
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
