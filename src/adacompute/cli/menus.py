@@ -342,7 +342,7 @@ def _summarise_fit(
 def _calibrate(policy: MenuPolicy, ballots: MenuBallots, amount: float) -> dict[str, Any]:
     price = calibrate(policy, ballots, amount, orders=_ORDERS)
     result = replay(policy, ballots, price=price, orders=_ORDERS)
-    accuracy = None if result.accuracy is None else result.accuracy.mean
+    accuracy = result.accuracy.mean if result.accuracy.problems else None
     return {
         "budget": amount,
         "dial": price,
@@ -446,7 +446,7 @@ def _show_replay(result: Replayed, menu: Menu, name: str) -> None:
     print_fact("cost", f"{menu.format_cost(result.cost)} on average")
     print_fact("modes", _format_draws(dict(result.draws or {})))
     accuracy = result.accuracy
-    if accuracy is None:
+    if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
         interval = format_interval(accuracy.low, accuracy.high)

@@ -193,7 +193,7 @@ def _show(result: Replayed, name: str) -> None:
     print_line()
     print_fact("cost", f"{result.cost:.3g} samples a request on average")
     accuracy = result.accuracy
-    if accuracy is None:
+    if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
         print_fact(

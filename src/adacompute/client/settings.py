@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
+from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
 from adacompute.config import EndpointConfig, read_key
@@ -90,6 +91,13 @@ class BreakerSettings:
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
 
+class _KeyField:
+    """The type of a field that is given a text or a Secret and holds a Secret."""
+
+    def __get__(self, owner: object, kind: type) -> Secret | None: ...
+    def __set__(self, owner: object, value: str | Secret | None) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """One OpenAI-compatible upstream. `url` includes `/v1`; a `key` that is plain text becomes a Secret.
@@ -99,7 +107,7 @@ class Endpoint:
     """
 
     url: str
-    key: Secret | None = None
+    key: _KeyField = field(default=cast("_KeyField", None))
     key_header: str = ""  # that holds the key as it is; "": Authorization, as a bearer token
     # of every request; their values may be secrets
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
