@@ -1,5 +1,5 @@
 # The two commands of a newcomer: `make demo` and `make test`. Both set everything up by themselves.
-.PHONY: help setup demo test testall check clients bench bench-check docs site release evaluation reproduction paper lint types format lock clean
+.PHONY: help setup demo test testall check nightly clients bench bench-check docs site release evaluation reproduction paper lint types format lock clean
 .DEFAULT_GOAL := help
 
 # Compiled files are kept: the tests start our command hundreds of times.
@@ -22,8 +22,9 @@ $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is no Python from 3.11 on; say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -m venv --clear $(VENV) || { echo "$(PYTHON) could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@echo "setting up $(VENV) from requirements.lock: once, some minutes; nothing is printed meanwhile"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	@echo "setting up $(VENV) from requirements.lock, by uv if it is there: once, some minutes; nothing is printed meanwhile"
+	@uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements.lock 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
@@ -33,21 +34,25 @@ demo: $(STAMP) ## a real model behind the gateway, a verdict, two models in mone
 
 # One more process than there are cores, because tests of servers wait; one thread in each. The same examples each
 # time, so that nobody's change fails by chance (plain pytest looks for new ones). tests/tiers.py says which
-# tests `test` leaves to `check`.
+# tests each of the three leaves out.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal --hypothesis-seed=0
-test testall: export OMP_NUM_THREADS := 1
-test testall: export OPENBLAS_NUM_THREADS := 1
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal
+test testall nightly: export OMP_NUM_THREADS := 1
+test testall nightly: export OPENBLAS_NUM_THREADS := 1
 
-test: $(STAMP) ## the tests that every change needs, in four to nine minutes
-	@echo "the tests that every change needs: 4 to 9 minutes on 2 cores"
-	@$(PYTEST) --quick
+test: $(STAMP) ## the tests that every change needs, in four minutes
+	@echo "the tests that every change needs: 4 minutes on 2 cores"
+	@$(PYTEST) --hypothesis-seed=0 --tier quick
 
-testall: $(STAMP) ## every test: Ray, browser, real model, demo, the paper's study, more examples
-	@echo "every test: 18 to 30 minutes on 2 cores"
+testall: $(STAMP) ## also Ray, browser, real model, demo, real clients, the paper's study: one test or more of each kind
+	@echo "tests of every kind: about 12 minutes on 2 cores"
+	@$(PYTEST) --hypothesis-seed=0 --tier check
+
+check: $(STAMP) ## what a change must pass to land: lint and strict types beside tests of every kind
+	@$(MAKE) --no-print-directory -j 3 lint types testall
+
+nightly: $(STAMP) ## every test at full size: whole studies, long fuzzing, each real client, a soak; takes most of an hour
 	@$(PYTEST)
-
-check: lint types testall ## what a change must pass to land: lint, strict types and every test
 
 clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/clients.md
 	PYTHONPATH=tests/serve $(BIN)/python tests/compatibility/suite.py

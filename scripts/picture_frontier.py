@@ -22,8 +22,7 @@ from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, reduc
 from adacompute.evaluate.resampling import Interval
 from adacompute.evaluate.verdict import judge_pool
 from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
-from adacompute.report.exhibits.money import EXAMPLE_MONEY, build_money_data, compute_savings
-from adacompute.report.exhibits.token_cost import measure_tokens
+from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.exhibits.verdict import find_verdict_match
 
 RECORDING, OTHER = "words", "facts"
@@ -46,9 +45,7 @@ def measure() -> dict[str, Any]:
         "other": {OTHER: [make_row(evaluate_recording(OTHER)[2], budget) for budget in AVERAGE_BUDGETS]},
         "money": [
             {"budget": saving.budget, "cost": saving.cost, "same_cost": saving.same_cost}
-            for saving in compute_savings(
-                build_money_data(evaluation, measure_tokens(run), EXAMPLE_MONEY), EXAMPLE_MONEY
-            )
+            for saving in EXAMPLE_MONEY.compute_savings(verdict)
         ],
         "prices": {"input": EXAMPLE_MONEY.input_price, "output": EXAMPLE_MONEY.output_price},
     }

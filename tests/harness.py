@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 from clusters import RedisServer, start_ray, stop_ray
 from guard import Guard
+from shared import FOLDER as SHARED
 from warm import COMMAND, Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-SHARED = "ADACOMPUTE_TEST_SHARED"  # the variable that names the folder which all processes of a run see
 _STARTED: list["subprocess.Popen[bytes]"] = []  # held: one that is let go of while it runs is a warning
 _GUARDS: list[Guard] = []
 INSTALLED = (

@@ -1,11 +1,14 @@
-"""Which tests `make test` runs, and how thoroughly: every rule of the two tiers is here.
+"""Which tests each command runs, and how thoroughly: every rule of the three tiers is here.
 
-`make test` (`pytest --quick`) leaves out tests with a marker of `COSTLY` and draws few examples; `make check`
-runs everything. A test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only
-`slow` is written at the test. `pyproject.toml` says what each marker means.
+`make test` (`pytest --tier quick`) leaves out tests with a marker of `COSTLY`, `make check` (`--tier check`)
+those marked `nightly`, and `make nightly` (plain pytest) nothing. The first two draw few examples of a law. A
+test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only `slow` and `nightly`
+are written at tests. `pyproject.toml` says what each marker means.
 """
 
-from collections.abc import Sequence
+import functools
+import gc
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,49 +48,78 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/serve/test_storm.py": "slow",
     "tests/serve/test_without_fit_extra.py": "slow",
 }
-COSTLY = ("browser", "demo", "local_model", "ray", "slow", "study")
-FEW = 20  # examples of a law in the quick profile
+COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
+LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out
+EXAMPLES = {"quick": 15, "check": 30}  # of a law, at most
+ROOT = Path(__file__).parent.parent
 
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law
-settings.register_profile("quick", settings.get_profile("full"), max_examples=FEW)
+for tier, examples in EXAMPLES.items():
+    settings.register_profile(tier, settings.get_profile("full"), max_examples=examples)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="what every change needs, within minutes")
+    parser.addoption("--tier", choices=LEFT_OUT, help="quick: what a change needs; check: what it must pass")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Chooses tests and the number of examples; `-m` and `--hypothesis-profile` choose otherwise."""
-    quick = config.getoption("--quick")
-    if quick and not config.option.markexpr:
-        config.option.markexpr = " and ".join(f"not {name}" for name in COSTLY)
-    settings.load_profile(config.getoption("--hypothesis-profile") or ("quick" if quick else "full"))
+    tier = config.option.tier
+    if tier and not config.option.markexpr:
+        config.option.markexpr = _join_left_out(tier)
+    settings.load_profile(config.getoption("--hypothesis-profile") or tier or "full")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Named(config))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that a run leaves out as a whole aren't imported; one that is named on the command line is."""
+    tier = config.option.tier
+    if not tier or config.option.markexpr != _join_left_out(tier):
+        return None
+    return not _list_markers(collection_path).isdisjoint(LEFT_OUT[tier]) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is collected is garbage: looking through it took a fifth of each worker's time."""
+    gc.disable()
+    outcome = yield
+    gc.freeze()
+    gc.enable()
+    return outcome
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Gives every test its markers; those that look at the demo come last, when it is made."""
-    root = Path(__file__).parent.parent
     for item in items:
-        place = item.path.relative_to(root).as_posix() if item.path.is_relative_to(root) else ""
         names = {BY_FIXTURE[name] for name in getattr(item, "fixturenames", ()) if name in BY_FIXTURE}
-        names |= {marker for start, marker in BY_PATH.items() if place.startswith(start)}
-        for name in sorted(names):
+        for name in sorted(names | _list_markers(item.path)):
             item.add_marker(name)
     items.sort(key=lambda item: item.get_closest_marker("demo") is not None)
-    if settings.get_current_profile_name() == "quick":
-        _draw_few(items)
+    if most := EXAMPLES.get(settings.get_current_profile_name()):
+        _draw_few(items, most)
 
 
-def _draw_few(items: Sequence[pytest.Item]) -> None:
+def _join_left_out(tier: str) -> str:
+    return " and ".join(f"not {name}" for name in LEFT_OUT[tier])
+
+
+@functools.cache
+def _list_markers(path: Path) -> set[str]:
+    """Those of every test in a file."""
+    place = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else ""
+    return {marker for start, marker in BY_PATH.items() if place.startswith(start)}
+
+
+def _draw_few(items: Sequence[pytest.Item], most: int) -> None:
     """Laws that ask for more examples by themselves get as few as the others."""
     for item in items:
         law = getattr(item, "obj", None)
         own = getattr(law, "_hypothesis_internal_use_settings", None)
-        if own is not None and own.max_examples > FEW:
-            getattr(law, "__func__", law)._hypothesis_internal_use_settings = settings(own, max_examples=FEW)
+        if own is not None and own.max_examples > most:
+            getattr(law, "__func__", law)._hypothesis_internal_use_settings = settings(own, max_examples=most)
 
 
 class Named:

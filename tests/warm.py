@@ -9,6 +9,7 @@ environment, and the seed of hashes. Tests of these start the command again (`in
 Run as a script, this file is the warm process: it takes requests from the socket whose number it is given.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -18,10 +19,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = ["COMMAND", "Warm"]
 
@@ -121,6 +123,15 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
     sys.argv = [COMMAND, *request["words"]]
 
 
+def _leave(code: int) -> NoReturn:
+    """Ends as Python does, but lets the system take back what is loaded: that saves a tenth of a second."""
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 def _import_all() -> None:
     """The command, and what its parts import when they need it."""
     from adacompute.cli.app import load_command
@@ -141,4 +152,10 @@ if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])))
     from adacompute.cli import main
 
-    main()
+    try:
+        main()
+    except SystemExit as exc:
+        if exc.code is None or isinstance(exc.code, int):
+            _leave(exc.code or 0)
+        raise
+    _leave(0)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         join_pools,
         open_pool,
     )
-    from adacompute.problems import Template, read_problems
+    from adacompute.problems import Template, read_problems, read_samples
     from adacompute.records import (
         AccuracyTable,
         Allocation,
@@ -126,6 +126,7 @@ __all__ = [
     "local_model",
     "open_pool",
     "read_problems",
+    "read_samples",
     "replay",
     "same_answer",
     "score",
@@ -163,7 +164,7 @@ _MODULES = {  # the public names of each module
         "join_pools",
         "open_pool",
     ),
-    "adacompute.problems": ("Template", "read_problems"),
+    "adacompute.problems": ("Template", "read_problems", "read_samples"),
     "adacompute.records": (
         "AccuracyTable",
         "Allocation",

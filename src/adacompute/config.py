@@ -557,7 +557,7 @@ class KeyConfig:
     name: str
     key: Secret
     cap: float | None = setting(None, "on its spending, in the gateway's unit; None: the gateway's key_cap")
-    operator: bool = setting(False, "may see the dashboard and metrics")
+    operator: bool = setting(False, "may see the dashboard and metrics, and change the budget")
 
 
 def read_key(

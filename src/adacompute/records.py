@@ -137,9 +137,9 @@ DEFAULT_CURRENCY = "USD"
 class TokenPrices:
     """Money for a million tokens, of prompts (`input`) and of responses (`output`).
 
-    `prompt_tokens` and `prompts` are for `score`, as pools don't record how long prompts are and whether
-    each sample pays for its own. `prompt_tokens` is one number for all problems, or one for each problem
-    of the source, in its order; None estimates them from the question, at 4 characters a token.
+    `prompt_tokens` and `prompts` are for recorded samples: how long prompts are, and whether each sample pays
+    for its own. None: as the pool's calls recorded it; without calls, `PromptCharge` says what is assumed.
+    `prompt_tokens` is one number for all problems, or one for each problem of the source, in its order.
 
     >>> TokenPrices(input=0.5, output=1.5).cost(1_000_000, 2_000_000)
     3.5
@@ -148,13 +148,13 @@ class TokenPrices:
     input: float = 0.0
     output: float = 0.0
     prompt_tokens: float | Sequence[float] | None = None
-    prompts: Literal["each", "once"] = "each"  # paid for with each sample, or once: cached or shared
+    prompts: Literal["each", "once"] | None = None  # paid for with each sample, or once: cached or shared
     currency: str = DEFAULT_CURRENCY
 
     def __post_init__(self) -> None:
         for name in ("input", "output"):
             _check_amount(getattr(self, name), f"{name} price")
-        if self.prompts not in ("each", "once"):
+        if self.prompts not in ("each", "once", None):
             raise PriceInvalid(f"prompts {self.prompts!r} is not known; give 'each' or 'once'")
         if not self.currency:
             raise PriceInvalid(f"currency {self.currency!r} is not a name; give one, e.g. 'EUR'")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,18 +13,27 @@ PAIRS = json.loads((CASES / "pairs.json").read_text("utf-8"))
 EXTRACTIONS = json.loads((CASES / "extractions.json").read_text("utf-8"))
 
 
-@pytest.mark.parametrize("case", PAIRS, ids=lambda case: f"{case['kind']}: {case['a']} | {case['b']}"[:60])
-def test_pairs_are_judged_as_by_hand_in_either_order_and_as_classes(case):
+def group(cases: list[dict[str, Any]], key: str) -> dict[str, list[dict[str, Any]]]:
+    """By kind: one test for each takes a tenth of the time that one for each case takes."""
+    return {kind: [case for case in cases if case[key] == kind] for kind in {case[key]: 0 for case in cases}}
+
+
+def is_judged_alike(case: dict[str, Any]) -> bool:
     task = Task(percent=case.get("percent", "unit"))
-    a, b = case["a"], case["b"]
-    assert same_answer(a, b, task) is case["same"]
-    assert same_answer(b, a, task) is case["same"]
-    for first, second in ((a, b), (b, a)):
+    for a, b in ((case["a"], case["b"]), (case["b"], case["a"])):
         classes = Classes(task)
-        assert (classes.place(first) == classes.place(second)) is case["same"]
+        if {same_answer(a, b, task), classes.place(a) == classes.place(b)} != {case["same"]}:
+            return False
+    return True
 
 
-@pytest.mark.parametrize("case", EXTRACTIONS, ids=lambda case: f"{case['extract']}: {case['kind']}"[:60])
-def test_extractors_take_what_was_judged_by_hand(case):
-    task = Task(case["extract"])
-    assert extract_answer(case["text"], task, finished=case.get("finished", True)) == case["answer"]
+@pytest.mark.parametrize("cases", group(PAIRS, "kind").values(), ids=group(PAIRS, "kind"))
+def test_pairs_are_judged_as_by_hand_in_either_order_and_as_classes(cases):
+    assert [case for case in cases if not is_judged_alike(case)] == []
+
+
+@pytest.mark.parametrize("cases", group(EXTRACTIONS, "extract").values(), ids=group(EXTRACTIONS, "extract"))
+def test_extractors_take_what_was_judged_by_hand(cases):
+    for case in cases:
+        found = extract_answer(case["text"], Task(case["extract"]), finished=case.get("finished", True))
+        assert found == case["answer"], case

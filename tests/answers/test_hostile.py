@@ -78,6 +78,16 @@ HOSTILE = {
     "formulas": "$x = 1$ " * 8_000,
     "times": "10:30:" * 10_000,
 }
+NUMBERS = [
+    *("1e1000000", "-1e1000000", "1e-1000000", "0e1000000", "1e999999999999999999", "1e" + "9" * 50),
+    *("9" * 61, "9" * 400, "9" * 5_000, "-" + "9" * 5_000, "0." + "9" * 5_000, "1/" + "9" * 5_000),
+    *("NaN", "٣" * 50, "²", "0x" + "f" * 5_000, "1e400"),
+]
+PLACES = [
+    *("{}", "The answer is {}.", "\\boxed{{{}}}", "#### {}", "{} km", "{}%", "{}:30", "{} BC"),
+    *('{{"answer": {}}}', '{{"answer": [1, "{}"]}}', "[{}, 1]", "{{'a': {}}}", "({}, 2)"),
+    *("\\frac{{{}}}{{7}}", "0.\\overline{{{}}}", "{}_{{2}}", "3 1/{}", "January {}"),
+]
 TASKS = [
     "auto",
     "boxed",
@@ -161,6 +171,15 @@ def test_comparison_is_bounded(name):
             assert same_answer(HOSTILE[name], other) in (True, False)
 
         assert best_of_several(compare) <= LIMIT, other[:40]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:12])
+def test_f6_a_number_of_any_size_is_an_answer_or_none_wherever_it_stands(number):
+    for place in PLACES:
+        text = place.format(number)
+        answers = [extract_answer(text, Task(extract)) for extract in ("auto", "number", "json:answer")]
+        assert same_answer(text, "1") is False
+        assert len(classify([text, "1.5", "1e400", *answers])) == 3 + len(answers)
 
 
 def test_a_users_pattern_that_explodes_is_bounded():

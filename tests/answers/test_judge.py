@@ -297,6 +297,7 @@ def test_a_helper_that_could_not_start_for_a_while_starts_again_after_a_pause(mo
     helper.close()
 
 
+@pytest.mark.slow
 def test_the_first_formula_starts_the_judge_and_pairs_wait_for_it_each_on_its_own():
     judge = FormulaJudge(limit=0.3)
 
@@ -319,6 +320,7 @@ def test_the_first_formula_starts_the_judge_and_pairs_wait_for_it_each_on_its_ow
         judge.close()
 
 
+@pytest.mark.slow
 def test_where_the_judge_can_t_start_formulas_are_compared_as_written_without_a_wait(monkeypatch):
     judge = FormulaJudge()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")

@@ -109,6 +109,7 @@ def test_canonical_json_is_json_of_the_same_value_and_its_own_canonical_form(val
         ["0.3", "0.30", "0.30000000000000004", "3e-1"],
         ["-2.5", "-25e-1"],
         ["1e400", "10e399"],
+        ["1e1000000", "10e999999"],
         ["123456789012345678901234567890", "123456789012345678901234567890.0"],
     ],
 )
@@ -128,6 +129,7 @@ def test_numbers_that_differ_stay_apart():
         "1700000000.124",
         str(10**30),
         str(10**30 + 1),
+        *("0", "1e1000000", "1e-1000000", "1e9999999999999999999", "1e-9999999999999999999"),
     ]
     assert len({canonicalise_text(text) for text in texts}) == len(texts)
 

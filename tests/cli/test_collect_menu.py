@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from adacompute.pool import Pool, get_menu_ballots, open_pool
-from adacompute.pool.menu import measure_prompts
 from upstream import Honest, Reply, Status, Upstream
 
 COMMAND = [sys.executable, "-m", "adacompute"]
@@ -290,6 +289,7 @@ def test_samples_by_mode_need_a_menu(adacompute: Callable, problems: Path):
     assert "only --menu has modes" in adacompute(*words, code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
     adacompute: Callable, tmp_path: Path
 ):
@@ -321,7 +321,8 @@ def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
             name: each.count.prompt_tokens / each.count.requests
             for name, each in {"small": small, "large": large}.items()
         }
-        assert measure_prompts(pool) == pytest.approx(measured)
+        ballots = get_menu_ballots(pool)
+        assert {name: ballots[name].charge.tokens for name in ballots.modes} == pytest.approx(measured)
     assert f"{measured['small']:.0f} of small, {measured['large']:.0f} of large" in judged.stderr
     assert "tokens of prompts are estimated" not in judged.stdout
     menu = (tmp_path / "menu.toml").read_text()

@@ -25,7 +25,7 @@ def lines(*, gold: bool = True, problems: int = 40, samples: int = 16) -> str:
         answers = ["4" if rng.random() < ease else str(rng.randrange(4)) for _ in range(samples)]
         drawn = [{"answer": a, "tokens": 9, "logprob": -rng.uniform(1, 9), "entropy": 0.1} for a in answers]
         made.append(
-            {"id": f"p{i}", "question": f"What is {i} + {i}?", "samples": drawn}
+            {"id": f"p{i}", "question": f"What is {i} + {i}?", "model": "tiny", "samples": drawn}
             | ({"gold": "4"} if gold else {})
         )
     return "".join(json.dumps(one) + "\n" for one in made)
@@ -45,7 +45,7 @@ def test_what_is_saved_is_what_was_told(adacompute, pool, kind: str):
     body = json.loads(adacompute(*words, "--json").stdout)
     assert (body["policy"], body["folder"], body["problems"], body["samples"]) == (kind, "kept", 40, 640)
     policy = load_policy(pool / "kept")
-    assert (policy.kind, policy.dial) == (kind, body["dial"])
+    assert (policy.kind, policy.dial, policy.source_model) == (kind, body["dial"], "tiny")
     (two,) = (one for one in body["settings"] if one["budget"] == 2)
     with open_pool(pool / "a.jsonl") as samples:
         again = replay(policy, samples, price=two["dial"], orders=50)

@@ -71,6 +71,14 @@ def test_a_mode_that_fails_is_named_with_its_reason_and_never_with_its_key(
     assert "authorization" not in small.requests[0].headers
 
 
+def test_a_mode_that_names_no_key_is_told_how_to_where_its_upstream_wants_one(
+    adacompute: Callable, tmp_path: Path
+):
+    with Upstream() as small, Upstream(key=KEY) as large:
+        write_menu(tmp_path, small.url, large.url)
+        assert "key_env" in adacompute("menu", "check", "menu.toml", code=1, ADACOMPUTE_KEY=KEY).stderr
+
+
 def test_a_mode_without_its_key_has_failed_and_the_others_are_asked(adacompute: Callable, tmp_path: Path):
     with Upstream() as up:
         write_menu(tmp_path, up.url, up.url, 'key_env = "NO_SUCH_KEY"\n')

@@ -98,6 +98,7 @@ def test_a_menu_is_evaluated_beside_its_modes(adacompute, pools: Path):
     assert {"menu", "best fixed mix", "uniform: a", "sequential cascade", "oracle"} <= first
 
 
+@pytest.mark.slow
 def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute, pools: Path):
     shown = adacompute(
         "report", *PAIR, "--prices", "prices.toml", "-o", "page", "--quick", "--workers", "1"
@@ -197,6 +198,7 @@ def test_a_budget_that_cannot_be_spent_is_said(adacompute, pools: Path, fitted: 
     assert "or the most that it can spend" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.slow
 def test_sources_of_one_pool_are_evaluated_as_modes_by_their_tokens(adacompute, pools: Path):
     words = ("evaluate", "both.jsonl", "--folds", "2", "--orders", "4", "--workers", "1")
     shown = adacompute(*words)

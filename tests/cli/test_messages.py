@@ -199,6 +199,7 @@ def test_a_listed_name_costs_no_call_of_its_own(adacompute: Run, questions: Path
     assert "doesn't list" not in said.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--policy", "nowhere"), ("--state", "no/such/folder/state.sqlite")])
 def test_a_check_names_the_upstreams_fault_before_any_other(
     adacompute: Run, web_server: str, options: tuple[str, ...]

@@ -68,6 +68,7 @@ def test_a_person_sees_a_table_of_modes(adacompute):
     assert shown[3].endswith("never drawn")
 
 
+@pytest.mark.slow
 def test_prices_give_the_mean_cost_of_a_recorded_sample(adacompute, tmp_path: Path):
     (tmp_path / "prices.toml").write_text(PRICES)
     body = json.loads(adacompute("pool", *PAIR, "--prices", "prices.toml", "--json").stdout)

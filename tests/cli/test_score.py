@@ -34,6 +34,7 @@ def test_score_tells_the_mean_of_the_table_and_writes_all_of_it(adacompute, tmp_
         assert [row[name] for row in stored] == values.ravel().tolist()
 
 
+@pytest.mark.slow
 def test_score_shows_a_line_for_each_budget(adacompute):
     said = adacompute("score", "words", "--budgets", "1,16").stdout
     assert "words: 441 problems" in said

@@ -30,6 +30,7 @@ def test_two_samples_a_problem_are_scored_at_one_and_two(adacompute, tmp_path: P
     assert done.stderr == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "budgets"), [((12, 12, 13), [1, 2, 4, 8]), ((16, 30, 31), [1, 2, 4, 8, 16]), ((1, 1), [1])]
 )

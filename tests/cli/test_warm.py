@@ -9,6 +9,7 @@ import pytest
 LINE = {"id": "p", "question": "?", "gold": "1", "samples": [{"answer": "1"}, {"answer": "2"}]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "environ", "code"),
     [

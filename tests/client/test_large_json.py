@@ -91,6 +91,7 @@ def test_too_many_values_are_refused_before_any_is_made():
         load_large_json(b"[" + b"[]," * 5000 + b"[]]", step=64, max_marks=1000)
 
 
+@pytest.mark.slow
 def test_other_threads_go_on_while_it_is_read():
     token = {
         "token": "x",
@@ -213,6 +214,7 @@ def large_reply(count: int, text: str = "x") -> bytes:
     return json.dumps({"choices": [choice]}).encode()
 
 
+@pytest.mark.slow
 def test_log_probabilities_of_a_large_reply_are_packed_and_the_key_is_masked_in_them():
     key = Secret("sk-0123456789abcdef")
     for text in (key.reveal(), "a", "\ud800", "sk-0123456789\\u0061bcdef"):

@@ -16,9 +16,10 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from behaviours import Behaviour, Break, Drop, Garbage, Honest, Reply, Script, Stall, Status, text_of
@@ -37,8 +38,22 @@ __all__ = [
     "Stall",
     "Status",
     "Upstream",
+    "dead_endpoint",
     "text_of",
 ]
+
+
+@contextlib.contextmanager
+def dead_endpoint(*, answers: bool) -> Iterator[str]:
+    """The URL of a port at which nobody listens: it refuses connections, or doesn't even answer them."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        if not answers:
+            listener.listen(0)
+            first.connect(listener.getsockname())
+            second.setblocking(False)
+            second.connect_ex(listener.getsockname())  # the backlog is full: no answer to the next
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
 
 
 class Upstream:

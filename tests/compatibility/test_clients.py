@@ -9,6 +9,7 @@ import suite
 from suite import CLIENTS, Client, Servers, Verdict, judge
 
 SLOWEST = ("aider",)  # its command starts six times
+SOON = ("node",)  # the environments that are made within seconds
 PAGE = suite.PAGE.read_text("utf-8")
 
 
@@ -20,7 +21,13 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", CLIENTS, ids=[client.key for client in CLIENTS])
+@pytest.mark.parametrize(
+    "client",
+    [
+        pytest.param(one, id=one.key, marks=[] if one.environment in SOON else [pytest.mark.nightly])
+        for one in CLIENTS
+    ],
+)
 def test_a_client_meets_nothing_worse_through_the_gateway(client: Client, servers: Servers):
     if client.name in SLOWEST:
         pytest.skip("takes minutes, and is left to `make clients`")

@@ -40,6 +40,7 @@ def test_every_picture_is_on_a_page_and_described_in_words(pictures: dict[str, s
     assert all(len(alt) > 20 for alt in shown.values())
 
 
+@pytest.mark.slow
 def test_the_numbers_of_the_pictures_are_what_is_measured():
     measured = import_script("picture_numbers")
     votes = measured.measure_votes()

@@ -26,14 +26,14 @@ from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.replay import replay
+from shared import read_votes
 
 
 @functools.cache
 def words(count: int = 80) -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 5 * count, 5))
+    return read_votes("words").only(range(0, 5 * count, 5))
 
 
 def unlabelled(ballots: Ballots) -> Ballots:
@@ -126,24 +126,24 @@ def test_the_folds_of_a_verdict_are_charted_without_another_fit():
 
 
 @pytest.mark.parametrize(
-    "folds",
+    "list_some",
     [
-        list_folds(lambda: FixedPolicy(2.0))[:2],
-        list_folds(lambda: FixedPolicy(2.0), (0, 1, 2, 2)),
-        list_folds(lambda: FixedPolicy(2.0, longest=8)),
-        list_folds(AdaptiveConsistency),
-        [],
+        lambda: list_folds(lambda: FixedPolicy(2.0))[:2],
+        lambda: list_folds(lambda: FixedPolicy(2.0), (0, 1, 2, 2)),
+        lambda: list_folds(lambda: FixedPolicy(2.0, longest=8)),
+        lambda: list_folds(AdaptiveConsistency),
+        list,
     ],
     ids=["a problem is missing", "one is there twice", "fewer samples", "another kind", "none"],
 )
-def test_folds_that_do_not_fit_are_not_charted(folds: list[FoldFit]):
+def test_folds_that_do_not_fit_are_not_charted(list_some: Callable[[], list[FoldFit]]):
     halves: list[int] = []
 
     def refit(half: Ballots) -> Policy:
         halves.append(len(half))
         return FixedPolicy(2.0)
 
-    chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=folds)
+    chart = build_chart(FixedPolicy(2.0), words(), refit=refit, budgets=(2.0,), orders=2, fits=list_some())
     assert chart is not None
     assert chart.protocol.endswith("held out: fitted on one half, judged on the other")
     assert sum(halves) == len(words())

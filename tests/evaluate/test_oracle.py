@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute import AccuracyTable, Ballots, TokenPrices, bundled, frontier, score, solve
+from adacompute import AccuracyTable, Ballots, TokenPrices, frontier, score, solve
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import (
     Scoring,
@@ -20,6 +20,7 @@ from adacompute.evaluate.oracle_bounds import compute_expectation
 from adacompute.pool.ballots import ABSENT
 from adacompute.pool.menu import Menu, MenuBallots
 from adacompute.score.grades import halve_modes
+from shared import read_votes
 
 BUDGETS = (1, 2, 4, 8)
 VOTE = Scoring()
@@ -27,8 +28,7 @@ VOTE = Scoring()
 
 @pytest.fixture(scope="module")
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots()
+    return read_votes("words")
 
 
 @pytest.fixture(scope="module")
@@ -182,8 +182,7 @@ def test_halves_too_small_to_shrink_are_too_few():
 
 
 def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
-    with bundled("facts") as pool:
-        ballots = pool.ballots()
+    ballots = read_votes("facts")
     short = ballots.classes.copy()
     short[0, 8:] = -2  # the first problem has too few samples
     ballots = replace(ballots, classes=short)

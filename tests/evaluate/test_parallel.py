@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adacompute import bundled
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.parallel import open_threads, open_workers
 from adacompute.evaluate.protocols import run_policies
 from adacompute.evaluate.verdict import measure_paired
+from shared import read_votes
 
 ASLEEP = """
 import time
@@ -40,8 +40,7 @@ def count_problems(setup: EvaluationSetup) -> int:
 
 @pytest.mark.slow
 def test_work_beside_the_policies_is_done_by_any_number_of_workers_and_is_no_step():
-    with bundled("facts") as pool:
-        ballots = pool.ballots().only(range(0, 353, 10))
+    ballots = read_votes("facts").only(range(0, 353, 10))
     for workers in (1, 2):
         steps: list[tuple[int, int]] = []
         runs = run_policies(
@@ -60,8 +59,7 @@ def test_work_beside_the_policies_is_done_by_any_number_of_workers_and_is_no_ste
 
 @pytest.mark.slow
 def test_results_are_the_same_from_threads_as_without():
-    with bundled("words") as pool:
-        ballots = pool.ballots().only(range(0, 300, 10))
+    ballots = read_votes("words").only(range(0, 300, 10))
     expected = measure_paired(ballots, policy="stopping", repeats=1).points
     with open_threads(3) as threads:
         results = threads.run_beside(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from spies import Spy, lengths, margin, spy
 
-from adacompute import Ballots, bundled, score
+from adacompute import Ballots, score
 from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate import Evaluation, evaluate
 from adacompute.evaluate.measure import (
@@ -21,6 +21,7 @@ from adacompute.evaluate.resampling import Split
 from adacompute.evaluate.verdict import count_repeats, count_verdict_steps
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import count_known
+from shared import read_votes
 
 FEW = {"orders": 8, "folds": 3}
 PAIR = ("fixed", ("margin", margin))
@@ -28,8 +29,7 @@ PAIR = ("fixed", ("margin", margin))
 
 @pytest.fixture(scope="module")
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 441, 7))  # 63 problems
+    return read_votes("words").only(range(0, 441, 7))  # 63 problems
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,7 @@ def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
     assert dials[0] == dials[1]
 
 
+@pytest.mark.slow
 def test_a_calibrated_run_costs_about_the_budget(found: Evaluation):
     for row in found.rows:
         if row.policy in ("margin", "asc"):
@@ -163,6 +164,7 @@ def test_the_share_of_the_oracles_gain_is_of_both_ends(found: Evaluation):
     assert high == pytest.approx((one.accuracy - base.accuracy) / (bracket.high - base.accuracy))
 
 
+@pytest.mark.slow
 def test_the_papers_protocol_is_labelled_in_sample_with_its_spread_over_seeds(words: Ballots):
     made = evaluate(words, budgets=(2,), policies=PAIR, protocol="paper", seeds=2, orders=8)
     row = made.row("margin", 2)
@@ -193,6 +195,7 @@ def test_votes_are_weighed_where_everything_is_recorded_and_said_so(words: Ballo
         evaluate(lacking, votes="weighted", **given)
 
 
+@pytest.mark.slow
 def test_without_grades_agreement_stands_in_and_what_needs_them_is_left_out(words: Ballots):
     bare = without(words, correct=np.full(words.correct.shape, np.nan, np.float32))
     made = evaluate(bare, budgets=(2, 6), policies=(*PAIR, "shuffled", "oracle"), **FEW)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from adacompute import Ballots, bundled
+from adacompute import Ballots
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import sweep_with_cache
 from adacompute.policies import POLICIES
@@ -12,14 +12,14 @@ from adacompute.policies.base import fit_confidence_weights
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay import sweep
+from shared import read_votes
 
 DIALS = [0.0, 0.001, 0.01, 0.03, 0.06, 0.1, 0.3, 2.0]
 
 
 @pytest.fixture(scope="module")
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 441, 7))
+    return read_votes("words").only(range(0, 441, 7))
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def test_what_cannot_be_compared_is_refused(ballots):
         compare_in_unit(ballots, ["1 tokens"], **QUICK)
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_list_in_one_unit(adacompute: Callable):
     words = (
         "evaluate",
@@ -78,7 +79,7 @@ def test_the_command_takes_a_list_in_one_unit(adacompute: Callable):
     prices = ("--input-price", "0.5", "--output-price", "1.5")
     done = adacompute(*words, "--budgets", "0.05,0.1 USD per 1000", *prices)
     shown = done.stdout
-    assert "prompts count as their questions alone" in " ".join(done.stderr.split())
+    assert "each sample is taken to pay for its prompt" in " ".join(done.stderr.split())
     assert "accuracy at exactly so much on average: USD per 1,000 requests" in shown
     assert "gain over fixed at the same cost" in shown
     told = json.loads(adacompute(*words, "--budgets", "80,160", "--unit", "tokens", "--json").stdout)

@@ -242,6 +242,7 @@ def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen
         assert set.union(*assigned) == set(varied.prompts)
 
 
+@pytest.mark.slow
 def test_budgets_asked_for_are_judged_beside_the_usual_ones_so_none_can_be_picked(varied: Ballots):
     usual = judge_pool(varied, policy=MARGIN)
     assert judge_pool(varied, policy=MARGIN, budgets=(1.5,)) == usual
@@ -322,6 +323,7 @@ def test_the_candidate_is_ours_or_else_the_first_one_named():
     assert choose_candidate(("fixed", "oracle")) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gold", [True, False])
 def test_few_problems_are_judged_by_no_command_and_no_seed(adacompute, tmp_path: Path, gold: bool):
     (tmp_path / "a.jsonl").write_text(lines(12, gold=gold))

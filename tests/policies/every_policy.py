@@ -1,14 +1,14 @@
 """Every policy, made and fitted on a small real recording, for the tests that hold for all of them."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 from adacompute.answers import VoteWeights
 from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu, Mode
+from shared import read_votes, share
 
 ONE_MODE = Menu(modes=(Mode(name="large", cost=1.0),))
 
@@ -41,17 +41,16 @@ KINDS = [kind for kind in MAKERS if kind in POLICIES]
 WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 
 
-@functools.cache
+@share
 def ballots() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 360, 6))  # 60 problems of all templates
+    return read_votes("words").only(range(0, 360, 6))  # 60 problems of all templates
 
 
 def made(kind: str, weighed: bool = False, **given: Any) -> Policy:
     return _made(kind, weighed, **given)  # so that what is given and what goes without saying are one
 
 
-@functools.cache
+@share
 def _made(kind: str, weighed: bool, **given: Any) -> Policy:
     told = {"weigh": WEIGH} if weighed else {}
     return MAKERS[kind](POLICIES[kind], ballots(), **told, **given)

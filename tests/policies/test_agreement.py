@@ -21,10 +21,10 @@ from adacompute.policies.agreement import (
     PetsPolicy,
 )
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import bundled
 from adacompute.records import Sample
 from adacompute.replay.per_problem import run_policy
 from adacompute.score.aggregates import fit_vote_weights
+from shared import read_votes
 
 untimed = settings(deadline=None)  # the first example may pay for an import
 KINDS = (AdaptiveConsistency, EarlyStopping, DoublingPolicy)
@@ -35,8 +35,7 @@ WEIGH = VoteWeights(signal="logprob", scale=-1.0)
 
 @pytest.fixture(scope="module", params=["words", "facts"])
 def ballots(request):
-    with bundled(request.param) as pool:
-        return pool.ballots().only(range(0, 350, 5))
+    return read_votes(request.param).only(range(0, 350, 5))
 
 
 def asked(policy, answers, dial):
@@ -158,6 +157,7 @@ def test_where_less_doubt_stops_more_doubt_stops(kind, answers, dials):
     assert policy.more("?", tally, max(dials)) <= policy.more("?", tally, min(dials))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_replayed_cost_never_rises_with_the_dial(kind, weighed, ballots):
@@ -275,8 +275,7 @@ def posterior(distributions, first, second, rest):
 
 
 def test_bayes_doubts_as_bayes_rule_does_over_every_possible_vote():
-    with bundled("words") as pool:
-        words = pool.ballots()
+    words = read_votes("words")
     few = [row for row in range(len(words)) if 1 <= len(spread(words, [row])[0]) <= 4][::9][:5]
     policy, distributions = BayesPolicy(longest=9).fit(words.only(few)), spread(words, few)
     compared = stopped = 0
@@ -298,8 +297,7 @@ def test_bayes_doubts_as_bayes_rule_does_over_every_possible_vote():
 
 
 def test_bayes_looks_at_the_leader_the_second_and_the_rest_alone():
-    with bundled("words") as pool:
-        policy = BayesPolicy(longest=10).fit(pool)
+    policy = BayesPolicy(longest=10).fit(read_votes("words"))
     for one, other in ((["1", "1", "2", "3"], ["1", "1", "2", "3"][::-1]), ([*"1112233"], [*"1112234"])):
         assert [policy.more("?", Tally.of(one), dial) for dial in (0.05, 0.2, 0.5)] == [
             policy.more("?", Tally.of(other), dial) for dial in (0.05, 0.2, 0.5)
@@ -355,8 +353,7 @@ def plan(distributions, pools, budget, longest):
 
 
 def test_pets_plans_as_its_greedy_allocation_does():
-    with bundled("words") as pool:
-        words = pool.ballots()
+    words = read_votes("words")
     few = [row for row in range(len(words)) if 2 <= len(spread(words, [row])[0]) <= 3][::6][:3]
     small = dataclasses.replace(
         words.only(few),
@@ -378,8 +375,7 @@ def test_pets_plans_as_its_greedy_allocation_does():
 
 
 def test_pets_warms_up_until_four_have_answered_and_then_asks_once():
-    with bundled("words") as pool:
-        policy = PetsPolicy().fit(pool)
+    policy = PetsPolicy().fit(read_votes("words"))
     assert policy.more("?", Tally(), 0.001) == 4
     assert policy.more("?", Tally.of(["1", None, "1", None]), 0.001) == 2
     more = policy.more("?", Tally.of([*"1122"]), 0.001)

@@ -55,6 +55,14 @@ def refused(folder: Path, words: str | None = None) -> None:
     assert str(folder) in str(error.value)
 
 
+def test_the_model_whose_samples_it_learned_from_is_kept_and_older_artefacts_have_none(tmp_path: Path):
+    for name, model in (("old", None), ("new", "qwen-7b"), ("wrong", 7)):
+        write_artefact(tmp_path / name, kind="asc", settings=SETTINGS, arrays=ARRAYS, model=model)  # type: ignore[arg-type]
+    assert "model" not in json.loads((tmp_path / "old" / "policy.json").read_text())
+    assert [read_artefact(tmp_path / name).model for name in ("old", "new")] == [None, "qwen-7b"]
+    refused(tmp_path / "wrong")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_artefact(tmp_path / "policy", kind="asc", settings=SETTINGS, arrays=ARRAYS)

@@ -12,19 +12,19 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
 
-from adacompute import Ballots, Tally, VoteWeights, bundled, score, solve
+from adacompute import Ballots, Tally, VoteWeights, score, solve
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import VoteState
 from adacompute.policies.classifier import LEARNERS, SCORERS, ClassifierPolicy, FeatureScale, fit_scorer
 from adacompute.records import Sample
+from shared import read_votes
 
 MODELS = tuple(LEARNERS)
 
 
 @cache
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 440, 4))
+    return read_votes("words").only(range(0, 440, 4))
 
 
 def without_entropy(ballots: Ballots) -> Ballots:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from adacompute import AccuracyTable, Ballots, Tally, VoteWeights, bundled, score
+from adacompute import AccuracyTable, Ballots, Tally, VoteWeights, score
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import VoteState
 from adacompute.policies.curve import (
@@ -22,6 +22,7 @@ from adacompute.policies.curve import (
 )
 from adacompute.records import Sample
 from adacompute.solve import best_at
+from shared import read_votes, share
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [1e300]])
@@ -30,11 +31,10 @@ SIGNALS = ("classes", "correct", "tokens", "logprob", "entropy")
 
 @cache
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 440, 4))
+    return read_votes("words").only(range(0, 440, 4))
 
 
-@cache
+@share
 def fitted(features: str = "text+entropy") -> CurvePolicy:
     return CurvePolicy(features=features).fit(words())
 
@@ -70,6 +70,7 @@ def test_critical_prices_fall_along_the_budgets(table: np.ndarray):
     assert (np.diff(compute_critical_prices(table, BUDGETS), axis=1) <= 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", ["text", "entropy", "text+entropy"])
 def test_cost_never_rises_with_the_price(features: str):
     policy = fitted(features)

@@ -16,8 +16,8 @@ from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies import AdaptiveConsistency, GuaranteePolicy
 from adacompute.policies.base import VoteState
 from adacompute.policies.guarantee import compute_risk, find_boundary
-from adacompute.pool import bundled
 from adacompute.replay import replay
+from shared import read_votes
 
 untimed = settings(deadline=None)
 DELTAS = st.sampled_from([1e-6, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.9])
@@ -183,8 +183,7 @@ def test_what_is_stored_comes_back_and_nothing_else_does():
 
 
 def test_replay_says_how_many_answers_were_certified():
-    with bundled("words") as pool:
-        ballots = pool.ballots().only(range(0, 440, 11))
+    ballots = read_votes("words").only(range(0, 440, 11))
     shares = [
         replay(GuaranteePolicy(delta, longest=32), ballots, orders=4).certified for delta in (0.01, 0.3)
     ]

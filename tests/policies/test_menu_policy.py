@@ -20,8 +20,10 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu, MenuBallots, Mode
 from adacompute.records import TokenPrices
 from adacompute.replay.menu_replay import run_menu
+from shared import share
 
 PRICES = (0.01, 0.1, 0.3, 1.0)
+LONGEST = 4  # samples of a mode: to fit on more takes as many times as long
 NAMES = {"small": 0.45, "large": 0.8}
 MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 
@@ -31,9 +33,9 @@ def recorded(logprobs: bool = True, graded: bool = True, problems: int = 80) -> 
     return make_menu_ballots(NAMES, logprobs=logprobs, graded=graded, problems=problems)
 
 
-@functools.cache
+@share
 def fitted(logprobs: bool = True, graded: bool = True, problems: int = 80) -> MenuPolicy:
-    return MenuPolicy(MENU, longest=8).fit(recorded(logprobs, graded, problems))
+    return MenuPolicy(MENU, longest=LONGEST).fit(recorded(logprobs, graded, problems))
 
 
 def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: list[np.ndarray], price: float):
@@ -58,7 +60,7 @@ def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: li
     return tally, counts
 
 
-@pytest.mark.parametrize("logprobs", [True, False])
+@pytest.mark.parametrize("logprobs", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answer(logprobs):
     policy, ballots = fitted(logprobs), recorded(logprobs)
     assert policy.model_ is not None
@@ -117,12 +119,13 @@ def test_a_budget_between_two_rules_is_met_by_dividing_requests():
         assert result.unit == "cost"
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10**6), small=st.floats(0.2, 0.6), cost=st.floats(0.02, 0.9))
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
     ballots = make_menu_ballots({"small": small, "large": 0.8}, problems=84, samples=8, seed=seed)
     menu = Menu(modes=(Mode(name="small", cost=cost), Mode(name="large", cost=1.0)))
-    policy = MenuPolicy(menu, longest=6).fit(ballots)
+    policy = MenuPolicy(menu, longest=LONGEST).fit(ballots)
     assert policy.model_ is not None
     assert (np.diff(policy.cost_) > 0).all()
     assert (np.diff(policy.prices_) < 0).all()
@@ -134,10 +137,11 @@ def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
         assert after <= before * 1.03 + 0.01
 
 
+@pytest.mark.slow
 def test_every_rule_costs_about_what_it_was_kept_for():
     """Its cost is of cross-fitted decisions; those that are kept cost about as much."""
     ballots = make_menu_ballots({"small": 0.45, "large": 0.8}, problems=80, logprobs=False, seed=5)
-    policy = MenuPolicy(MENU, longest=8).fit(ballots)
+    policy = MenuPolicy(MENU, longest=LONGEST).fit(ballots)
     for cost, price in zip(policy.cost_, policy.prices_, strict=True):
         assert replay(policy, ballots, price=float(price), orders=20).cost == pytest.approx(
             cost, rel=0.3, abs=0.15
@@ -156,11 +160,12 @@ def test_a_mode_of_infinite_cost_is_never_drawn():
         assert set(replay(policy, ballots, price=price).draws) == {"small", "large"}
 
 
+@pytest.mark.slow
 def test_two_copies_of_a_mode_are_worth_no_less_than_one():
     ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=84, samples=8, seed=3)
     both = Menu(modes=(Mode(name="one", cost=1.0), Mode(name="two", cost=1.0)))
-    policy = MenuPolicy(both, longest=8).fit(ballots)
-    stopping = StoppingPolicy(longest=8).fit(ballots.ballots[0])
+    policy = MenuPolicy(both, longest=LONGEST).fit(ballots)
+    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.ballots[0])
     for budget in (2.0, 3.0):
         single = replay(
             stopping, ballots.ballots[0], price=calibrate(stopping, ballots.ballots[0], budget)
@@ -177,10 +182,11 @@ def test_a_cheap_mode_that_is_as_good_takes_all_requests():
     assert result.draws["large"] < 0.1
 
 
+@pytest.mark.slow
 def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
     ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=84)
-    policy = MenuPolicy(MENU, longest=8).fit(ballots)
-    stopping = StoppingPolicy(longest=8).fit(ballots.ballots[1])
+    policy = MenuPolicy(MENU, longest=LONGEST).fit(ballots)
+    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.ballots[1])
     for budget in (1.5, 2.5):
         alone = replay(
             stopping, ballots.ballots[1], price=calibrate(stopping, ballots.ballots[1], budget)
@@ -196,6 +202,7 @@ def test_with_few_problems_it_decides_by_cascades_and_single_modes(graded):
     assert replay(policy, recorded(graded=graded, problems=12), price=0.1).cost > 0
 
 
+@pytest.mark.slow
 def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
     policy = fitted(graded=False)
     assert policy.labels_ is False
@@ -206,6 +213,7 @@ def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
         MenuPolicy(MENU, longest=6).fit(recorded(graded=False), labels=True)
 
 
+@pytest.mark.slow
 def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_on():
     """The same problems give other estimates, as folds are of whole subjects; without subjects it can't."""
     ballots = make_menu_ballots({"small": 0.5, "large": 0.8}, problems=84, samples=8, logprobs=False, seed=4)
@@ -213,23 +221,23 @@ def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_o
     known = MenuBallots(
         modes=ballots.modes, ballots=tuple(replace(each, subjects=families) for each in ballots.ballots)
     )
-    policy = MenuPolicy(MENU, longest=6, families=True).fit(known)
+    policy = MenuPolicy(MENU, longest=LONGEST, families=True).fit(known)
     assert policy.model_ is not None
     assert policy.settings()["families"] is True
-    plain = MenuPolicy(MENU, longest=6).fit(known)
+    plain = MenuPolicy(MENU, longest=LONGEST).fit(known)
     assert policy.cost_.tolist() != plain.cost_.tolist()
     assert replay(policy, known, price=0.2).cost > 0
     with pytest.raises(TooFewSamples, match="3 subjects or more"):
-        MenuPolicy(MENU, longest=6, families=True).fit(ballots)
+        MenuPolicy(MENU, longest=LONGEST, families=True).fit(ballots)
 
 
 def test_problems_with_too_few_samples_are_refused_or_left_out():
     ballots, policy = recorded(), fitted()
     short = MenuBallots(
         modes=ballots.modes,
-        ballots=(ballots.ballots[0].only(range(80)), _cut(ballots.ballots[1], row=3, samples=4)),
+        ballots=(ballots.ballots[0].only(range(80)), _cut(ballots.ballots[1], row=3, samples=2)),
     )
-    with pytest.raises(TooFewSamples, match="fewer than the 8 samples"):
+    with pytest.raises(TooFewSamples, match=f"fewer than the {LONGEST} samples"):
         replay(policy, short, price=0.3)
     result = replay(policy, short, price=0.3, too_few="drop", orders=5)
     assert result.dropped == (ballots.ids[3],)
@@ -293,6 +301,7 @@ def test_a_stored_menu_that_no_policy_wrote_is_refused(name, value):
         MenuPolicy.restore({**policy.settings(), name: value}, policy.arrays())
 
 
+@pytest.mark.slow
 def test_four_modes_can_be_drawn():
     accuracies = {"a": 0.3, "b": 0.45, "c": 0.6, "d": 0.85}
     ballots = make_menu_ballots(accuracies, problems=40, samples=6)

@@ -1,6 +1,5 @@
 """A menu policy that nobody has fitted: it decides by the bundled prior, at any price ratio."""
 
-import functools
 import importlib.util
 import json
 import math
@@ -24,6 +23,7 @@ from adacompute.policies.menu.prior import MenuPrior, PairKind, load_menu_prior,
 from adacompute.policies.menu.rules import CascadeRule, StoppingRule
 from adacompute.policies.menu.votes import draw_menu_paths
 from adacompute.pool.menu import Menu, MenuBallots, Mode
+from shared import share
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "menu_prior.py"
 KINDS = (None, PairKind(0.05, 0.01), PairKind(0.4, 0.14), PairKind(0.6, 0.06), PairKind(1.0, 0.0))
@@ -34,7 +34,7 @@ def make_menu(*costs: float) -> Menu:
     return Menu(modes=tuple(Mode(name=f"mode {k}", cost=cost) for k, cost in enumerate(costs)))
 
 
-@functools.cache
+@share
 def read_facts() -> MenuBallots:
     with join_pools({"small": bundled("facts"), "large": bundled("facts-qwen")}) as pool:
         return pool.ballots()
@@ -112,6 +112,7 @@ def test_agreeing_cheap_samples_are_worth_stopping_at_and_no_answer_is_worth_ano
     assert policy.next("How many?", agreed, price) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [3.0, 10.0, 50.0])
 def test_cost_never_rises_with_the_price_on_recordings(ratio):
     ballots = read_facts().only(range(0, 353, 4))
@@ -218,6 +219,7 @@ def test_pairs_of_the_same_questions_are_left_out():
     assert prior.leave_out(facts.prompts[::4]).pairs != prior.pairs
 
 
+@pytest.mark.slow
 def test_on_facts_which_it_has_not_seen_it_is_not_below_the_best_fixed_mix_beyond_noise():
     """Chosen with labels on these very problems, the mix has the advantage; half a point is noise."""
     ballots = read_facts()
@@ -261,6 +263,7 @@ def script() -> Iterator[ModuleType]:
     del sys.modules["menu_prior"]
 
 
+@pytest.mark.slow
 def test_the_kept_prior_is_what_the_script_makes(script):
     if not (script.RECORDINGS / "README.md").is_file():
         pytest.skip("the recordings are not beside the checkout")

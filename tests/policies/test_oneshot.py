@@ -26,6 +26,7 @@ from adacompute.pool import bundled
 from adacompute.replay.per_problem import run_policy
 from adacompute.score import score
 from adacompute.solve import solve
+from shared import read_votes
 
 untimed = settings(deadline=None)  # the first example may pay for an import
 PROMPTS = [f"A farmer has {i} hens and {'very ' * (i % 23)}many eggs: {i * i}?" for i in range(4000)]
@@ -35,8 +36,7 @@ BUDGETS = st.lists(st.integers(1, 64), min_size=1, max_size=6, unique=True).map(
 
 @pytest.fixture(scope="module")
 def words():
-    with bundled("words") as pool:
-        return pool.ballots()
+    return read_votes("words")
 
 
 @pytest.fixture(scope="module")

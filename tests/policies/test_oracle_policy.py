@@ -11,19 +11,18 @@ from adacompute.answers import Tally
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid
 from adacompute.policies.baselines import OraclePolicy
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import bundled
 from adacompute.replay.per_problem import run_policy
 from adacompute.score import halves, score
 from adacompute.score.aggregates import fit_vote_weights
 from adacompute.solve import averages, best_at
+from shared import read_votes
 
 PRICES = (0.0, 1e-4, 0.003, 0.01, 0.02, 0.05, 0.2, 1.0, 5.0)
 
 
 @pytest.fixture(scope="module")
 def words():
-    with bundled("words") as pool:
-        ballots = pool.ballots()
+    ballots = read_votes("words")
     first = {prompt: row for row, prompt in reversed(list(enumerate(ballots.prompts)))}
     return ballots.only(sorted(first.values()))  # each prompt once
 
@@ -52,8 +51,7 @@ def test_a_prompt_never_seen_gets_the_mean_curves_choice(oracle, words):
 
 
 def test_problems_of_one_prompt_share_their_mean_curve():
-    with bundled("facts") as pool:
-        ballots = pool.ballots()
+    ballots = read_votes("facts")
     two = ballots.only([3, 8, 9])
     alike = replace(two, prompts=("the same?", "the same?", "another?"))
     policy = OraclePolicy().fit(alike)

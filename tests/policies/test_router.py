@@ -1,7 +1,6 @@
 """CurvePolicy over a menu: routes prompts to the mode and number of samples that pay, at one price."""
 
 import json
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from menu_votes import make_menu_votes, make_prompt
 
-from adacompute import Draw, Sample, Tally, VoteWeights, bundled, load_policy
+from adacompute import Draw, Sample, Tally, VoteWeights, load_policy
 from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
 from adacompute.pool.menu import Menu, MenuBallots, Mode
 from adacompute.score import score_menu
+from shared import read_votes, share
 
 MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 PRICES = [0.0, 0.001, 0.02, 0.1, 0.3, 0.7, 2.0, 100.0]
 
 
-@cache
+@share
 def fitted(telling: bool = True) -> CurvePolicy:
     return CurvePolicy(menu=MENU, budgets=(1, 2, 4)).fit(make_menu_votes(telling=telling))
 
@@ -103,8 +103,7 @@ def test_a_batch_is_decided_as_one_prompt_is():
 
 
 def test_over_one_mode_it_predicts_and_buys_as_the_curve_of_that_mode():
-    with bundled("words") as pool:
-        votes = pool.ballots().only(range(0, 440, 4))
+    votes = read_votes("words").only(range(0, 440, 4))
     plain = CurvePolicy(features="text").fit(votes)
     ballots = MenuBallots(modes=("qwen",), ballots=(votes,))
     router = CurvePolicy(menu=Menu.of(ballots, costs={"qwen": 1.0})).fit(ballots)
@@ -184,8 +183,7 @@ def test_what_it_cant_learn_from_or_answer_is_refused():
         CurvePolicy().fit(votes)
     with pytest.raises(PolicyError, match=r"chooses a mode and a number of samples; ask choose"):
         fitted().more("?", Tally(), 0.1)
-    with bundled("words") as pool:
-        plain = CurvePolicy(features="text").fit(pool.ballots().only(range(0, 440, 8)))
+    plain = CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 8)))
     with pytest.raises(PolicyError, match="a curve of one mode has no columns to choose"):
         plain.choose(["?"], 0.1)
 

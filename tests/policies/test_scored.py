@@ -6,14 +6,14 @@ import weakref
 import numpy as np
 import pytest
 
-from adacompute import Ballots, bundled, score
+from adacompute import Ballots, score
 from adacompute.policies.base import fit_confidence_weights, score_votes
+from shared import read_votes
 
 
 @pytest.fixture
 def words() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 441, 20))
+    return read_votes("words").only(range(0, 441, 20))
 
 
 def test_the_table_is_what_score_gives_and_is_kept(words: Ballots):

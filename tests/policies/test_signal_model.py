@@ -26,11 +26,12 @@ from adacompute.policies.base import (
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import fit_prior, load_bundled_prior
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.scale.stages.score import merge_moments, report_moments
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
 from harness import import_script
+from shared import read_votes
 
 MODEL = SignalModel(
     names=("logprob", "tail", "answer_sum", "answer_entropy", "confidence"),
@@ -44,8 +45,7 @@ WEIGH = VoteWeights(signal="logprob", scale=-0.2, sharpness=1.0, model=MODEL)
 
 @functools.cache
 def recording() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 441, 8))
+    return read_votes("words").only(range(0, 441, 8))
 
 
 def add_signals(ballots: Ballots, *, seed: int = 0) -> Ballots:
@@ -249,6 +249,7 @@ def test_a_surer_sample_never_weighs_less(name: str):
     assert better > worse
 
 
+@pytest.mark.slow
 def test_the_probability_is_calibrated_on_a_pool_and_changes_no_vote(recordings: Path):
     script = import_script("recordings")
     gsm8k = script.read_signals("gsm8k", script.read_recordings(recordings)["gsm8k"], recordings)
@@ -301,6 +302,7 @@ def test_signals_add_half_a_point_to_transferred_stopping_on_the_mean_of_gsm8k_a
     assert np.mean([interval.mean for interval in means.values()]) >= 0.005, means
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_settled_elsewhere_is_judged_by_a_signal_model_that_has_not_seen_the_recording(
     recordings: Path,
 ):
@@ -325,6 +327,7 @@ def test_recordings_of_the_same_problems_by_two_models_without_log_probabilities
     assert not np.array_equal(both.table, fit_prior([bare], longest=4).table)
 
 
+@pytest.mark.slow
 def test_a_problem_with_many_samples_teaches_a_model_by_a_bounded_number_of_pairs():
     ballots = add_signals(recording().only(range(8)))
     many = {name: np.concatenate([getattr(ballots, name)] * 40, axis=1) for name in ballots.sample_arrays}

@@ -40,14 +40,14 @@ from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
 from kept import assert_same_array
+from shared import read_votes, share
 
 PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
 
 
 @functools.cache
 def recording(name: str) -> Ballots:
-    with bundled(name) as pool:
-        return pool.ballots()
+    return read_votes(name)
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def some_paths(weighed: bool) -> tuple[StoppingPolicy, Paths]:
     return policy, draw_paths(ballots, rng=np.random.default_rng(5), orders=16, weigh=policy.weigh)
 
 
-@functools.cache
+@share
 def fitted(labels: bool = True) -> StoppingPolicy:
     return StoppingPolicy().fit(recording("words").only(range(0, 441, 3)), labels=labels)
 
@@ -77,6 +77,7 @@ def test_on_every_path_cost_never_rises_with_the_price(weighed):
     assert drawn[-1].mean() < drawn[2].mean() < drawn[0].mean()
 
 
+@pytest.mark.slow
 @given(
     drawn=st.integers(2, 15),
     first=st.integers(1, 15),
@@ -106,6 +107,7 @@ def test_more_margin_never_means_more_sampling(drawn, first, second, weight, mov
         assert wider <= critical(first, second, each) + 1e-12
 
 
+@pytest.mark.slow
 def test_the_table_of_plain_tallies_is_as_good_as_exact_dynamic_programming():
     """Two answers, the right one with a known spread of chances: the best stopping rule can be computed."""
     rng = np.random.default_rng(0)
@@ -153,6 +155,7 @@ def test_a_fit_learns_something_and_is_the_same_twice():
     assert max(prices) - min(prices) > 0.2  # as logarithms: who is promising gets more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_a_bundled_recording_is_never_judged_by_a_prior_that_has_seen_it(name):
     ballots = recording(name)
@@ -200,6 +203,7 @@ def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, mo
     assert_same_array(fresh, load_bundled_prior("without-facts").table, "run scripts/prior.py")
 
 
+@pytest.mark.slow
 def test_a_pool_of_prompts_from_several_recordings_is_judged_by_a_prior_that_has_seen_none(
     recordings, monkeypatch
 ):
@@ -229,6 +233,7 @@ def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows()
     assert set.intersection(*rest) == set()  # whichever prompt it is, one prior hasn't seen it
 
 
+@pytest.mark.slow
 def test_a_prior_in_the_package_is_small_and_decides_as_it_did_before_it_was_written():
     prior = fit_prior([recording("words").only(range(0, 441, 3))], longest=16)
     kept = narrow_arrays(prior.arrays())

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xgboost
-from sklearn.ensemble import RandomForestClassifier
 
 from adacompute.errors import PolicyInvalid
 from adacompute.policies import trees as trees_module
 from adacompute.policies.trees import (
     MAX_DEPTH,
     Trees,
+    import_xgboost,
     join_trees,
     read_booster,
     read_forest,
@@ -23,6 +22,7 @@ from adacompute.policies.trees import (
 )
 
 FEATURES = 6
+xgboost = import_xgboost()
 
 
 def random_rows(rng: np.random.Generator, count: int, unknown: float) -> np.ndarray:
@@ -31,7 +31,7 @@ def random_rows(rng: np.random.Generator, count: int, unknown: float) -> np.ndar
     return rows
 
 
-def boosted(classes: int, *, seed: int, unknown: float = 0.2) -> xgboost.Booster:
+def boosted(classes: int, *, seed: int, unknown: float = 0.2) -> Any:
     rng = np.random.default_rng(seed)
     rows = random_rows(rng, 150, unknown)
     labels = rng.integers(classes, size=150)
@@ -83,6 +83,8 @@ def test_regressions_are_xgboosts_too(seed: int):
 def test_a_forest_says_what_scikit_learn_says(seed: int, classes: int):
     rng = np.random.default_rng(seed)
     rows, labels = random_rows(rng, 150, 0.0), rng.integers(classes, size=150)
+    from sklearn.ensemble import RandomForestClassifier  # here, for it takes long
+
     forest = RandomForestClassifier(n_estimators=20, random_state=seed).fit(rows, labels)
     others = random_rows(rng, 400, 0.0)
     ours = read_forest([each.tree_ for each in forest.estimators_], outputs=classes).scores(others)
@@ -144,6 +146,7 @@ def test_a_booster_trained_here_is_xgboosts_and_remembers_what_it_predicts():
     assert np.array_equal(ours.predict(data), theirs.predict(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [True, False])
 def test_only_the_processes_of_a_command_import_xgboost_without_scikit_learn(command: bool):
     code = (

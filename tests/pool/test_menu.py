@@ -28,6 +28,7 @@ from adacompute.errors import (
 )
 from adacompute.pool import MenuBallots, get_menu_ballots
 from adacompute.pool.menu import _name_modes
+from shared import read_votes
 
 Make = Callable[..., Path]
 
@@ -254,9 +255,9 @@ def test_modes_of_one_model_are_named_by_the_parameters_that_differ():
     assert len(set(_name_modes(long))) == 2
 
 
+@pytest.mark.slow
 def test_the_bundled_modes_keep_their_votes_and_agree_on_what_is_right(facts: MenuBallots):
-    with ac.bundled("facts") as pool:
-        alone = pool.ballots()
+    alone = read_votes("facts")
     for row in range(len(facts)):
         assert groups(alone.classes[row]) == groups(facts["smol"].classes[row])
         right = facts.union.classes[row][facts.union.correct[row] == 1]

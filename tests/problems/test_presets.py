@@ -290,3 +290,19 @@ def test_a_gold_of_the_real_datasets_survives_being_written_in_their_shape(
     assert len(golds) == 300
     assert [pair for pair in golds if pair[0] != pair[1] and not same_answer(*pair)] == []
     assert json.dumps([p.question for p in found]) == json.dumps([p.question for p in known])
+
+
+def test_a_set_in_which_some_problems_have_choices_is_asked_by_one_template(jsonl):
+    rows = [
+        {"question": "Which is a colour?", "choices": ["dog", "red"], "answer": "red"},
+        {"question": "2 + 2?", "answer": "4"},
+    ]
+    mixed = read_problems(jsonl(rows), preset="multiple-choice")
+    assert [problem.gold for problem in mixed] == ["B", "4"]
+    mixed.check(mixed.template)
+    contents = [mixed.template.messages(problem)[-1]["content"] for problem in mixed]
+    assert contents == ["Which is a colour?\n\nA) dog\nB) red", "2 + 2?"]
+    task = Task(extract=mixed.extract)
+    assert [extract_answer(f"So.\nAnswer: {gold}", task) for gold in ("B", "4")] == ["B", "4"]
+    with pytest.raises(ProblemsInvalid, match="no problem has choices"):
+        read_problems(jsonl(rows[1:]), preset="multiple-choice")

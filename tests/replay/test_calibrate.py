@@ -17,14 +17,13 @@ from adacompute.policies.baselines import (
     RandomPolicy,
     ShuffledPolicy,
 )
-from adacompute.pool import bundled
 from adacompute.replay import calibrate, draw_paths, replay, run_policy
+from shared import read_votes
 
 
 @pytest.fixture(scope="module")
 def words():
-    with bundled("words") as pool:
-        return pool.ballots().only(range(80))
+    return read_votes("words").only(range(80))
 
 
 def cost_at(policy, ballots, dial: float) -> float:
@@ -37,6 +36,7 @@ def cost_at(policy, ballots, dial: float) -> float:
 WEIGHED = AdaptiveConsistency(weigh=VoteWeights(signal="logprob", scale=-0.2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [AdaptiveConsistency(), WEIGHED, EarlyStopping(), DoublingPolicy()],

@@ -11,16 +11,15 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
 from adacompute.policies.baselines import FixedPolicy, RandomPolicy
-from adacompute.pool import bundled
 from adacompute.replay import ExactReplay, Paths, build_paths, draw_paths, replay, run_policy, sweep
+from shared import read_votes
 
 LOGPROB = VoteWeights(signal="logprob", scale=-1.0)
 
 
 @pytest.fixture(scope="module")
 def words():
-    with bundled("words") as pool:
-        return pool.ballots().only(range(80))
+    return read_votes("words").only(range(80))
 
 
 def one_by_one(policy, ballots, order, dial):

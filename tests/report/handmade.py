@@ -9,7 +9,7 @@ from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluatio
 from adacompute.evaluate.measure import EvaluationSetup, Forecast
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import EvaluationRuns
-from adacompute.evaluate.verdict import PairedResults, judge
+from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
 from synthetic import synthetic
 
 FIGURES = ["calibration", "frontier", "frontier-few", "needed", "recovered", "spent", "tokens"]  # of a report
@@ -115,4 +115,19 @@ def paired(found: EvaluationRuns, policy: str = "stopping") -> PairedResults:
         basis=found.setup.basis,
         votes="plain",
         problems=len(found.setup.ballots),
+        usage=_make_usage(found, policy),
+    )
+
+
+def _make_usage(found: EvaluationRuns, policy: str) -> TokenUsage | None:
+    """Each sample is a call with an average prompt of 100 tokens."""
+    ballots, result = found.setup.ballots, found.get(policy)
+    if not np.isfinite(ballots.tokens).all():
+        return None
+    return TokenUsage(
+        tokens=result.point_tokens,
+        prompts=result.points.cost,
+        sample_tokens=EACH,
+        prompt_tokens=100.0,
+        charge=ballots.charge,
     )

@@ -20,7 +20,6 @@ from adacompute.report.exhibits.money import (
     Money,
     build_money_data,
     build_money_table,
-    compute_savings,
     describe_money,
     find_saving,
 )
@@ -177,42 +176,39 @@ def test_samples_are_written_with_a_tenth_at_most(value: float, text: str):
     assert format_samples(value) == text
 
 
-def test_money_is_tokens_times_prices(evaluation: Evaluation, found: EvaluationRuns):
-    money = Money(input_price=1.0, output_price=4.0, requests=1000, prompt_tokens=100.0)
-    data = build_money_data(evaluation, measure_tokens(found), money)
+def test_money_is_tokens_times_prices(evaluation: Evaluation):
+    money = Money(input_price=1.0, output_price=4.0, requests=1000)
+    data = build_money_data(evaluation, money)
     assert json.loads(json.dumps(data, allow_nan=False)) == data
-    assert data["tokens_per_sample"] == EACH
     assert data["prompt_tokens_per_request"] == 100.0
-    for row, one in zip(data["rows"], compute_savings(data, money), strict=True):
-        assert row["same_as"] == pytest.approx(2 * row["samples"])
-        assert one.cost == pytest.approx(row["budget"] * (100 * 1.0 + EACH * 4.0) / 1e6)
+    for row, one in zip(data["rows"], money.compute_savings(evaluation.verdict), strict=True):
+        assert row["same_as"] == pytest.approx(2 * row["budget"])
+        assert one.cost == row["cost"] == pytest.approx(row["budget"] * (100 * 1.0 + EACH * 4.0) / 1e6)
         assert one.amount == pytest.approx(one.cost)  # twice as much is paid uniformly
     with pytest.raises(ValueError, match="output_price -1"):
         Money(output_price=-1.0)
 
 
-def test_without_tokens_nothing_has_a_price(evaluation: Evaluation):
+def test_without_tokens_nothing_has_a_price():
     money = Money(output_price=1.0)
-    data = build_money_data(evaluation, None, money)
-    assert compute_savings(data, money) == ()
-    assert data["words"] is None
+    bare = evaluated(handmade(tokens=False))
+    assert money.compute_savings(bare.verdict) == ()
+    assert build_money_data(bare, money)["words"] is None
 
 
-def test_where_uniform_needs_more_than_was_recorded_its_price_is_a_bound(
-    evaluation: Evaluation, found: EvaluationRuns
-):
+def test_where_uniform_needs_more_than_was_recorded_its_price_is_a_bound(evaluation: Evaluation):
     money = Money(output_price=1.0)
     row = evaluation.verdict.row(6.0)
     assert row is not None
-    endless = replace(row, worth=Interval(mean=math.inf, low=14.9, high=math.inf))
+    assert row.use is not None
+    use = replace(row.use, uniform_tokens=16 * EACH)  # of the most recorded
+    endless = replace(row, worth=Interval(mean=math.inf, low=14.9, high=math.inf), use=use)
     beyond = replace(evaluation, verdict=replace(evaluation.verdict, rows=(endless,), budget=6.0))
-    tokens = measure_tokens(found)
-    data = build_money_data(beyond, tokens, money)
+    data = build_money_data(beyond, money)
     assert data["rows"][0]["same_as"] is None
-    (saving,) = compute_savings(data, money)
+    (saving,) = money.compute_savings(beyond.verdict)
     assert saving.is_bound
-    assert saving.same_cost == pytest.approx(16 * EACH / 1e6)  # of the most recorded
-    table = build_money_table((saving,), money, beyond)
+    table = build_money_table(money, beyond)
     texts = [format_cell(cell, column) for cell, column in zip(table.rows[0], table.columns, strict=True)]
     assert texts[1] == "> 16 (14.9 to > 16)"
     assert all(text.startswith("> ") for text in (texts[3], *texts[5:]))
@@ -221,29 +217,29 @@ def test_where_uniform_needs_more_than_was_recorded_its_price_is_a_bound(
 
 
 def test_money_is_said_in_the_readers_currency_and_claims_no_saving_that_is_not_certain(
-    evaluation: Evaluation, found: EvaluationRuns
+    evaluation: Evaluation,
 ):
     money = Money(input_price=1.0, output_price=4.0, currency="EUR", prompt_tokens=100.0)
-    data = build_money_data(evaluation, measure_tokens(found), money)
+    data = build_money_data(evaluation, money)
     assert data["words"] == (
         "At 4 EUR per million output tokens and 1 per million of prompts, 1,000 requests cost 0.900 EUR at 3 "
         "samples on average; uniform sampling costs 1.80 EUR for the same accuracy, so 0.900 EUR (50%) are "
         "saved."
     )
-    saving = find_saving(data, money)
+    saving = find_saving(data)
     assert saving is not None
     unsure = describe_money(saving, money, pays=False)
     assert unsure.endswith("no saving over uniform sampling is certain.")
     undecided = replace(evaluation, verdict=replace(evaluation.verdict, decided="not decided yet"))
-    sure, hidden = (build_money_table((saving,), money, each) for each in (evaluation, undecided))
+    sure, hidden = (build_money_table(money, each) for each in (evaluation, undecided))
     assert [column.name for column in sure.columns[-3:]] == ["EUR saved", "EUR saved a month", "money saved"]
     assert not any("saved" in column.name for column in hidden.columns)
     assert len(hidden.rows[0]) == len(hidden.columns)
 
 
-def test_where_the_same_accuracy_costs_more_money_that_is_said(evaluation: Evaluation, found: EvaluationRuns):
+def test_where_the_same_accuracy_costs_more_money_that_is_said(evaluation: Evaluation):
     money = Money(output_price=1.0)
-    saving = find_saving(build_money_data(evaluation, measure_tokens(found), money), money)
+    saving = find_saving(build_money_data(evaluation, money))
     assert saving is not None
     dear = replace(saving, cost=0.003, same_cost=0.002)
     words = describe_money(dear, money, pays=True)

@@ -1,6 +1,5 @@
 """What the tests of batches over a menu share: two upstreams with recorded samples, a policy over them."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Recorded, Sample, Signals, TokenPrices
 from adacompute.sampling import Answers, ModePlan, answer, build_mode_plan
+from shared import share
 from upstream import Upstream
 
 PROMPT = 20  # tokens that the upstreams count for each prompt
@@ -25,7 +25,7 @@ PRICES = {"small": TokenPrices(input=100.0, output=400.0), "large": TokenPrices(
 MAX_TOKENS = 24
 
 
-@functools.cache
+@share
 def recordings() -> dict[str, list[Recorded]]:
     """The samples of both modes, of the same problems in the same order."""
     with bundled("facts") as small, bundled("facts-qwen") as large:
@@ -34,7 +34,7 @@ def recordings() -> dict[str, list[Recorded]]:
         return {"small": first, "large": [by_id[recorded.problem.id] for recorded in first]}
 
 
-@functools.cache
+@share
 def menu_policy() -> MenuPolicy:
     """Fitted on a sixth of the problems, which takes seconds; batches are of the others."""
     with ac.join_pools({"small": "facts", "large": "facts-qwen"}) as pool:

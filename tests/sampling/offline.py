@@ -11,12 +11,13 @@ import numpy as np
 from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, VoteState, build_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.replay import calibrate, replay
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import compute_interval, draw_resamples
 from adacompute.sampling.answer import fit_to_batch, remove_wave_limit
 from adacompute.sampling.waves import WavePlanner, highest_dial
+from shared import read_votes
 
 
 class PathVotes:
@@ -68,8 +69,7 @@ def orders_of(ballots: Ballots, longest: int, rng: np.random.Generator) -> np.nd
 
 def table(name: str, orders: int, *, width: int = 32) -> None:
     """What a batch spends and how often it is right, beside a calibrated price on the same recording."""
-    with bundled(name) as pool:
-        ballots = pool.ballots()
+    ballots = read_votes(name)
     weights = draw_resamples(len(ballots), np.random.default_rng(0))
     for budget in (2, 3, 4):
         policy = StoppingPolicy()

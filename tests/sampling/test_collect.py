@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from collecting import asking, endpoint, planned, problems, run, stored
 
-from adacompute.client import Retries
+from adacompute.client import BreakerSettings, Retries, Timeouts
 from adacompute.errors import CollectError, RecordInvalid, SourceChanged
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Sample, TokenPrices
 from adacompute.sampling import CollectProgress, collect
-from upstream import Drop, Garbage, Honest, Reply, Status, Upstream
+from upstream import Drop, Garbage, Honest, Reply, Status, Upstream, dead_endpoint
 
 MANNERS = {
     "honoured": Honest(),
@@ -164,12 +164,22 @@ def test_an_endpoint_that_refuses_everything_is_given_up(pool: Pool):
     assert up.count.requests < 40
 
 
-def test_an_endpoint_that_is_not_there_is_given_up(pool: Pool):
-    with Upstream() as up:
-        url = up.url
-    done = run(pool, url, count=50, retries=Retries(attempts=2, deadline=2.0, first=0.01, longest=0.02))
+@pytest.mark.parametrize(("answers", "cause"), [(True, "Connection refused"), (False, "to connect")])
+def test_an_endpoint_that_was_never_reached_is_given_up_with_the_cause_and_binds_no_pool(
+    pool: Pool, answers: bool, cause: str
+):
+    patient = Retries(attempts=1000, deadline=20.0, first=0.01, longest=0.02)
+    breaker = BreakerSettings(failures=1000, first_contact=0.2)
+    with dead_endpoint(answers=answers) as url:
+        done = run(pool, url, retries=patient, breaker=breaker, timeouts=Timeouts(connect=0.1))
     assert done.stopped == "endpoint"
+    assert cause in str(done.why)
     assert done.account.paid == done.account.maybe == 0
+    other = replace(asking(), model="other", template=Template.named("boxed"))
+    with Upstream() as up:
+        assert run(pool, up.url, asking=other).complete
+    assert [model for model, _ in pool.models] == ["other"]
+    assert pool.ballots().drawn.sum() == 15
 
 
 def test_max_cost_is_not_exceeded_by_the_servers_own_count(pool: Pool):

@@ -12,17 +12,17 @@ from adacompute.answers import Tally
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled, open_pool
+from adacompute.pool import Ballots, open_pool
 from adacompute.records import SIGNAL_NAMES
 from adacompute.replay import run_policy
 from adacompute.sampling.answer import fit_to_batch, select_first_samples
+from shared import read_votes
 from upstream import Upstream
 
 
 @pytest.fixture(scope="module")
 def recorded() -> Ballots:
-    with bundled("facts") as pool:
-        return pool.ballots()
+    return read_votes("facts")
 
 
 def add_signals(recorded: Ballots) -> Ballots:

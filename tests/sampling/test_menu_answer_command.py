@@ -42,6 +42,7 @@ def words(output: str, *more: str) -> tuple[str, ...]:
     return ("answer", "in.jsonl", "-o", output, "--menu", "menu.toml", "--template", "plain", *more)
 
 
+@pytest.mark.slow
 def test_it_writes_samples_and_costs_by_mode_and_says_what_each_mode_took(adacompute: Callable, folder: Path):
     with two_upstreams(unseen(COUNT)) as ups:
         write_menu(folder, ups)

@@ -129,6 +129,7 @@ class Down:
         return reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("down", "code"), [("large", 400), ("small", 401), ("large", 0), ("small", 0)])
 def test_with_one_upstream_down_answers_come_from_the_other(tmp_path: Path, down: str, code: int):
     recorded = unseen(40)

@@ -36,6 +36,7 @@ def spent(done: Any) -> tuple[int, int]:
     return done.account.prompt_tokens, done.account.completion_tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["45 tokens", "90 tokens", Budget(200, "tokens")])
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_a_budget_in_tokens_is_never_exceeded_and_used_but_for_one_sample(

@@ -1,13 +1,12 @@
 """Parquet files of prompts for tests. Knows nothing of policies."""
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from adacompute.pool import bundled
+from shared import read_votes
 
 KINDS = pa.dictionary(pa.int8(), pa.string())
 KEPT = pa.schema(
@@ -21,14 +20,9 @@ KEPT = pa.schema(
 )
 
 
-@cache
 def questions() -> list[str]:
     """Of the bundled recordings."""
-    found: list[str] = []
-    for name in ("facts", "words"):
-        with bundled(name) as pool:
-            found += pool.ballots().prompts
-    return found
+    return [prompt for name in ("facts", "words") for prompt in read_votes(name).prompts]
 
 
 def long_prompts(rows: int) -> list[str]:

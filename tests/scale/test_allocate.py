@@ -28,14 +28,15 @@ from adacompute.pool import bundled
 from adacompute.records import AccuracyTable
 from adacompute.scale.allocate import AllocateProgress, allocate
 from adacompute.solve import solve
+from shared import read_votes
 
 
 @pytest.fixture(scope="module")
 def curve() -> CurvePolicy:
-    with bundled("words") as pool:
-        return CurvePolicy(features="text").fit(pool.ballots().only(range(0, 440, 2)))
+    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [1, 1.7, 2.3, 4, 16, 20])
 def test_every_prompt_gets_what_solve_gives_it_on_the_predicted_curves(
     tmp_path: Path, curve: CurvePolicy, budget: float

@@ -18,16 +18,16 @@ from prompt_files import file_of, folder_of, long_prompts, questions, table_of
 from adacompute.errors import ScaleError
 from adacompute.policies.baselines import RandomPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.pool import bundled, open_pool
+from adacompute.pool import open_pool
 from adacompute.scale.allocate import AllocateResult, allocate
+from shared import read_votes
 
 pytestmark = pytest.mark.usefixtures("on_ray")
 
 
 @pytest.fixture(scope="module")
 def curve() -> CurvePolicy:
-    with bundled("words") as pool:
-        return CurvePolicy(features="text").fit(pool.ballots().only(range(0, 440, 2)))
+    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 def same(one: Path, other: Path) -> bool:

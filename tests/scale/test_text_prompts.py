@@ -19,16 +19,15 @@ from prompt_files import budgets_in, file_of, questions
 from adacompute.errors import ScaleError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.curve import CurvePolicy
-from adacompute.pool import bundled
 from adacompute.scale.allocate import allocate
+from shared import read_votes
 
 FIXED = FixedPolicy(2.0)
 
 
 @pytest.fixture(scope="module")
 def curve() -> CurvePolicy:
-    with bundled("words") as pool:
-        return CurvePolicy(features="text").fit(pool.ballots().only(range(0, 440, 2)))
+    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 def write_jsonl(path: Path, prompts: list[str]) -> Path:

@@ -74,6 +74,7 @@ def worth_by_class(kinds: np.ndarray, right: dict[int, float]) -> list[Draw]:
     return [(int(kind), right.get(int(kind), 0.0)) for kind in kinds]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [2, 5, 16, 33])
 def test_sixty_four_samples_agree_with_simulation(budget: int):
     kinds = np.random.default_rng(3).choice(

@@ -113,6 +113,7 @@ def test_weighted_mixed_votes_are_means_over_all_pairs_of_subsets(
     assert "weighted by mode (small 1, large" in table.protocol
 
 
+@pytest.mark.slow
 def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
     rng = np.random.default_rng(5)
     votes = [[(int(kind), float(kind == 0)) for kind in rng.zipf(1.7, 30) % 9] for _ in range(2)]
@@ -353,6 +354,7 @@ def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):
     assert table.accuracy[0] == pytest.approx([2 / 3, 2 / 3, 1, 1, 5 / 6, 1, 1, 1], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_two_real_modes_on_facts(recordings: Path):
     pools = {
         "smol": recordings / "facts-smollm2-135m.jsonl.gz",

@@ -208,6 +208,7 @@ def test_budgets_may_be_numpys_own_whole_numbers():
     assert all(type(mode) is int for mode in table.modes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_pool_summaries_and_tables_show_the_same_numbers(name: str):
     with ac.bundled(name) as pool:

@@ -70,6 +70,7 @@ def test_over_many_tables_most_of_the_bias_is_gone_and_the_errors_are_honest():
     assert 0.85 < np.mean(ratios) < 1.25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_on_real_samples_claims_come_nearer_and_choices_are_as_good(name: str):
     ballots, found = ac.bundled(name).ballots(), []

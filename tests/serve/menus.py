@@ -17,7 +17,6 @@ import threading
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ import adacompute as ac
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool.menu import MenuBallots
 from adacompute.records import Recorded, Sample
+from shared import share
 from upstream import Upstream
 
 POOLS = {"small": "facts", "large": "facts-qwen"}
@@ -36,7 +36,7 @@ COSTS = {name: 10 * price / 1e6 for name, price in OUTPUT_PRICES.items()}  # of 
 QUICK = 60  # problems, with which no lattice is learned
 
 
-@cache
+@share
 def read_recorded() -> dict[str, list[Recorded]]:
     """The recorded problems of each mode, in one order: those that both have."""
     recorded = {}
@@ -47,7 +47,7 @@ def read_recorded() -> dict[str, list[Recorded]]:
     return {name: [each[id_] for id_ in ids] for name, each in recorded.items()}
 
 
-@cache
+@share
 def read_ballots() -> MenuBallots:
     with ac.join_pools(POOLS) as pool:
         return pool.ballots()
@@ -58,7 +58,7 @@ def make_menu() -> ac.Menu:
     return ac.Menu(modes=modes, unit="money", currency="USD")
 
 
-@cache
+@share
 def fit_policy(problems: int | None = QUICK) -> MenuPolicy:
     """Fitted on the first problems, or all. Recordings have no signals of tokens, which live replies have."""
     ballots = read_ballots()

@@ -91,6 +91,10 @@ class _GatewayClient:
         raw = body if isinstance(body, bytes) else json.dumps({**(body or QUESTION), **more}).encode()
         return self._send("POST", path, raw, headers or {}, timeout)
 
+    def patch(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
+        """PATCH of JSON, on a connection of its own."""
+        return self._send("PATCH", path, json.dumps(body).encode(), headers or {})
+
     def ready(self) -> bool:
         try:
             return self.get("/readyz").status == 200

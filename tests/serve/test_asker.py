@@ -26,13 +26,14 @@ from behaviours import Behaviour, Reply, Stall, Status
 from running import Running
 
 import adacompute as ac
-from adacompute.client import Retries
+from adacompute.client import BreakerSettings, Retries
 from adacompute.client.local import LocalModel
 from adacompute.errors import (
     BudgetInvalid,
     ConfigError,
     EndpointFailed,
     EndpointRefused,
+    EndpointResting,
     EndpointTimeout,
     EndpointUnreachable,
     NotOpen,
@@ -40,7 +41,8 @@ from adacompute.errors import (
     RequestInvalid,
     ServeError,
 )
-from upstream import Upstream
+from shared import read_votes
+from upstream import Upstream, dead_endpoint
 
 CANARY = "sk-canary-4711-0815"
 SURE = "What is 6 times 7?"
@@ -88,11 +90,9 @@ def test_an_asker_and_a_gateway_decide_alike():
     for reply, completion in zip(replies, live, strict=True):
         extra = completion["adacompute"]
         assert reply.text == completion["choices"][0]["message"]["content"]
-        assert (reply.answer, reply.votes, reply.samples) == (
-            extra["answer"],
-            extra["votes"],
-            extra["samples"],
-        )
+        assert [reply.answer, reply.votes, reply.samples] == [
+            extra[n] for n in ("answer", "votes", "samples")
+        ]
         assert (reply.agreement, list(reply.notes)) == (extra["agreement"], extra.get("notes", []))
         assert reply.tokens == completion["usage"]["total_tokens"]
     assert len({reply.samples for reply in replies}) > 3
@@ -336,8 +336,7 @@ def test_a_policy_is_a_folder_or_in_memory(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_policy_that_was_fitted_a_moment_ago_decides():
-    with ac.bundled("facts") as pool:
-        policy = ac.StoppingPolicy().fit(pool.ballots().only(range(60)))
+    policy = ac.StoppingPolicy().fit(read_votes("facts").only(range(60)))
     with Upstream(Crowd()) as up, ac.Asker(up.url, policy=policy, budget=3, concurrency=4) as asker:
         asker.ask_many(questions(200))
         assert asker.average == pytest.approx(3.0, abs=0.4)
@@ -362,9 +361,7 @@ def test_messages_a_system_text_and_parameters_go_to_the_endpoint():
             system="Be brief.",
             temperature=0.5,
             max_tokens=100_000,
-            top_p=0.9,
-            seed=7,
-            stop=["\n"],
+            options={"top_p": 0.9, "seed": 7, "stop": ["\n"]},
         )
         body = up.requests[0].body
     assert [message["role"] for message in body["messages"]] == ["system", "user", "user"]
@@ -472,9 +469,16 @@ print(asker.ask({SURE!r}).answer)
 def test_an_endpoint_that_is_not_there_says_so():
     with pytest.raises(EndpointUnreachable, match="is it running"):
         ac.ask(SURE, endpoint="http://127.0.0.1:9/v1")
-    endpoint = ac.Endpoint(url="http://127.0.0.1:9/v1", retries=Retries(attempts=2, first=0.01))
-    with ac.Asker(endpoint, model="m") as asker, pytest.raises(EndpointUnreachable):
-        asker.ask(SURE)
+    with pytest.raises(RequestInvalid, match="did you mean budget"):
+        ac.ask(SURE, endpoint="http://127.0.0.1:9/v1", buget=2)
+    patient = Retries(attempts=1000, first=0.01, longest=0.02, deadline=20.0)
+    breaker = BreakerSettings(failures=1000, first_contact=0.2)
+    with dead_endpoint(answers=True) as url:
+        endpoint = ac.Endpoint(url=url, retries=patient, breaker=breaker)
+        with ac.Asker(endpoint, model="m", deadline=20) as asker:
+            replies = asker.ask_many([SURE] * 100)
+    assert {type(reply.error) for reply in replies} == {EndpointUnreachable, EndpointResting}
+    assert all("Connection refused" in str(reply.error) for reply in replies)
 
 
 @pytest.mark.parametrize(
@@ -511,11 +515,8 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"verifier": 3}, ConfigError, "verifier 3 can't be used; give its address"),
         ({"verifier": "127.0.0.1:9000/score"}, ConfigError, "give it with http://"),
         ({"latency": 4}, ConfigError, "latency is 4; give a text"),
-        (
-            {"latency": "4s"},
-            ConfigError,
-            "latency '4s' can't be used; give a quantile and seconds, e.g. --latency p95=4s",
-        ),
+        ({"latency": "4s"}, ConfigError, "latency '4s' can't be used; give a quantile and seconds"),
+        ({"buget": 2}, RequestInvalid, "did you mean budget?"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_with_the_remedy(
@@ -559,29 +560,36 @@ def asker() -> Any:
         (SURE, {"system": 3}, "system is a int"),
         (SURE, {"temperature": 3}, "temperature is 3; give 0 to 2"),
         (SURE, {"temperature": math.nan}, "temperature has the number nan"),
-        (SURE, {"x": {"deep": [1.0, math.inf]}}, "x has the number inf"),
-        (SURE, {"logprobs": False}, "logprobs can't be False"),
+        (SURE, {"options": {"x": {"deep": [1.0, math.inf]}}}, "x has the number inf"),
+        (SURE, {"options": {"logprobs": False}}, "logprobs can't be False"),
         (SURE, {"max_tokens": 0}, "max_tokens is 0; give 1 to 100,000,000"),
         (SURE, {"max_tokens": 10**9}, "max_tokens is 1000000000; give 1 to 100,000,000"),
-        (SURE, {"max_completion_tokens": 10**9}, "max_completion_tokens is 1000000000"),
+        (SURE, {"options": {"max_completion_tokens": 10**9}}, "max_completion_tokens is 1000000000"),
         (SURE, {"extract": "magic"}, "extract is 'magic'"),
         (SURE, {"n": 3}, "the policy decides"),
         (SURE, {"stream": True}, "a reply comes whole"),
         (SURE, {"model": "b"}, "give model to the Asker"),
         (SURE, {"budget": 8}, "budget is a setting of the Asker"),
-        (SURE, {"seed": object()}, "give plain data"),
+        (SURE, {"options": {"budget": 8}}, "budget is a setting of the Asker"),
+        (SURE, {"options": {"extract": "boxed"}}, "give it as an argument of its own"),
+        (SURE, {"options": [1]}, "give a dict"),
+        (SURE, {"options": {"seed": object()}}, "give plain data"),
+        (SURE, {"temprature": 1}, "did you mean temperature?"),
+        (SURE, {"seed": 1}, "options={'seed': …}"),
     ],
 )
 def test_a_prompt_or_an_option_that_cannot_be_used_is_refused_before_anything_is_sent(
     asker: Any, prompt: Any, options: dict[str, Any], words: str
 ):
     before = asker.upstream.count.choices
-    with pytest.raises(RequestInvalid) as refused:
-        asker.ask(prompt, **options)
-    assert words in str(refused.value)
-    with pytest.raises(RequestInvalid) as refused:
-        asker.ask_many([SURE, prompt], **options)
-    assert words in str(refused.value)
+    for call in (
+        lambda: asker.ask(prompt, **options),
+        lambda: asker.ask_many([SURE, prompt], **options),
+        lambda: asyncio.run(asker.ask_async(prompt, **options)),
+    ):
+        with pytest.raises(RequestInvalid) as refused:
+            call()
+        assert words in str(refused.value)
     assert asker.upstream.count.choices == before
 
 
@@ -593,14 +601,8 @@ def test_many_prompts_are_a_list(asker: Any, prompts: Any):
 
 
 def test_a_real_model_answers_in_one_call(local_model: LocalModel):
-    reply = ac.ask(
-        "What is 2 + 2? Answer with the number only.",
-        endpoint=local_model.url,
-        budget=3,
-        max_tokens=12,
-        temperature=0.8,
-        seed=1,
-    )
+    sampling = {"max_tokens": 12, "temperature": 0.8, "options": {"seed": 1}}
+    reply = ac.ask("What is 2 + 2? Only the number.", endpoint=local_model.url, budget=3, **sampling)
     assert reply.text
     assert 1 <= reply.samples <= 16
     assert sum(reply.votes.values()) <= reply.samples
@@ -708,28 +710,41 @@ def test_an_endpoint_in_the_same_event_loop_can_be_asked():
 FORKS = """
 import os, sys
 import adacompute as ac
-asker = ac.Asker({url!r})
-asker.ask({prompt!r})
-if child := os.fork():
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-for use in (lambda: asker.ask({prompt!r}), lambda: asker.ask_many([{prompt!r}]), lambda: asker.spent):
-    try:
-        use()
-    except ac.AdacomputeError as exc:
-        print(exc, flush=True)
-asker.close()
-os._exit(0)
+with ac.Asker({url!r}) as asker, ac.Asker({url!r}, state={state!r}) as keeper:
+    asker.ask({prompt!r})
+    keeper.ask({prompt!r})
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.read(read, 1)  # the child has asked
+    assert asker.ask_many([{prompt!r}] * 3)[2].answer == "42"
+    print("child" if not child else "parent", asker.spent.samples > 0, flush=True)
+    if child:
+        assert keeper.ask({prompt!r}).answer == "42"
+    else:
+        try:
+            keeper.ask({prompt!r})
+        except ac.AdacomputeError as exc:
+            print(exc, flush=True)
+if not child:
+    os.write(write, b"x")
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_after_a_fork_it_says_to_open_another():
+def test_a_forked_process_opens_its_own_and_leaves_its_parents_as_it_was(tmp_path: Path):
+    state = str(tmp_path / "state.sqlite")
     with Upstream(Crowd()) as up:
-        words = [sys.executable, "-c", FORKS.format(url=up.url, prompt=SURE)]
+        words = [sys.executable, "-c", FORKS.format(url=up.url, prompt=SURE, state=state)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
-    said = "this Asker was opened in another process, before a fork; open one in each process\n"
-    assert done.stdout == 3 * said
+    said = done.stdout.splitlines()
+    assert said[0] == "child True"
+    assert state in said[1]  # it is the parent's
+    assert said[2:] == ["parent True"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["", "import atexit; atexit.register(asker.close)"])
 def test_a_state_is_written_though_the_program_closes_nothing_itself(tmp_path: Path, ending: str):
     code = f"""

@@ -26,6 +26,7 @@ def test_the_bare_proxy_passes_on_what_the_upstream_gives_and_the_load_counts_it
         assert found["cpu"] > 0
 
 
+@pytest.mark.slow
 def test_an_embedding_goes_through_the_bare_proxy_and_through_the_gateway(benchmarks, tmp_path: Path):
     serving, processes = benchmarks("benchmarks.serving"), benchmarks("benchmarks.processes")
     (tmp_path / "a").mkdir()

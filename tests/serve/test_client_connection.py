@@ -208,3 +208,61 @@ def test_headers_after_a_body_are_dropped(connect: Open):
     body = b"%x\r\n%b\r\n0\r\nx-adacompute-budget: nonsense\r\n\r\n" % (len(CHAT), CHAT)
     line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + body)  # all in one piece
     assert read_reply(line)[0] == 200
+
+
+KIB = 1024
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+LAST = b"%x\r\n%b\r\n0\r\n" % (len(CHAT), CHAT)  # a body but for its end
+ENDLESS = {  # what begins, and what is repeated without an end
+    "one header": (HEAD + b"X: ", b"a" * KIB),
+    "headers": (HEAD, b"X: " + b"a" * 99 + b"\r\n"),
+    "one trailer": (CHUNKED + LAST + b"X: ", b"a" * KIB),
+    "trailers": (CHUNKED + LAST, b"X: " + b"a" * 99 + b"\r\n"),
+    "trailers of a request that is refused at once": (
+        CHUNKED.replace(b"application/json", b"text/plain") + LAST,
+        b"X: " + b"a" * 99 + b"\r\n",
+    ),
+    "a chunk's line": (CHUNKED + b"5;a=", b"b" * KIB),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_f2_what_never_ends_is_cut_off_and_others_are_served(connect: Open, running: Running, what: str):
+    begin, again = ENDLESS[what]
+    line = connect()
+    line.sendall(begin)
+    with pytest.raises(ConnectionError):
+        line.sendall(again * (2**26 // len(again)))  # more than the system buffers for both sides
+    assert running.get("/healthz").status == 200
+
+
+def pad(size: int) -> bytes:
+    return b"X: " + b"a" * size + b"\r\n"
+
+
+@pytest.mark.parametrize("size", [66, 240])
+def test_f2_limits_hold_for_what_comes_in_one_piece(connect: Open, size: int):
+    refused = {
+        HEAD + pad(size * KIB) + b"\r\n": b"431",
+        CHUNKED + LAST + pad(size * KIB) + b"\r\n": b"431",
+        CHUNKED + LAST + pad(KIB) * size + b"\r\n": b"431",
+        CHUNKED + LAST.replace(b"\r\n", b";" + b"a" * size * KIB + b"\r\n", 1) + b"\r\n": b"400",
+        CHUNKED + LAST.replace(b"\r\n", b";" + b"a" * 4 * KIB + b"\r\n", 1) + b"\r\n": b"400",
+    }
+    for request, status in refused.items():
+        line = connect()
+        line.sendall(request)
+        with contextlib.suppress(ConnectionResetError):  # it is closed while some hasn't been read
+            assert line.recv(65_536).startswith(b"HTTP/1.1 " + status)
+
+
+def test_f2_what_is_below_the_limits_is_served_and_chunk_lines_add_up_to_anything(connect: Open):
+    line = connect()
+    chunks = [b"1;%b\r\n%c\r\n" % (b"a" * KIB, byte) for byte in CHAT + b" " * 100]
+    for request in (
+        HEAD + pad(60 * KIB) + b"Content-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT),
+        CHUNKED + LAST + pad(60 * KIB) + b"\r\n",
+        CHUNKED + b"".join(chunks) + b"0\r\n\r\n",
+    ):
+        line.sendall(request)
+        assert read_reply(line)[0] == 200

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from other_routes import OtherRoutes, Received
+from other_routes import OtherRoutes, Received, status, stream
 from running import Running
 
 from adacompute.errors import RequestInvalid
@@ -84,6 +84,34 @@ def test_c14_forms_at_the_same_time_pass_no_cap():
         later = [gate.ask(forms[0], FORM, path="/v1/images/edits").status for _ in range(3 - drawn)]
         assert later == [200] * (2 - drawn) + [429]
     assert painter.images == 8
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        stream(b'data: {"type": "image_edit.completed", "b64_json": "x"}\n\n' * 4),
+        status(200, b"PNG" * 4, content_type="image/png"),
+        status(200, {"created": 1}),
+        status(200, b"no JSON"),
+    ],
+)
+def test_f3_a_reply_that_does_not_say_how_many_there_are_costs_as_many_as_the_form_asked_for(reply: Any):
+    paths = ("images/edits", "images/variations", "audio/translations", "videos")
+    with OtherRoutes(**dict.fromkeys(paths, reply)) as up, Running(up.url, cap=20) as gate:
+        form = make_form(FILE, ("n", "4"))
+        statuses = [gate.ask(form, FORM, path=f"/v1/{path}").status for path in (*paths, *paths)]
+        assert statuses == [200] * 5 + [429] * 3
+        assert spent(gate) == (20, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["N", "Best_Of", "MAX_TOKENS"])
+def test_f5_a_form_s_field_that_some_servers_read_as_one_that_costs_is_refused(name: str):
+    form = write_form(f'Content-Disposition: form-data; name="{name}"')
+    with OtherRoutes(**{"images/edits": Painter()}) as up, Running(up.url) as gate:
+        answer = gate.ask(form, FORM, path="/v1/images/edits")
+        assert (answer.status, answer.error["type"]) == (400, "invalid_request_error")
+        assert spent(gate) == (0, 0, 0)
+        assert not up.of("/v1/images/edits") or up.of("/v1/images/edits")[0].aborted
 
 
 @pytest.mark.parametrize(("value", "said"), [("129", "max_n"), ("two", "a text"), ("9" * 9000, "a text")])

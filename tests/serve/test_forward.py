@@ -331,6 +331,64 @@ def test_c14_a_cap_holds_for_what_is_passed_on_and_a_request_beyond_it_is_not_se
         assert gate.get("/v1/files").status == 200  # what is free is never capped
 
 
+@pytest.mark.parametrize("cap", [0, 5])
+def test_f5_a_field_that_some_servers_read_as_one_that_costs_is_refused_by_both_names(cap: int):
+    names = {"N": "n", "Best_of": "best_of", "MAX_TOKENS": "max_tokens", "max_to\u212aens": "max_tokens"}
+    names |= {
+        "Max_Completion_Tokens": "max_completion_tokens",
+        "Prompt": "prompt",
+        "Num_Predict": "num_predict",
+    }
+    bodies = {
+        "chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+        "completions": {"prompt": "x"},
+        "responses": {"input": "x"},
+        "images/generations": {"prompt": "x"},
+    }
+    with OtherRoutes() as up, Running(up.url, cap=cap) as gate:
+        for path, body in bodies.items():
+            for odd, known in names.items():
+                answer = gate.ask({"model": "m", "n": 1, **body, odd: 128}, path=f"/v1/{path}")
+                assert answer.status == 400, (path, odd)
+                assert repr(odd) in answer.error["message"]
+                assert repr(known) in answer.error["message"] or path == "responses"  # it has other names
+        assert all(request.method == "GET" for request in up.requests)
+
+
+@pytest.mark.parametrize("body", [b'"n":4,"n":2', b'"n":4,"\\u006e":2', b'"\\u006E" : 4, "n" : 2'])
+def test_f5_of_a_field_that_is_there_twice_the_upstream_hears_what_is_counted(body: bytes):
+    with OtherRoutes() as up, Running(up.url) as gate:
+        assert gate.ask(b'{"prompt":"x",%b}' % body, path="/v1/completions").status == 200
+        (received,) = up.of("/v1/completions")
+        pairs = json.loads(received.body, object_pairs_hook=list)
+        assert [value for name, value in pairs if name == "n"] == [2]
+        assert spent(gate, "samples") == (2, 0, 0)
+
+
+CANCELS = (
+    *("responses/r1", "batches/b1", "fine_tuning/jobs/j1", "threads/t1/runs/r1", "messages/batches/b1"),
+    *("vector_stores/v1/file_batches/b1", "uploads/u1"),
+)
+NO_CANCELS = (
+    "chat/completions",
+    "completions/c1",
+    "images/generations",
+    "responses",
+    "responses/a/b",
+    "audio/speech",
+)
+
+
+def test_f4_cancelling_is_free_only_where_there_is_such_a_route():
+    replies = {f"{path}/cancel": status(200, completion()) for path in (*CANCELS, *NO_CANCELS)}
+    with OtherRoutes(**replies) as up, Running(up.url, cap=len(NO_CANCELS)) as gate:
+        for path in (*NO_CANCELS, *CANCELS):  # an upstream that matches by prefix would generate
+            assert gate.ask({"model": "m", "prompt": "x"}, path=f"/v1/{path}/cancel").status == 200
+        assert spent(gate, "samples") == (len(NO_CANCELS), 0, 0)
+        refused = gate.ask({"model": "m"}, path="/v1/chat/completions/cancel")
+        assert refused.status == 429
+
+
 def test_c14_what_waited_for_its_turn_is_checked_against_the_cap_again():
     greedy = {"data": [], "usage": {"prompt_tokens": 100_000, "total_tokens": 100_000}}
 
@@ -514,6 +572,9 @@ def test_c04_an_upstream_that_doesn_t_answer_is_given_up_at_the_deadline():
         "/v1/files/%252e%252e/admin",
         "/v1/files/..%5cadmin",
         "/v1/files/..;/admin",
+        "/v1/files/%5c..%5cadmin",
+        "/v1/%2e/organization",
+        "/v1/%76%31/organization",
         "/v1/./files",
         "/v1/files/%00",
         "/v1/files/a%0d%0aHost:%20evil",

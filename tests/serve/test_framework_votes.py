@@ -488,3 +488,11 @@ def test_sections_that_do_not_come_are_no_answer():
         told = extra(ask(client, messages=DSPY))
     assert told["answer"] is None
     assert told["samples"] <= 3
+
+
+@pytest.mark.parametrize("number", ["1e1000000", "-1e-1000000", "9" * 5_000, "NaN"])
+def test_f6_a_number_of_any_size_costs_no_client_its_reply(number: str):
+    arguments = f'{{"city": "Rome", "days": {number}}}'
+    with serve([("weather", arguments)], arguments) as (client, _):
+        for fields in ({"tools": [WEATHER]}, {"response_format": {"type": "json_object"}}):
+            assert extra(ask(client, **fields))["samples"] >= 1

@@ -258,6 +258,7 @@ def test_c10_where_nothing_is_late_replies_are_the_same_as_without_a_target(tmp_
     assert ask_all(LATE) == plain
 
 
+@pytest.mark.slow
 def test_c10_the_average_stays_on_budget_with_a_share_of_slow_samples():
     def script(number: int, _body: dict[str, Any]) -> Any:
         rng = random.Random(number)

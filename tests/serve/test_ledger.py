@@ -382,7 +382,7 @@ def test_a_reached_cap_says_when_its_window_ends(window: Any, end: str) -> None:
         with pytest.raises(CapReached) as told:
             await ledger.reserve("alice", ONE)
         assert str(told.value) == (
-            "key 'alice' has spent 100 of its cap of 100 samples (0 reserved), and this request may take 1; "
+            "key 'alice' has spent 100 of its cap of 100 samples (0 reserved): it is used up; "
             f"its window ends at {end}"
         )
         seconds = {"hour": 3600, "day": 12 * 3600, "month": 15.5 * 24 * 3600}[window]
@@ -405,7 +405,7 @@ def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
             await ledger.reserve("operator", ONE)
         assert told.value.retry_after is None
         ledger.settle(await ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
-        with pytest.raises(CapReached, match=r"^the gateway's cap is reached, and this request may take 1; "):
+        with pytest.raises(CapReached, match=r"^the gateway's cap is reached: it is used up; "):
             await ledger.reserve("alice", ONE)  # what others have spent is not told
 
     run(scenario())

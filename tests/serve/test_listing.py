@@ -10,9 +10,8 @@ import pytest
 from other_routes import OtherRoutes, status
 from running import QUESTION, Running
 
+from adacompute.client import ModelList, client
 from adacompute.errors import EndpointError
-from adacompute.serve import chat
-from adacompute.serve.chat import ModelList
 from upstream import Upstream
 
 UNNAMED = {name: value for name, value in QUESTION.items() if name != "model"}
@@ -52,7 +51,7 @@ def test_all_who_want_to_know_at_the_same_time_ask_once():
         asked.go.set()
         assert await asyncio.gather(*waiting[1:]) == [{"m": {"id": "m"}}] * 59
         assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
-        assert (asked.count, models.known) == (1, {"m"})
+        assert (asked.count, set(models.known)) == (1, {"m"})
 
     asyncio.run(ask())
 
@@ -69,13 +68,13 @@ def test_an_error_is_kept_for_a_while_and_what_is_known_stays(monkeypatch: pytes
         assert asked.count == 1
         asked.fails = False
         assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
-        monkeypatch.setattr(chat, "_LIST_SECONDS", 0.0)
+        monkeypatch.setattr(client, "_LIST_SECONDS", 0.0)
         models = ModelList(asked)
         await models.get_models()
         asked.fails = True
         with pytest.raises(EndpointError):
             await models.get_models()
-        assert models.known == {"m"}
+        assert set(models.known) == {"m"}
 
     asyncio.run(ask())
 
@@ -88,6 +87,24 @@ def test_the_default_model_is_learned_once_the_upstream_is_up():
         with Upstream(port=port) as up:
             until(lambda: gate.ask(UNNAMED).status == 200)
             assert up.requests[-1].body["model"] == "scripted"
+
+
+def test_a_request_that_leaves_the_choice_among_several_models_open_is_told_them_and_the_option():
+    models = ("small", "medium", "large")
+    with Upstream(models=models) as up, Running(up.url, budget=1.0) as gate:
+        for body, status in (({**QUESTION, "model": "default"}, 404), (UNNAMED, 400)):
+            answer = gate.ask(body)
+            assert (answer.status, answer.error["code"], answer.error["param"]) == (
+                status,
+                "model_not_found",
+                "model",
+            )
+            assert all(word in answer.error["message"] for word in (*models, "--model"))
+        assert up.count.requests == 0
+    with Upstream(models=("default", "other")) as up, Running(up.url, budget=1.0) as gate:
+        assert gate.ask(model="default").status == 200
+    with Upstream(models=()) as up, Running(up.url, budget=1.0) as gate:  # it may take any name
+        assert gate.ask(model="default").status == 200
 
 
 def test_a_model_that_the_upstream_lists_is_not_read_as_a_budget():

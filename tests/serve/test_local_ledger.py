@@ -5,13 +5,16 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.ledger import Balance, Caps, Spend
-from adacompute.serve.ledger_file import LedgerChanges, LedgerFile
+from adacompute.serve.ledger import NO_SPEND, Balance, Caps, Spend
+from adacompute.serve.ledger_file import ChangeLog, LedgerChanges, LedgerFile
 from adacompute.serve.local_ledger import Ledger
 
 ONE = Spend(samples=1)
@@ -108,6 +111,73 @@ def test_a_killed_process_loses_nothing_that_it_logged_and_counts_nothing_twice(
         balance = asyncio.run(read())
         assert balance.spent == Spend(samples=190, tokens=1900)
         assert balance.maybe == Spend(samples=10 * 8 + 100, tokens=10 * 1000)
+
+
+def flip(line: bytes) -> bytes:
+    return line[:30] + bytes([line[30] ^ 1]) + line[31:]
+
+
+def seal(line: bytes) -> bytes:
+    return b"%b %08x" % (line, zlib.crc32(line))
+
+
+HUGE = b'[9999,[],[[%d,"2026-11-17T10","alice",1,1,1]],{}]' % (2**64 - 1)
+DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {  # and how many lines that are
+    "a flipped bit": (lambda lines: [*lines[:-9], flip(lines[-9]), *lines[-8:]], 1),
+    "a flipped bit in the last line": (lambda lines: [*lines[:-1], flip(lines[-1])], 1),
+    "a number that SQLite can't hold": (lambda lines: [*lines, HUGE, lines[-1]], 1),
+    "the same, with its checksum": (lambda lines: [*lines, seal(HUGE)], 1),
+    "no line at all": (lambda lines: [*lines[:-1], b"\xff\x00", lines[-1]], 1),
+    "a torn line": (lambda lines: [*lines, lines[-1][:-3]], 0),
+    "none, of an older version": (lambda lines: [line[:-9] for line in lines], 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_f8_a_damaged_line_of_the_log_is_skipped_counted_and_said(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, log = tmp_path / "l.sqlite", tmp_path / "l.sqlite-log"
+    assert subprocess.run([sys.executable, "-c", DYING, str(path), "alice"], check=False).returncode == -9
+    make, count = DAMAGES[damage]
+    log.write_bytes(b"\n".join(make(log.read_bytes().split(b"\n"))))
+
+    async def read() -> tuple[Balance, Any]:
+        ledger = await Ledger.open(path, Caps())
+        balance, note = ledger.account(), ledger.recall("damage")
+        await ledger.close()
+        return balance, note
+
+    for _ in range(2):  # the second start finds it noted
+        balance, note = asyncio.run(read())
+        assert 189 <= balance.spent.samples <= 190  # what the line said, at most, is lost
+        assert (note or {"lines": 0})["lines"] == count
+    said = [record.getMessage() for record in caplog.records if "damaged lines" in record.getMessage()]
+    assert [str(log) in text and f"{count} damaged lines" in text for text in said] == [True] * bool(count)
+
+
+def test_f8_a_flipped_bit_anywhere_in_the_log_is_noticed_and_a_cut_anywhere_in_its_last_line_is_no_damage(
+    tmp_path: Path,
+) -> None:
+    log = ChangeLog(tmp_path / "log")
+    log.begin("0123456789abcdef")
+    for number in (1, 2):
+        slot = ("2026-11-17T10", "alice")
+        log.append(LedgerChanges(rows={slot: (Spend(samples=number), NO_SPEND)}, open={number: None}))
+    log.close()
+    whole = log.path.read_bytes()
+    for place in range(len(whole)):
+        for bit in (1, 128):
+            flipped = whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+            log.path.write_bytes(flipped)
+            changes = log.read("0123456789abcdef", after=0)
+            spent = [row[0].samples for row in changes.rows.values()]
+            assert log.damaged_lines or whole.count(b"\n", 0, place) == 2, place
+            assert spent in ([2], [1], []), place
+    for end in range(whole.rindex(b"\n"), len(whole)):
+        log.path.write_bytes(whole[:end])
+        assert log.read("0123456789abcdef", after=0).rows
+        assert log.damaged_lines == 0
 
 
 def test_a_log_of_another_ledger_does_not_count(tmp_path: Path) -> None:

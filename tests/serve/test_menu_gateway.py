@@ -51,6 +51,7 @@ def read_extra(answer: Answer) -> dict[str, Any]:
     return json.loads(chunk.removeprefix(b"data: "))["adacompute"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_samples(
     policy: str, tmp_path: Path, stream: bool
@@ -370,6 +371,7 @@ def test_an_asker_takes_a_menu_or_one_endpoint(policy: str, tmp_path: Path, more
         ac.Asker(**{"menu": file, "policy": policy, "budget": BUDGET, **more})
 
 
+@pytest.mark.slow
 def test_the_commands_ask_and_serve_check_work_over_a_menu(policy: str, tmp_path: Path):
     with MenuUpstreams(seed=4) as menu:
         words = ["--menu", str(menu.write(tmp_path)), "--policy", policy, "--budget", "0.05 USD per 1000"]

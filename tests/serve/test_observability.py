@@ -94,13 +94,13 @@ def test_the_board_stays_small_however_long_it_runs():
     assert sys.getsizeof(json.dumps(board)) < 300_000
 
 
-def test_votes_are_letters_unless_the_operator_allows_texts():
+def test_answers_are_numbered_unless_the_operator_allows_texts():
     fields = {"answer": "seven", "votes": {"eight": 3, "seven": 3, "nine": 1}, "samples": 8, "prompt": "3+4?"}
     secret, open_ = seen_of(), seen_of(show_texts=True)
     ended(secret, **fields)
     ended(open_, **fields)
     (row,) = secret.dashboard_data()["recent"]
-    assert row["votes"] == [["A", 3], ["B", 3], ["C", 1]]
+    assert row["votes"] == [["answer 1", 3], ["answer 2", 3], ["answer 3", 1]]
     assert row["abstained"] == 1
     assert not {"prompt", "answer"} & set(row)
     assert not any(word in json.dumps(secret.dashboard_data()) for word in ("seven", "eight", "3+4?"))

@@ -26,6 +26,7 @@ def sound(outcome: Outcome) -> bool:
     return all(math.isfinite(price) and LOW <= price <= HIGH for price in outcome.prices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ["words", "facts"])
 def test_c18_the_average_is_within_2_percent_after_2000_requests(name: str, kind: str) -> None:
@@ -83,6 +84,7 @@ def test_c18_a_threshold_is_paced_as_a_price_is() -> None:
     assert abs(found.average / 3.0 - 1) <= 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.5, 1.0])
 @pytest.mark.parametrize("samples", [1.3, 2.0, 4.0])
 @pytest.mark.parametrize("scale", [1.0, 2e-6])  # tokens, and money

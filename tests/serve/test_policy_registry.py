@@ -30,7 +30,7 @@ from adacompute.policies.chart import Chart, ChartRow, write_chart
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
 from adacompute.records import Sample, Signals
 from adacompute.replay import run_policy
 from adacompute.serve.policy_registry import (
@@ -40,6 +40,7 @@ from adacompute.serve.policy_registry import (
     PolicyRegistry,
     ServedPolicy,
 )
+from shared import read_votes
 
 NAN = float("nan")
 
@@ -59,8 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 @functools.cache
 def recorded() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots()
+    return read_votes("words")
 
 
 def words(rows: range) -> Ballots:
@@ -298,6 +298,7 @@ def test_of_two_reloads_at_once_the_later_reading_stays(folder):
     assert shelf.get("mine").policy.longest == 8
 
 
+@pytest.mark.slow
 def test_reloads_in_threads_while_the_folder_is_replaced_always_serve_a_whole_policy(folder):
     shelf, done, faults = opened(folder), threading.Event(), []
 
@@ -643,6 +644,7 @@ def test_a_policy_in_memory_serves_under_its_kind_and_decides_as_the_same_in_a_f
     assert registry.swap(registry.read()) == []  # reading again changes nothing
 
 
+@pytest.mark.slow
 def test_the_unfitted_policy_in_memory_starts_at_the_chart_of_the_package_and_no_other_does():
     default = PolicyRegistry.open(ServeConfig()).get("stopping")
     same = PolicyRegistry.open(ServeConfig(), StoppingPolicy()).get("stopping")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from behaviours import Behaviour
 from other_routes import OtherRoutes, status
 from running import Running
 from typer.testing import CliRunner
@@ -21,7 +22,8 @@ from adacompute.cli.app import app
 from adacompute.cli.serve import format_toml, gather_facts, show_started
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, load_config
 from adacompute.errors import ConfigError, EndpointRefused, EndpointUnreachable, PolicyError
-from upstream import Reply, Upstream
+from adacompute.policies.stopping import StoppingPolicy
+from upstream import Reply, Status, Upstream
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEY = "canary-client-key-0123456789"
@@ -126,6 +128,8 @@ def test_every_option_that_is_a_setting_changes_it(serve):
     assert {name: found[stage][key] for name, (stage, key, _) in options.items()} == {
         name: value for name, (_, _, value) in options.items()
     }
+    other_name = json.loads(serve("--show-config", "--json", "--endpoint", "http://e/v1").stdout)
+    assert other_name["endpoint"]["url"] == "http://e/v1"
     help_ = serve("--help").stdout
     assert set(re.findall(r"^  (--[a-z-]+)", help_, re.MULTILINE)) == {
         *options,
@@ -249,6 +253,32 @@ def test_check_says_what_it_found_and_serves_nothing(serve, tmp_path: Path):
     assert KEY not in told
 
 
+def test_a_cap_that_is_spent_is_said_at_the_start_and_in_the_refusal(serve, tmp_path: Path, capsys):
+    prices, state = {"input_price": 0.0, "output_price": 10_000.0}, str(tmp_path / "state.sqlite")
+    settings: dict[str, Any] = {
+        "folder": tmp_path,
+        "endpoint": prices,
+        "unit": "money",
+        "budget": "1 samples",
+    }
+    with Upstream() as up:
+        with Running(up.url, cap=5000.0, **settings) as gate:
+            assert gate.ask().status == 200
+            spent = gate.gateway.resources.ledger.account().spent.amount_in("money")
+        assert spent > 0.05
+        words = ("--cap", "0.05", "--unit", "money", "--output-price", "10000", "--budget", "1 samples")
+        told = serve("--check", "--upstream", up.url, "--port", "0", "--state", state, *words).stdout
+        with Running(up.url, cap=0.05, **settings) as gate:
+            show_started(gather_facts(gate.gateway, gate.base))
+            refused = gate.ask(max_tokens=1)
+    for text in (told, capsys.readouterr().out):
+        assert f"{spent:g} of 0.05 USD spent" in text
+    assert refused.status == 429
+    assert "used up" in refused.error["message"]
+    assert state in refused.error["message"]
+    assert "max_tokens" not in refused.error["message"]
+
+
 def test_check_says_that_a_model_is_not_listed(serve):
     with Upstream(models=("one", "two")) as up:
         words = ("--check", "--upstream", up.url, "--model", "zzz", "--port", "0")
@@ -313,6 +343,47 @@ def test_what_it_says_at_its_start_has_the_base_url_and_a_request_to_try(capsys:
     assert all(
         word in told for word in ("10 samples in all", "shadow", f"{gate.base}/dashboard", "none: open")
     )
+
+
+@pytest.mark.parametrize(
+    ("models", "chosen", "shown"),
+    [
+        (("text-embedding-3", "large", "small"), "", "large"),
+        (("large", "small", "tiny"), "small", "small"),
+        (("only",), "", "only"),
+        ((), "", "MODEL"),
+    ],
+)
+def test_the_curl_at_its_start_works_with_whatever_models_the_upstream_lists(
+    models: tuple[str, ...], chosen: str, shown: str, capsys: pytest.CaptureFixture[str]
+):
+    def script(_number: int, body: dict[str, Any]) -> Behaviour:
+        return Reply() if body["model"] in models or not models else Status(code=404, message="no such model")
+
+    with Upstream(script, models=models) as up, Running(up.url, endpoint={"model": chosen}) as gate:
+        show_started(gather_facts(gate.gateway, gate.base))
+        told = capsys.readouterr().out
+        words = shlex.split(next(line for line in told.splitlines() if line.startswith("  curl ")))
+        assert gate.ask(json.loads(words[words.index("-d") + 1])).status == 200
+        assert up.requests[-1].body["model"] == shown
+    assert ("--model" in told) is (not models)
+
+
+@pytest.mark.parametrize("fitted_on", ["scripted", "another", None])
+def test_a_policy_fitted_on_another_model_is_noted_once(
+    fitted_on: str | None, serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    policy = StoppingPolicy()
+    policy.source_model = fitted_on
+    policy.save(tmp_path / "policy")
+    is_foreign = fitted_on == "another"
+    with Upstream() as up:
+        told = serve("--check", "--upstream", up.url, "--policy", "policy").stdout
+        assert told.count("fitted on samples of 'another', and 'scripted' is served") == is_foreign
+        caplog.clear()
+        with Running(up.url, policy=str(tmp_path / "policy")):
+            pass
+    assert caplog.text.count("was fitted on samples of") == is_foreign
 
 
 # Docker: nothing is built here, so what the files name is checked to be there

@@ -14,7 +14,8 @@ from running import QUESTION, Process
 
 from adacompute.policies import ClassifierPolicy, CurvePolicy
 from adacompute.policies.base import Policy
-from adacompute.pool import Ballots, bundled
+from adacompute.pool import Ballots
+from shared import read_votes
 from upstream import Upstream
 
 REFUSE = """
@@ -52,8 +53,7 @@ def bare(installed: Callable, environ: dict[str, str]) -> Callable:
 
 @pytest.fixture(scope="module")
 def few() -> Ballots:
-    with bundled("words") as pool:
-        return pool.ballots().only(range(0, 360, 6))
+    return read_votes("words").only(range(0, 360, 6))
 
 
 def fit_curve(few: Ballots) -> Policy:

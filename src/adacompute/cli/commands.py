@@ -70,7 +70,7 @@ _ENTRIES = (
         "import_",
         _RECORD,
         "Add recorded samples to a pool: all or nothing.",
-        ("--pool", "--format", "--extract"),
+        ("--pool", "--columns", "--format", "--extract"),
     ),
     CommandEntry(
         "export",

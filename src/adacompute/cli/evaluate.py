@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
 
@@ -51,14 +52,15 @@ from adacompute.cli.terminal import (
 from adacompute.errors import BudgetInvalid
 from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
+from adacompute.evaluate.comparison import Saving
 from adacompute.evaluate.measure import leave_out_short
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
 from adacompute.evaluate.unit_comparison import UnitComparison, compare_in_unit
 from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import Budget, BudgetUnit, TokenPrices, format_money
 
-__all__ = ["MAX_DEFAULT_WORKERS", "VoteKind", "VotesOption", "evaluate", "show_verdict"]
+__all__ = ["MAX_DEFAULT_WORKERS", "VoteKind", "VotesOption", "build_savings", "evaluate", "show_verdict"]
 
 _TITLES = {"accuracy": "accuracy", "agreement": "agreement with the vote of all samples"}
 _UNGRADED_NOTE = (
@@ -86,7 +88,7 @@ _IN_SAMPLE_NOTE = (
 )
 
 
-def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
+def show_evaluation(evaluation: Evaluation, *, name: str, prices: TokenPrices) -> None:
     """Show what pays at which budget, by how much, and how sure that is."""
     print_line(
         f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
@@ -95,7 +97,7 @@ def show_evaluation(evaluation: Evaluation, *, name: str) -> None:
     if evaluation.basis == "agreement":
         print_paragraph(_UNGRADED_NOTE)
         print_line()
-    show_verdict(evaluation.verdict)
+    show_verdict(evaluation.verdict, prices)
     print_line()
     show_tables(evaluation)
     print_line()
@@ -132,8 +134,8 @@ def show_comparison(comparison: UnitComparison, *, name: str) -> None:
     print_paragraph(f"{one_sample} {_HULL_NOTE} Without --unit: in samples, with the oracle and a verdict.")
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """Show the verdict, what it rests on, and its numbers at each budget."""
+def show_verdict(verdict: Verdict, prices: TokenPrices | None = None) -> None:
+    """Show the verdict, what it rests on, and its numbers at each budget; with prices, what is saved."""
     print_paragraph(verdict.sentence)
     if verdict.support:
         print_paragraph(verdict.support)
@@ -143,6 +145,28 @@ def show_verdict(verdict: Verdict) -> None:
     headings = ["samples", "uniform", verdict.policy or "", "gain", "95% interval", "joint 95%", "as good as"]
     print_table(headings, [_format_verdict_row(row) for row in verdict.rows])
     print_paragraph(_VERDICT_NOTE, indent=2)
+    if prices and (savings := verdict.compute_savings(prices)):
+        print_line()
+        unit = f"{prices.currency}, 1,000 requests"
+        print_table(["samples", unit, "uniform, as accurate", "saved"], list(map(_format_saving, savings)))
+        print_paragraph(f"({verdict.charge})", indent=2)
+
+
+def _format_saving(saving: Saving) -> list[str]:
+    more = "> " if saving.is_bound else ""
+    share = "–" if saving.share is None else f"{more}{saving.share:.0%}"
+    return [
+        f"{saving.budget:g}",
+        format_money(1000 * saving.cost),
+        more + format_money(1000 * saving.same_cost),
+        share,
+    ]
+
+
+def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
+    """What each budget costs and saves, for JSON; none without prices, or without recorded tokens."""
+    savings = verdict.compute_savings(prices) if prices else ()
+    return [{**asdict(saving), "saved": saving.share} for saving in savings]
 
 
 def _format_verdict_row(row: VerdictRow) -> list[str]:
@@ -418,8 +442,6 @@ def evaluate(
     requested_budgets = _check_averages(averages) if averages and in_samples else None
     if not in_samples and protocol is ProtocolName.paper:
         raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint="--protocol paper")
-    if not in_samples:
-        warn_counting(averages[-1], prices, estimated=True)
     ballots = read_ballots(
         source,
         answers=settings.answers,
@@ -431,6 +453,7 @@ def evaluate(
     )
     workers = workers or min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     if not in_samples:
+        warn_counting(averages[-1], prices, ballots.charge)
         with show_progress(f"evaluating {name}") as report_progress:
             comparison = compare_in_unit(
                 ballots,
@@ -462,7 +485,12 @@ def evaluate(
             workers=workers,
             progress=report_progress,
         )
-    print_json({"pool": name, **evaluation.to_dict()}) if json else show_evaluation(evaluation, name=name)
+    if json:
+        print_json(
+            {"pool": name, **evaluation.to_dict(), "savings": build_savings(evaluation.verdict, prices)}
+        )
+    else:
+        show_evaluation(evaluation, name=name, prices=prices)
 
 
 def _parse_policies(text: str | None) -> tuple[str, ...]:

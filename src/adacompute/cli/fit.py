@@ -18,7 +18,13 @@ import numpy as np
 import typer
 
 from adacompute.answers import VoteWeights
-from adacompute.cli.evaluate import MAX_DEFAULT_WORKERS, VoteKind, VotesOption, show_verdict
+from adacompute.cli.evaluate import (
+    MAX_DEFAULT_WORKERS,
+    VoteKind,
+    VotesOption,
+    build_savings,
+    show_verdict,
+)
 from adacompute.cli.menus import MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
@@ -69,7 +75,7 @@ from adacompute.evaluate.measure import (
     uses_weighted_votes,
 )
 from adacompute.evaluate.parallel import Threads, open_threads
-from adacompute.evaluate.verdict import KeepFit, judge_pool
+from adacompute.evaluate.verdict import KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT
 from adacompute.policies.base import Policy, fit_confidence_weights
@@ -88,7 +94,7 @@ _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
 
 
-def show_fit(summary: dict[str, Any], verdict: Verdict | None) -> None:
+def show_fit(summary: dict[str, Any], verdict: Verdict | None, prices: TokenPrices) -> None:
     """Show what was learned, where it is, its dial for some budgets, the verdict, and what to do next."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
@@ -104,7 +110,7 @@ def show_fit(summary: dict[str, Any], verdict: Verdict | None) -> None:
         _show_settings(summary)
         print_line()
     if verdict is not None:
-        show_verdict(verdict)
+        show_verdict(verdict, prices)
         print_line()
     elif "certificate" not in summary:
         print_paragraph("What it is worth has to be judged on problems that it has not learned from.")
@@ -363,8 +369,6 @@ def fit(
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
-    if average is not None:
-        warn_counting(average, prices, estimated=True)
     _check_options(
         policy, budget=budget_text, learner=learner, max_waves=max_waves, delta=delta, labels=labels
     )
@@ -378,6 +382,8 @@ def fit(
         extract=extract,
         percent=percent,
     )
+    if average is not None:
+        warn_counting(average, prices, ballots.charge)
     recorded, all_ballots = len(ballots), ballots
     certifying = policy is LearnedPolicy.guarantee
     if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
@@ -410,6 +416,8 @@ def fit(
     )
     is_judged, judging = verdict is not False and not certifying, None
     fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
+    results: list[PairedResults] = []  # that the verdict rests on
+    judge = functools.partial(judge, keep_results=results.append)
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
     with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
@@ -427,11 +435,13 @@ def fit(
                     )
                 )
             fitted_policy = fitting.result()
-        calibrated = None
+        calibrated = pool_verdict = None
         if average is not None and average.unit != "samples":
             calibrated = _calibrate(fitted_policy, ballots, average, prices)
             budget = calibrated["samples"]
         fitted_policy.save(output)
+        if is_judged and judging is None:
+            pool_verdict = judge(budget=budget, workers=workers)
         chart = None
         if not certifying:  # there are no budgets to choose from
             budgets = _choose_budgets(fitted_policy, budget)
@@ -442,6 +452,7 @@ def fit(
                 budgets=budgets,
                 threads=threads,
                 fits=_wait_for_fits(judging, fits),
+                judged=lambda: _wait_for_results(judging, results),
             )
         if chart is not None:
             write_chart(output, chart)
@@ -458,17 +469,26 @@ def fit(
         if len(ballots) < _FEW_PROBLEMS:
             problems = format_count(len(ballots), "problem")
             print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
-        pool_verdict = None
-        if is_judged:
-            pool_verdict = judging.result() if judging is not None else judge(budget=budget, workers=workers)
+        if judging is not None:
+            pool_verdict = judging.result()
     summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
-    print_json(summary) if json else show_fit(summary, pool_verdict)
+    summary["savings"] = [] if pool_verdict is None else build_savings(pool_verdict, prices)
+    print_json(summary) if json else show_fit(summary, pool_verdict, prices)
 
 
 def _wait_for_fits(judging: "Future[Verdict] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
     """The policies that a verdict was made with, once it is made; none where it fails."""
     if judging is not None and judging.exception() is None:
         yield from fits
+
+
+def _wait_for_results(
+    judging: "Future[Verdict] | None", results: list[PairedResults]
+) -> PairedResults | None:
+    """What a verdict rests on, once it is made; None where there is none."""
+    if judging is not None:
+        judging.exception()
+    return results[0] if results else None
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
@@ -489,6 +509,7 @@ def _judge_policy(
     workers: int = 1,
     threads: Threads | None = None,
     keep_fit: KeepFit | None = None,
+    keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
     """Judge the policy with the settings that it was fitted with; without any, as all commands do."""
     given = {key: value for key, value in settings.items() if value is not None}
@@ -510,6 +531,7 @@ def _judge_policy(
             threads=threads,
             progress=report_progress,
             keep_fit=keep_fit,
+            keep_results=keep_results,
         )
 
 

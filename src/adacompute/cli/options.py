@@ -31,6 +31,7 @@ from adacompute.config import (
 )
 from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
+from adacompute.pool.ballots import PromptCharge
 from adacompute.records import Budget, BudgetUnit, TokenPrices
 
 __all__ = [
@@ -83,6 +84,7 @@ __all__ = [
     "override_section",
     "parse_budget",
     "parse_budgets",
+    "parse_columns",
     "parse_finite",
     "parse_number",
     "parse_price",
@@ -322,18 +324,12 @@ EndpointCurrencyOption = Annotated[
 ]
 
 
-def warn_counting(budget: Budget, prices: TokenPrices, *, estimated: bool = False) -> None:
-    """Say on stderr what a budget in tokens or money leaves out.
-
-    `estimated`: it is about recorded samples, and pools don't record how long prompts were.
-    """
+def warn_counting(budget: Budget, prices: TokenPrices, charge: PromptCharge | None = None) -> None:
+    """Say on stderr what a budget in tokens or money leaves out; `charge` is that of recorded samples."""
     if budget.unit == "money" and prices.input > 0 and not prices.output:
         print_message("output_price is 0: responses count as free; give --output-price if they are not")
-    if estimated and budget.unit != "samples" and prices.prompt_tokens is None:
-        print_message(
-            "prompts count as their questions alone, at 4 characters a token: pools don't record their "
-            "length, so a system prompt and examples are not counted"
-        )
+    if charge is not None and budget.unit != "samples":
+        print_message(f"prompts: {charge}")
 
 
 def choose_prices(
@@ -398,6 +394,15 @@ def build_tasks(
     percent_mode = answers.percent if percent is None else percent.value
     task = Task(extract=extract or answers.extract, percent=percent_mode)
     return (task if extract or percent else None), task
+
+
+def parse_columns(text: str) -> dict[str, str]:
+    """Read `FIELD=COLUMN,…`, of --columns."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
+        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
+        raise typer.BadParameter(reason, param_hint="--columns")
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:

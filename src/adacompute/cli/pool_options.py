@@ -7,7 +7,6 @@ a mode of a menu, whose costs options say.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
@@ -31,7 +30,6 @@ from adacompute.errors import (
 )
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, Menu, MenuBallots, Pool, bundled_names, get_menu_ballots, join_pools
-from adacompute.pool.menu import measure_prompts
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import ShardedPool
 from adacompute.scale.stages import open_sharded_pool as open_on_ray
@@ -353,9 +351,7 @@ def read_menu(
     price_table = read_prices(prices)
     with _open_modes(source, joins, answers, extract, percent) as pools:
         ballots = _read_votes(pools, joins, missing)
-        if price_table and not joins:
-            (pool,) = pools.values()
-            price_table = _count_prompts(pool, price_table)
+    _note_prompts(ballots, price_table)
     menu = build_menu(ballots, given, price_table)
     unpriced = [name for name in ballots.modes if name not in menu.names]
     if joins and unpriced:
@@ -372,21 +368,17 @@ def read_menu(
     return ballots, menu
 
 
-def _count_prompts(pool: Pool, prices: Mapping[str, TokenPrices]) -> dict[str, TokenPrices]:
-    """Return prices with the tokens of prompts that the pool's calls were charged, where none are given."""
-    counts = measure_prompts(pool)
-    taken = {
-        name: counts[name]
-        for name, price in prices.items()
-        if price.prompt_tokens is None and price.input and name in counts
-    }
+def _note_prompts(ballots: MenuBallots, prices: Mapping[str, TokenPrices] | None) -> None:
+    """Say on stderr which prompts count as the pools' calls recorded them."""
+    charges = dict(zip(ballots.modes, (votes.charge for votes in ballots.ballots), strict=True))
+    taken = [
+        f"{charge.tokens:.0f} of {name}"
+        for name, price in (prices or {}).items()
+        if price.prompt_tokens is None and price.input
+        if (charge := charges.get(name)) is not None and charge.tokens is not None
+    ]
     if taken:
-        listed = ", ".join(f"{count:.0f} of {name}" for name, count in taken.items())
-        print_message(f"tokens of a prompt, as the calls in the pool counted them: {listed}")
-    return {
-        name: replace(price, prompt_tokens=taken.get(name, price.prompt_tokens))
-        for name, price in prices.items()
-    }
+        print_message(f"tokens of a prompt, as the calls in the pool counted them: {', '.join(taken)}")
 
 
 def read_menu_ballots(

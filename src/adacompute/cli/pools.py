@@ -23,6 +23,7 @@ from adacompute.cli.options import (
     load_settings,
     open_source,
     parse_budgets,
+    parse_columns,
 )
 from adacompute.cli.pool_options import (
     JoinOption,
@@ -61,6 +62,7 @@ from adacompute.pool import (
     import_file,
 )
 from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.problems import read_samples
 from adacompute.records import Account, TokenPrices
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
@@ -205,6 +207,14 @@ def import_(
     file_format: Annotated[
         LogFormat, typer.Option("--format", help="What wrote the file.")
     ] = LogFormat.native,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Of a table (JSON, CSV, Parquet): which column holds what, e.g. "
+            "question=prompt,text=output,gold=label; also answer, id, model, tokens and others.",
+        ),
+    ] = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
     existing: Annotated[
@@ -217,13 +227,18 @@ def import_(
 ) -> None:
     """Add recorded samples to a pool: all or nothing.
 
+    A table has one sample a row, or lists of them; rows with the same question are one problem.
+
     Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
     answer. A pool keeps the --extract and --percent it was made with.
     """
     task, default_task = build_tasks(load_settings(context).answers, extract, percent)
+    if columns is not None and file_format is not LogFormat.native:
+        raise typer.BadParameter("is for tables; leave --format out", param_hint="--columns")
+    source = file if columns is None else read_samples(file, columns=parse_columns(columns))
     with show_sample_count(f"importing {format_path(file)}") as report:
         result = import_file(
-            file,
+            source,
             pool_path,
             format=file_format.value,
             task=task,

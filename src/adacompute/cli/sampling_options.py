@@ -19,6 +19,7 @@ from adacompute.cli.options import (
     build_tasks,
     check_workers,
     override_section,
+    parse_columns,
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
@@ -241,18 +242,13 @@ def read_problem_set(
 ) -> ProblemSet:
     """Read the problems that the options name."""
     return read_problems(
-        source, preset=preset, columns=_parse_columns(columns), split=split, limit=limit, seed=seed
+        source,
+        preset=preset,
+        columns=None if columns is None else parse_columns(columns),
+        split=split,
+        limit=limit,
+        seed=seed,
     )
-
-
-def _parse_columns(text: str | None) -> dict[str, str] | None:
-    if text is None:
-        return None
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
-        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
-        raise typer.BadParameter(reason, param_hint="--columns")
-    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 VllmOption = Annotated[

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -64,6 +64,7 @@ _MODE_TEXTS = {
     "shadow": "shadow: one sample each; what the policy would do is only noted",
     "pass": "pass: one sample each, no votes",
 }
+_OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|tts|transcri|image|dall-e|sora|moderation", re.IGNORECASE)
 
 
 def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
@@ -77,17 +78,22 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "model": gateway.config.endpoint.model or None,
         "modes": _describe_modes(gateway),
         "only": gateway.model or None,  # the model that requests may leave out
+        "listed": list(gateway.model_list.known),
         "policy": policy_entry.name,
         "kind": policy_entry.policy.kind,
         "version": policy_entry.version,
+        "foreign": gateway.find_foreign_model() or None,
         "policies": list(gateway.policy_registry.names),
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
         "budget_text": str(gateway.budget),
+        "patched": bool(gateway.patched_budget),
         "shortfall": gateway.find_shortfall() or None,
         "average": settings.average,
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
+        "spent": _describe_spending(gateway),
+        "damaged_lines": (gateway.resources.ledger.recall("damage") or {}).get("lines", 0),
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
@@ -125,10 +131,17 @@ def show_started(facts: dict[str, Any]) -> None:
     print_line()
     show_facts(facts)
     print_line()
-    model = facts["model"] or facts["only"] or "default"
-    print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model)}")
+    model = facts["model"] or facts["only"] or _pick_model(facts["listed"])
+    print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model or 'MODEL')}")
     print_line()
+    if not model:
+        print_line("MODEL: the upstream lists none; put its name there, or start with --model NAME")
     print_line("Ctrl-C stops it, once requests under way are done")
+
+
+def _pick_model(models: Sequence[str]) -> str:
+    """Pick a model to try: the first that isn't for something else than chats, by its name."""
+    return next((model for model in models if not _OTHER_PURPOSE.search(model)), "".join(models[:1]))
 
 
 def show_facts(facts: dict[str, Any]) -> None:
@@ -140,13 +153,21 @@ def show_facts(facts: dict[str, Any]) -> None:
         note = "; answers what can't be voted on" if mode["default"] and len(facts["modes"]) > 1 else ""
         print_fact(f"mode {name}", f"{mode['model']} at {mode['upstream']}, {prices}{note}")
     print_fact("policy", f"{facts['policy']} ({facts['kind']}, version {facts['version']})")
+    if facts["foreign"]:
+        print_fact("note", facts["foreign"])
     which = " that can be voted on" if facts["average"] == "voted" else ""
-    print_fact("budget", f"{facts['budget_text']}{which}, on average")
+    source = ", as PATCH /admin/budget set it for the fleet" if facts["patched"] else ""
+    print_fact("budget", f"{facts['budget_text']}{which}, on average{source}")
     if facts["shortfall"]:
         print_fact("warning", f"{facts['shortfall']}: every request gets one sample")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
         print_fact("mode", mode_text)
     print_fact("caps", facts["caps"] or "none")
+    for text in facts["spent"]:
+        print_fact("spent", text)
+    if facts["damaged_lines"]:
+        skipped = format_count(facts["damaged_lines"], "damaged line")
+        print_fact("warning", f"{skipped} of the ledger's log didn't count so far: more may have been spent")
     print_fact(
         "keys",
         format_count(facts["keys"], "key") if facts["keys"] else "none: open to everybody on this machine",
@@ -182,6 +203,20 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     if not parts:
         return None
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
+
+
+def _describe_spending(gateway: "Gateway") -> list[str]:
+    """Describe what was spent of the caps already: of the common one, and of keys that may spend no more."""
+    ledger, unit = gateway.resources.ledger, gateway.settings.unit
+    currency = gateway.config.endpoint.currency if unit == "money" else unit
+    balance, lines = ledger.account(), []
+    for key, part in {"": balance, **balance.keys}.items():
+        cap, amount = ledger.caps.for_key(key), part.total.amount_in(unit)
+        is_used_up = cap is not None and amount >= cap
+        if cap is not None and amount and (is_used_up or not key):
+            owner, end = f"key {key}: " if key else "", "; the cap is used up" if is_used_up else ""
+            lines.append(f"{owner}{amount:,g} of {cap:,g} {currency} spent{end}")
+    return lines
 
 
 _NO_ROUTE = (404, 405, 501)  # answers of an upstream that has no such route
@@ -378,7 +413,9 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
         yield replace(config, serve=trial)
 
 
-UpstreamOption = Annotated[str | None, build_option(EndpointConfig, "url", metavar="URL")]
+UpstreamOption = Annotated[
+    str | None, build_option(EndpointConfig, "url", "--upstream", "--endpoint", metavar="URL")
+]
 ModelOption = Annotated[
     str | None,
     build_option(
@@ -487,71 +524,76 @@ def serve(
 
     Give its URL, with /v1, to an OpenAI client as base_url. A request gets as many samples from
     the upstream as --budget says, on average. SIGTERM or Ctrl-C lets requests under way finish and exits 0; a
-    second one stops at once. SIGHUP reloads the policies. All of this can also be set in adacompute.toml.
+    second one stops at once. SIGHUP reloads the policies and the budget. All of this can also be set in
+    adacompute.toml.
     """
-    base = load_settings(context) if file is None else load_config(file)
-    options: dict[str, object] = {
-        "--upstream": upstream,
-        "--model": model,
-        "--key-env": key_env,
-        "--key-file": key_file,
-        "--key-header": key_header,
-        "--header": header or None,
-        "--query": query or None,
-    }
-    options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
-    chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
-    config = replace(
-        base,
-        serve=override_section(
-            base.serve,
-            menu=chosen,
-            policy=policy,
-            budget=budget,
-            average=average,
-            host=host,
-            port=port,
-            workers=workers,
-            keys_file=keys,
-            cap=cap,
-            key_cap=key_cap,
-            unit=unit,
-            window=window,
-            mode=mode,
-            price=price,
-            min_agreement=min_agreement,
-            weak=weak,
-            stream_mode=stream_mode,
-            latency=latency,
-            record=record,
-            explore=explore,
-            state=state,
-            redis=redis,
-            fleet=fleet,
-            concurrency=concurrency,
-            cached_price=cached_price,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            log=log,
-            cors=cors or None,
-            otel=otel,
-        ),
-        endpoint=override_section(
-            base.endpoint,
-            url=upstream,
-            model=model,
-            key_env=key_env,
-            key_file=key_file,
-            key_header=key_header,
-            headers=header or None,
-            query=query or None,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-        ),
-        answers=override_section(base.answers, extract=extract, percent=percent),
-        verifier=override_section(base.verifier, url=verifier, model=verifier_model),
-    )
+
+    def read_settings() -> Config:
+        base = load_settings(context) if file is None else load_config(file)
+        options: dict[str, object] = {
+            "--upstream": upstream,
+            "--model": model,
+            "--key-env": key_env,
+            "--key-file": key_file,
+            "--key-header": key_header,
+            "--header": header or None,
+            "--query": query or None,
+        }
+        options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
+        chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
+        return replace(
+            base,
+            serve=override_section(
+                base.serve,
+                menu=chosen,
+                policy=policy,
+                budget=budget,
+                average=average,
+                host=host,
+                port=port,
+                workers=workers,
+                keys_file=keys,
+                cap=cap,
+                key_cap=key_cap,
+                unit=unit,
+                window=window,
+                mode=mode,
+                price=price,
+                min_agreement=min_agreement,
+                weak=weak,
+                stream_mode=stream_mode,
+                latency=latency,
+                record=record,
+                explore=explore,
+                state=state,
+                redis=redis,
+                fleet=fleet,
+                concurrency=concurrency,
+                cached_price=cached_price,
+                tls_cert=tls_cert,
+                tls_key=tls_key,
+                log=log,
+                cors=cors or None,
+                otel=otel,
+            ),
+            endpoint=override_section(
+                base.endpoint,
+                url=upstream,
+                model=model,
+                key_env=key_env,
+                key_file=key_file,
+                key_header=key_header,
+                headers=header or None,
+                query=query or None,
+                input_price=input_price,
+                output_price=output_price,
+                currency=currency,
+            ),
+            answers=override_section(base.answers, extract=extract, percent=percent),
+            verifier=override_section(base.verifier, url=verifier, model=verifier_model),
+        )
+
+    config = read_settings()
     if show:
         show_config(config, json=json)
     elif check:
@@ -559,10 +601,10 @@ def serve(
             facts = check_gateway(config)
         print_json(facts) if json else show_check(facts)
     else:
-        _run_gateway(config, json=json)
+        _run_gateway(config, read_settings, json=json)
 
 
-def _run_gateway(config: Config, *, json: bool) -> None:
+def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
     from adacompute.serve import server  # imported here, so that other commands start without it
 
     gateways: list[Gateway] = []
@@ -577,7 +619,7 @@ def _run_gateway(config: Config, *, json: bool) -> None:
 
     check_policy_folder(config.serve.policy)
     with _configure_logging(config):
-        server.serve(config, on_listening=announce, on_open=gateways.append)
+        server.serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:

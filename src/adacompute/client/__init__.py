@@ -3,7 +3,7 @@
 Knows nothing of problems, pools or policies.
 """
 
-from adacompute.client.client import Client
+from adacompute.client.client import Client, ModelList
 from adacompute.client.forward import ForwardReply, ForwardRequest
 from adacompute.client.modes import ModeEndpoint
 from adacompute.client.rate_limit import SendGate
@@ -32,6 +32,7 @@ __all__ = [
     "ForwardReply",
     "ForwardRequest",
     "ModeEndpoint",
+    "ModelList",
     "RateLimits",
     "Response",
     "Retries",

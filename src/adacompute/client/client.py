@@ -1,6 +1,7 @@
 """The client of one OpenAI-compatible endpoint: single calls, many samples, streams, list of models."""
 
 import asyncio
+import math
 import random
 import sys
 from collections import deque
@@ -43,7 +44,7 @@ from adacompute.client.streaming import Stream, StreamingCall
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
 
-__all__ = ["Client", "step_seed"]
+__all__ = ["Client", "ModelList", "step_seed"]
 
 _AGENT = "adacompute"
 _MAX_LISTING = 4 * 2**20  # bytes of what is kept of a list of models
@@ -368,6 +369,11 @@ class Client:
         """Models that keep failing and are left alone for a while; "" is the endpoint itself."""
         return () if self._context is None else self._context.breakers.resting
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether connecting failed, and never succeeded."""
+        return self._context is not None and self._context.breakers.give_up_at < math.inf
+
     def call(
         self,
         body: Mapping[str, Any],
@@ -547,3 +553,44 @@ def _mask_models(models: list[dict[str, Any]], endpoint: Endpoint) -> list[dict[
 
 def _compute_deadline(context: CallContext, deadline: float | None) -> float:
     return float("inf") if deadline is None else context.loop.time() + deadline
+
+
+_LIST_SECONDS = 60.0  # that a list is cached
+_FAILURE_SECONDS = 5.0  # that a failure is cached
+
+
+class ModelList:
+    """The models that the upstream lists, fetched once for all who ask, and cached."""
+
+    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
+        self.known: dict[str, dict[str, Any]] = {}  # the last list, by name; empty before the first
+        self._fetch = fetch
+        self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
+        self._expires = 0.0  # by the event loop's clock
+
+    async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The models by name, or the EndpointError of fetching them. `refresh`: not a cached error."""
+        now, task = asyncio.get_running_loop().time(), self._task
+        expired = task is None or (task.done() and now >= self._expires)
+        if task is None or expired or (refresh and task.done() and _has_failed(task)):
+            task = self._task = asyncio.create_task(self._fetch_models())
+            task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
+        return await asyncio.shield(task)
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _fetch_models(self) -> dict[str, dict[str, Any]]:
+        seconds = _FAILURE_SECONDS
+        try:
+            models = self.known = {model["id"]: model for model in await self._fetch()}
+            seconds = _LIST_SECONDS
+        finally:
+            self._expires = asyncio.get_running_loop().time() + seconds
+        return models
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None

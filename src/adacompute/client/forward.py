@@ -61,6 +61,7 @@ class ForwardRequest:
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
     route: str = ""  # one of a few names: requests of a route wait for their turns together
+    count_further: Callable[[], int] | None = None  # samples that a body which was sent asked for besides
     counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
 
@@ -259,12 +260,9 @@ class ForwardReply:
 def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Those headers of a reply that are passed on: none that tell of the upstream, or set something."""
     return {
-        name.lower(): value
+        name: value
         for name, value in headers.items()
-        if name.lower() in _REPLY_HEADERS
-        and len(value) <= _MAX_HEADER
-        and value.isascii()
-        and value.isprintable()
+        if name in _REPLY_HEADERS and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable()
     }
 
 
@@ -292,9 +290,8 @@ class ForwardCall:
         self, context: CallContext, request: ForwardRequest, until: float, on_call: CallListener | None
     ) -> None:
         self.context = context
-        self.url = URL(
-            f"{context.endpoint.url}{request.path}{request.query and '?' + request.query}", encoded=True
-        )
+        query = f"?{request.query}" if request.query else ""
+        self.url = URL(f"{context.endpoint.url}{request.path}{query}", encoded=True)
         self._request = request
         self._until = until
         self._on_call = on_call
@@ -343,7 +340,10 @@ class ForwardCall:
         if self._has_turn:
             self._limiter.report_success()
         usage = None if reader is None else reader.read()
-        got = max(request.samples, 0 if reader is None else reader.count(request.counted))
+        counted = 0 if reader is None else reader.count(request.counted)
+        got = max(request.samples, counted)
+        if not counted and request.count_further is not None:  # the reply doesn't say that it has fewer
+            got += request.count_further()
         count = usage or ForwardUsage(
             prompt_tokens=request.prompt_tokens,
             completion_tokens=request.completion_tokens * got // max(1, request.samples),

@@ -423,6 +423,7 @@ class CircuitBreaker:
         # Counts openings: a call from before the last one says nothing about the time after it.
         self.generation = 0
         self.opened_at = float("-inf")  # when it last opened, by the loop's clock
+        self.remedy = "try again then, or see what is wrong with it"
 
     @property
     def closed(self) -> bool:
@@ -451,7 +452,7 @@ class CircuitBreaker:
                 remaining = max(0.0, self._due - now)
                 error = EndpointResting(
                     f"{self._name} failed {self._failures} times in a row and is left alone for "
-                    f"{remaining:.3g} s more; try again then, or see what is wrong with it"
+                    f"{remaining:.3g} s more; {self.remedy}"
                 )
                 error.retry_after = remaining
                 raise error
@@ -585,6 +586,8 @@ class Breakers:
         self._by_kind: OrderedDict[tuple[str, frozenset[str]], CircuitBreaker] = OrderedDict()
         self.endpoint = CircuitBreaker(settings, loop=loop)
         self.answered_at = float("-inf")  # when any request was last answered, by the loop's clock
+        self.is_reached = False  # whether a connection ever came about
+        self._give_up_at = math.inf
 
     def pick(self, body: Mapping[str, Any]) -> "CallBreaker":
         """What a call with that body has to pass."""
@@ -608,6 +611,16 @@ class Breakers:
     def now(self) -> float:
         """The loop's clock."""
         return self._loop.time()
+
+    @property
+    def give_up_at(self) -> float:
+        """When calls to an endpoint that was never reached are given up; infinite once it was."""
+        return math.inf if self.is_reached else self._give_up_at
+
+    def record_unreachable(self, why: str, began_at: float) -> None:
+        """Records that an attempt which began then didn't connect."""
+        self.endpoint.remedy = f"the last time: {why}"  # our own words: nothing of another request
+        self._give_up_at = min(self._give_up_at, began_at + self._settings.first_contact)
 
 
 class CallBreaker:

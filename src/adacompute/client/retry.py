@@ -237,6 +237,8 @@ class CallAttempt:
             owner.breaker.report_unknown(self._generation)
         elif fault := find_fault(error):
             owner.breaker.report_failure(fault, self._generation)
+            if fault != "model":
+                owner.context.breakers.record_unreachable(str(error), self.began_at)
         else:
             self._end_rest()
 
@@ -393,7 +395,8 @@ class CallWithRetries(Generic[T]):
             self.stopped = True
 
     def check_sending(self) -> bool:
-        """Whether it may be sent at this moment; if so, it is."""
+        """Whether it may be sent at this moment, when it is connected; if so, it is."""
+        self.context.breakers.is_reached = True
         return self._check_permission(self.n)
 
     def _check_permission(self, choices: int) -> bool:
@@ -557,6 +560,7 @@ class CallWithRetries(Generic[T]):
         while True:
             now = context.loop.time()
             until = self._until if tries else min(self._deadline, now + retries.deadline)
+            until = min(until, context.breakers.give_up_at)
             await self.breaker.wait_until_ready(until, probes=retries.attempts - tries, patience=patience)
             patience -= context.loop.time() - now  # waiting for a turn doesn't use it up
             if limiter.paused_until > latest:
@@ -585,7 +589,8 @@ class CallWithRetries(Generic[T]):
             raise self._build_too_late_error(requested, error) from None
         # one cut off by the deadline at once may still be paid for
         useful_until = now + wait + min(wait, 1.0)
-        return wait if tries < retries.attempts and useful_until < self._until else None
+        until = min(self._until, self.context.breakers.give_up_at)
+        return wait if tries < retries.attempts and useful_until < until else None
 
     def _build_too_late_error(self, requested: float, error: EndpointError | None = None) -> RateLimited:
         remaining = max(0.0, self._until - self.context.loop.time())

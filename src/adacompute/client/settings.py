@@ -82,11 +82,12 @@ class BreakerSettings:
     seconds: float = 5.0  # until a probe is let through; doubled after each probe that fails
     longest: float = 60.0
     patience: float = math.inf  # seconds that a call waits while it is open, at most
+    first_contact: float = 20.0  # seconds until calls to an endpoint that was never reached are given up
 
     def __post_init__(self) -> None:
         _check_count(self.failures, "failures in a row")
-        for name in ("seconds", "longest"):
-            _check_positive(getattr(self, name), f"breaker {name}", "seconds, e.g. 5")
+        for name in ("seconds", "longest", "first_contact"):
+            _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ budget, two neighbouring prices are mixed.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from adacompute.errors import PolicyError, ScoreError
 from adacompute.evaluate.measure import CachedPolicy
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
+from adacompute.evaluate.verdict import PairedResults
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, draw_paths
@@ -72,7 +74,8 @@ class PolicyReplays:
                 at = (run.drawn - 1, np.arange(len(paths)))
                 share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
                 values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
-                for name, value in {**values, "stays": run.agrees, "accuracy": run.grade}.items():
+                values |= {"stays": run.agrees, "accuracy": run.grade, "tokens": run.tokens}
+                for name, value in values.items():
                     values_by_name.setdefault(name, []).append(np.asarray(value, dtype=np.float64))
             self._known[dial] = {
                 name: self._mean(np.concatenate(parts)) for name, parts in values_by_name.items()
@@ -150,13 +153,15 @@ def build_chart(
     seed: int = 0,
     threads: Threads | None = None,
     fits: Iterable[FoldFit] = (),
+    judged: Callable[[], PairedResults | None] = lambda: None,
 ) -> Chart | None:
     """The chart of a policy that was fitted on these samples; `refit` fits the same kind on some of them.
 
     `fits` are policies of that kind, each with the prompts that it was fitted on: where each problem is
     unknown to exactly one of them, nothing is fitted again. They are looked at last, so they may be still
-    in the making. With `threads`, those call `refit`, for two parts at the same time; call it from another
-    thread than theirs.
+    in the making. So is `judged`: what a verdict on such a policy rests on, whose accuracy and uniform
+    samples the chart then has. With `threads`, those call `refit`, for two parts at the same time; call it
+    from another thread than theirs.
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
@@ -184,7 +189,31 @@ def build_chart(
     protocol = (
         f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {method}"
     )
-    return _assemble(fitted, held_out or fitted, prices=prices, protocol=protocol)
+    chart = _assemble(fitted, held_out or fitted, prices=prices, protocol=protocol)
+    if chart is None:
+        return None
+    tokens = [fitted.at(row.price)["tokens"] for row in chart.rows]
+    chart = replace(
+        chart,
+        rows=tuple(
+            replace(row, tokens=None if math.isnan(mean) else mean)
+            for row, mean in zip(chart.rows, tokens, strict=True)
+        ),
+        prompt_tokens=float(ballots.count_prompt_tokens().mean()),
+        choices=ballots.charge.choices,
+    )
+    return _adopt_verdict(chart, judged())
+
+
+def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
+    """The chart with a verdict's accuracies, and the uniform samples that it found to be as accurate."""
+    if results is None or results.basis != "accuracy":
+        return chart
+    rows = []
+    for row in chart.rows:
+        need = results.find_need(row.budget)
+        rows.append(row if need is None else replace(row, accuracy=need[0], uniform=need[1]))
+    return replace(chart, rows=tuple(rows))
 
 
 def assemble_chart(

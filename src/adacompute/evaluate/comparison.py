@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, Forecast, SplitResult, join_forecasts
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
+from adacompute.records import TokenPrices
 from adacompute.replay.sweep import find_hull
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "PolicyPoints",
     "PolicyResult",
     "ProtocolName",
+    "RequestUse",
+    "Saving",
     "UniformCurves",
     "Verdict",
     "VerdictRow",
@@ -65,7 +68,10 @@ HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) bo
 
 _TOLERANCE = 1e-9  # of a cost: sums in another order differ by less
 _ROUNDING = 1e-12  # of an accuracy
-_POOLED_FIELDS = ("cost", "accuracy", "waves", "tokens", "point_cost", "point_accuracy", "point_tokens")
+_POOLED_FIELDS = (
+    *("cost", "accuracy", "waves", "tokens"),
+    *("point_cost", "point_accuracy", "point_waves", "point_tokens"),
+)
 _STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
 UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
 SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
@@ -207,6 +213,45 @@ class Imitation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestUse:
+    """What a request takes on average, and one of uniform sampling that is as accurate.
+
+    Prompts are those paid for, by the source's `PromptCharge`. Where no uniform number of samples is as
+    accurate, the most that were recorded count.
+    """
+
+    tokens: float  # of its responses
+    prompts: float  # average prompts
+    uniform_tokens: float
+    uniform_prompts: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """One average budget against uniform sampling of the same accuracy; money is per request."""
+
+    budget: float  # samples
+    same_as: float | None  # uniform samples; None: more than were recorded
+    cost: float
+    same_cost: float  # of those, or of the most recorded: then uniform sampling costs more
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether uniform sampling needs more than was recorded, so that more is saved than is said."""
+        return self.same_as is None
+
+    @property
+    def amount(self) -> float:
+        """Money saved per request."""
+        return self.same_cost - self.cost
+
+    @property
+    def share(self) -> float | None:
+        """The share that is saved; None where nothing costs anything."""
+        return self.amount / self.same_cost if self.same_cost else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
     """The policy against uniform sampling at one average budget, at the same cost."""
 
@@ -217,6 +262,7 @@ class VerdictRow:
     gain: Interval  # of the first over the second, with the 95% interval of this budget alone
     joint: Interval  # the same gain; the intervals of all rows hold at once with 95%
     worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
+    use: RequestUse | None = None  # None: tokens are not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +279,8 @@ class Verdict:
     problems_needed: int | None  # how many more may decide it, at most 10,000; None: it is decided
     protocol: str
     rows: tuple[VerdictRow, ...]  # one for each budget that was looked at
+    prompt_tokens: float | None = None  # of an average prompt
+    charge: str = ""  # how prompts are paid for, in words
 
     @property
     def pays(self) -> bool:
@@ -249,6 +297,25 @@ class Verdict:
     def row(self, budget: float | None) -> VerdictRow | None:
         """The row of a budget; None where it was not looked at, or the policy can't cost that little."""
         return next((row for row in self.rows if row.budget == budget), None)
+
+    def compute_savings(
+        self, prices: TokenPrices, *, prompt_tokens: float | None = None
+    ) -> tuple[Saving, ...]:
+        """What each budget costs and saves at these prices; none where tokens aren't recorded.
+
+        `prompt_tokens`: of an average prompt, where it is not that of the recorded ones.
+        """
+        length = (self.prompt_tokens or 0.0) if prompt_tokens is None else prompt_tokens
+        return tuple(
+            Saving(
+                budget=row.budget,
+                same_as=row.worth.mean if math.isfinite(row.worth.mean) else None,
+                cost=prices.cost(use.prompts * length, use.tokens),
+                same_cost=prices.cost(use.uniform_prompts * length, use.uniform_tokens),
+            )
+            for row in self.rows
+            if (use := row.use) is not None
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null for what isn't known, and for more samples than there are."""
@@ -303,6 +370,7 @@ class PolicyResult:
     reached: tuple[bool, ...]  # (budgets,) in every part
     points: PolicyPoints
     point_tokens: Floats | None = field(default=None, repr=False)  # (settings, problems)
+    point_waves: Floats | None = field(default=None, repr=False)
     imitation: Floats | None = None  # (budgets, 4) mean over parts, by how many problems each judged
     cost_std: Floats | None = None  # (budgets,) over seeds
     accuracy_std: Floats | None = None
@@ -358,6 +426,7 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
             cost=pooled["point_cost"], accuracy=pooled["point_accuracy"], labels=parts[0].labels
         ),
         point_tokens=pooled["point_tokens"],
+        point_waves=pooled["point_waves"],
         imitation=imitation,
     )
 

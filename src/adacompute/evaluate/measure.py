@@ -482,6 +482,7 @@ class SplitResult:
     dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
     point_cost: Floats  # (settings, problems)
     point_accuracy: Floats
+    point_waves: Floats
     point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
     imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
@@ -554,6 +555,7 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
         dials=tuple(calibrated),
         point_cost=test_values[0],
         point_accuracy=test_values[1],
+        point_waves=test_values[2],
         point_tokens=test_values[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
         forecast=_collect_forecast(data, policy, calibrated),
@@ -598,6 +600,7 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
         dials=(None,) * budget_count,
         point_cost=cost,
         point_accuracy=accuracy,
+        point_waves=waves,
         point_tokens=tokens,
         labels=tuple(f"budget {budget:g}" for budget in budgets),
         imitation=measure_imitation(policies[:budget_count], data) if setup.basis == "accuracy" else None,

@@ -50,7 +50,8 @@ from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuSource
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, draw_menu_paths
-from adacompute.pool.menu import TOKEN_CHARACTERS, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.ballots import TOKEN_CHARACTERS
+from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
 from adacompute.replay.menu_replay import MenuRun, run_menu
 from adacompute.score.grades import grade_samples, mask_graded
 
@@ -713,8 +714,8 @@ def _describe(job: _Job, *, families: bool) -> str:
         words += (
             f"; fitted on fewer than {MIN_PROBLEMS} problems, the menu has cascades and single modes only"
         )
-    if any(
-        mode.prices and mode.prices.input and mode.prices.prompt_tokens is None for mode in job.menu.modes
-    ):
+    priced = [mode for mode in job.menu.modes if mode.prices and mode.prices.input]
+    unknown = [mode for mode in priced if mode.prices and mode.prices.prompt_tokens is None]
+    if any(job.ballots[mode.name].charge.tokens is None for mode in unknown):
         words += f"; tokens of prompts are estimated, one for {TOKEN_CHARACTERS} characters of a question"
     return words

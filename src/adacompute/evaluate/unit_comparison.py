@@ -65,7 +65,7 @@ def compare_in_unit(
     """Compare policies at budgets in tokens or money; NotRecorded where samples have no number of tokens.
 
     `budgets` are such as "500 tokens", or "2 USD per 1000" with `prices`, all in one unit. Prompts are
-    counted too, by `prices` or estimated from the questions.
+    counted too: by `prices`, else as the pool's calls recorded them (`PromptCharge`).
     """
     averages = [parse_average(budget, prices) for budget in budgets]
     units = {average.unit for average in averages}
@@ -114,11 +114,12 @@ def compare_in_unit(
 
 def _count_in_unit(result: PolicyResult, costs: RequestCosts) -> PolicyResult:
     """The same policy, with the cost of its settings in another unit."""
-    tokens = result.point_tokens
+    tokens, waves = result.point_tokens, result.point_waves
     assert tokens is not None  # as recorded: the ballots were checked
+    assert waves is not None
     rows = np.arange(result.points.cost.shape[1])
     points = PolicyPoints(
-        cost=costs.compute(result.points.cost, tokens, rows),
+        cost=costs.compute(result.points.cost, waves, tokens, rows),
         accuracy=result.points.accuracy,
         labels=result.points.labels,
     )

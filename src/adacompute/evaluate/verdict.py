@@ -28,9 +28,12 @@ from adacompute.evaluate.comparison import (
     Decision,
     MatchedCost,
     PolicyPoints,
+    PolicyResult,
+    RequestUse,
     UniformCurves,
     Verdict,
     VerdictRow,
+    find_least_cost,
     match_cost,
     pool_folds,
     uniform_equivalent,
@@ -54,7 +57,8 @@ from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_on
 from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
 from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.ballots import number_prompts
+from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls, number_prompts
+from adacompute.score.costs import compute_mean_output
 
 __all__ = [
     "FEWEST_PROBLEMS",
@@ -91,6 +95,31 @@ _MANY_QUESTIONS = 100  # from here on several processes are worth their start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenUsage:
+    """What the policy's settings take of tokens and prompts, and what a sample does."""
+
+    tokens: Floats  # (settings, questions) of responses
+    prompts: Floats  # (settings, questions) that are paid for, in average prompts
+    sample_tokens: float  # of an average sample's response
+    prompt_tokens: float  # of an average prompt
+    charge: PromptCharge
+
+    def measure(self, own: MatchedCost, samples: float) -> RequestUse:
+        """Of the policy at a budget, and of so many uniform samples."""
+        (low, high), share = own.settings, own.probability
+        tokens, prompts = (
+            float(((1 - share) * values[low] + share * values[high]).mean())
+            for values in (self.tokens, self.prompts)
+        )
+        return RequestUse(
+            tokens=tokens,
+            prompts=prompts,
+            uniform_tokens=samples * self.sample_tokens,
+            uniform_prompts=float(count_calls(samples, self.charge.choices)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairedResults:
     """One policy and uniform sampling on the same problems and orders, ready to be judged."""
 
@@ -102,6 +131,15 @@ class PairedResults:
     votes: str  # plain or weighted
     problems: int  # different questions
     repeats: int = 1  # assignments to folds that each problem's results are the mean of
+    usage: TokenUsage | None = field(default=None, repr=False)  # None: tokens are not recorded
+
+    def find_need(self, budget: float) -> tuple[float, float] | None:
+        """The policy's accuracy at a budget, and the uniform samples, or the most, that are as accurate."""
+        pair = _match_budget(self, budget)
+        if pair is None:
+            return None
+        accuracy, curve = pair[0].accuracy, self.uniform.curve()
+        return accuracy, min(find_least_cost(curve, accuracy), float(curve[0][-1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +165,7 @@ def judge_pool(
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
     keep_fit: KeepFit | None = None,
+    keep_results: Callable[[PairedResults], None] | None = None,
 ) -> Verdict:
     """Judge a policy against uniform sampling on recorded samples; the same samples give the same verdict.
 
@@ -136,7 +175,8 @@ def judge_pool(
     have fewer samples than the others, those are left out as `fit` does. Problems with the same question
     count as one. Without any grade, agreement with the vote of all samples stands in for accuracy. The work
     is done by so many `workers`, which are processes, or by `threads` of this one. In this process,
-    `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on.
+    `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on;
+    `keep_results` with what the verdict rests on.
     """
     recorded = get_ballots(pool)
     graded, basis = select_graded(recorded)
@@ -166,6 +206,8 @@ def judge_pool(
         progress=progress,
         keep_fit=keep_fit,
     )
+    if keep_results is not None:
+        keep_results(results)
     return call_with_one_thread(judge, results)
 
 
@@ -228,25 +270,51 @@ def measure_paired(
     splits = [split for assigned in rounds for split in assigned]
     measured, _ = measure_all(setup, splits, compared, workers=workers, threads=threads, progress=progress)
 
-    def average(name: str) -> PolicyPoints:
+    def pool(name: str) -> list[PolicyResult]:
         pooled = []
         for number, assigned in enumerate(rounds):
             parts = {(at, name): measured[number * FOLDS + at, name] for at in range(FOLDS)}
-            pooled.append(pool_folds(parts, name, assigned).points)
+            pooled.append(pool_folds(parts, name, assigned))
+        return pooled
+
+    def average(pooled: Sequence[PolicyResult]) -> PolicyPoints:
         return PolicyPoints(
-            cost=_sum_by_question(np.mean([points.cost for points in pooled], axis=0), groups),
-            accuracy=_sum_by_question(np.mean([points.accuracy for points in pooled], axis=0), groups),
+            cost=_sum_by_question(np.mean([each.points.cost for each in pooled], axis=0), groups),
+            accuracy=_sum_by_question(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
         )
 
+    own = pool(candidate.name)
     return PairedResults(
         policy=candidate.name,
-        points=average(candidate.name),
-        uniform=average(UNIFORM),
+        points=average(own),
+        uniform=average(pool(UNIFORM)),
         budgets=setup.budgets,
         basis=setup.basis,
         votes="weighted" if setup.weighted else "plain",
         problems=questions,
         repeats=repeats,
+        usage=_measure_usage(own, setup.ballots, groups),
+    )
+
+
+def _measure_usage(
+    pooled: Sequence[PolicyResult], ballots: Ballots, groups: npt.NDArray[np.int64]
+) -> TokenUsage | None:
+    """Tokens and prompts of a policy, the mean over assignments to folds."""
+    if np.isnan(ballots.tokens[ballots.classes != ABSENT]).any():
+        return None
+    prompts = ballots.count_prompt_tokens()
+    shares = prompts / (prompts.mean() or 1.0)  # (problems,) of the average prompt
+    tokens, waves = (
+        np.mean([getattr(each, name) for each in pooled], axis=0) for name in ("point_tokens", "point_waves")
+    )
+    calls = count_calls(np.mean([each.points.cost for each in pooled], axis=0), ballots.charge.choices, waves)
+    return TokenUsage(
+        tokens=_sum_by_question(tokens, groups),
+        prompts=_sum_by_question(calls * shares, groups),
+        sample_tokens=float(compute_mean_output(ballots, np.arange(len(ballots))).mean()),
+        prompt_tokens=float(prompts.mean()),
+        charge=ballots.charge,
     )
 
 
@@ -279,7 +347,7 @@ def judge(results: PairedResults) -> Verdict:
     boot = Bootstrap.of(results.problems, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
     alone, joint, critical = estimate_intervals(gains, boot)
     joint = _raise_upper_ends(joint, results, pairs, boot)
-    curves = UniformCurves.of(results.uniform, boot)
+    curves, usage = UniformCurves.of(results.uniform, boot), results.usage
     rows = tuple(
         VerdictRow(
             budget=own.budget,
@@ -288,7 +356,8 @@ def judge(results: PairedResults) -> Verdict:
             uniform=base.accuracy,
             gain=_clip_interval(alone[at], base.accuracy),
             joint=_clip_interval(joint[at], base.accuracy),
-            worth=uniform_equivalent(own, curves, boot=boot),
+            worth=(worth := uniform_equivalent(own, curves, boot=boot)),
+            use=None if usage is None else usage.measure(own, min(worth.mean, curves.most)),
         )
         for at, (own, base) in enumerate(pairs)
     )
@@ -313,6 +382,8 @@ def judge(results: PairedResults) -> Verdict:
         problems_needed=needed,
         protocol=_describe_protocol(results, len(rows)),
         rows=rows,
+        prompt_tokens=None if usage is None else usage.prompt_tokens,
+        charge="" if usage is None else str(usage.charge),
     )
     longest = int(results.uniform.cost.mean(axis=1).max())
     return replace(draft, sentence=_write_sentence(draft, row, longest), support=_write_support(draft, row))

@@ -84,6 +84,8 @@ def read_policy(folder: str | Path) -> tuple[Policy, str]:
             f"{folder}: there is no policy of kind {artefact.kind!r}; the kinds are {', '.join(POLICIES)}"
         )
     try:
-        return policy_class.restore(artefact.settings, artefact.arrays), artefact.sha256
+        policy = policy_class.restore(artefact.settings, artefact.arrays)
     except PolicyInvalid as exc:
         raise PolicyInvalid(f"{folder}: {exc}") from exc
+    policy.source_model = artefact.model
+    return policy, artefact.sha256

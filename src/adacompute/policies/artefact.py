@@ -53,7 +53,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 # files of the policy before, and what killed writers left of this version's (.NAME.part) or older ones
 _REPLACED_FILE = re.compile(rf"\.?(arrays-.*\.npz|{re.escape(CHART_FILE)})(\.part)?|\.?policy\.json\.part")
-_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}
+_FIELDS = {"schema", "version", "kind", "adacompute", "settings", "arrays", "sha256"}  # and perhaps a model
 _READ_ERRORS = (
     zipfile.BadZipFile,
     struct.error,
@@ -210,10 +210,16 @@ class Artefact:
     settings: Mapping[str, Any] = field(repr=False)
     arrays: Mapping[str, _Array] = field(repr=False)  # read-only
     sha256: str = field(default="", repr=False)  # of all of it
+    model: str | None = None  # whose samples it was fitted on; None: older versions didn't say
 
 
 def write_artefact(
-    folder: Path, *, kind: str, settings: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    folder: Path,
+    *,
+    kind: str,
+    settings: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    model: str | None = None,
 ) -> None:
     """Writes a policy as a folder, completely or not at all; replaces an older policy and nothing else."""
     from importlib.metadata import version  # only saving needs it, and it takes long to import
@@ -234,6 +240,8 @@ def write_artefact(
             ],
         },
     }
+    if model is not None:
+        document["model"] = model
     document["sha256"] = compute_digest(document)
     text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
     if len(text) > MAX_DOCUMENT_BYTES or len(npz) > MAX_ARRAY_BYTES or len(prepared) > MAX_ARRAYS:
@@ -268,7 +276,11 @@ def read_artefact(folder: Path) -> Artefact:
     else:  # pragma: no cover - the last try breaks or raises
         raise PolicyInvalid(f"{path}: keeps being overwritten; try again")
     return Artefact(
-        kind=document["kind"], settings=document["settings"], arrays=arrays, sha256=document["sha256"]
+        kind=document["kind"],
+        settings=document["settings"],
+        arrays=arrays,
+        sha256=document["sha256"],
+        model=document.get("model"),
     )
 
 
@@ -335,11 +347,12 @@ def _parse_document(text: bytes, path: Path) -> dict[str, Any]:
         raise PolicyInvalid(
             f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
         )
-    if written != VERSION or type(written) is not int or set(document) != _FIELDS:
+    if written != VERSION or type(written) is not int or set(document) - {"model"} != _FIELDS:
         raise PolicyInvalid(f"{path}: its fields are not those of format {VERSION}; save the policy again")
     if document["sha256"] != compute_digest(document):
         raise PolicyInvalid(f"{path}: is not what was written (its hash differs); save the policy again")
-    if not isinstance(document["kind"], str) or not isinstance(document["settings"], dict):
+    texts = (document["kind"], document.get("model", ""))
+    if not all(isinstance(text, str) for text in texts) or not isinstance(document["settings"], dict):
         raise PolicyInvalid(f"{path}: kind and settings are not text and a mapping; save the policy again")
     _check_listing(document["arrays"], path)
     return document

@@ -409,6 +409,7 @@ class Policy(ABC):
     max_waves: int | None = None  # None: as many as there are samples
     one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally
     reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
+    source_model: str | None = None  # whose samples it was fitted on; None: not known, or none
     reads_first: ClassVar[bool] = True  # False: what it draws on an empty tally is the same for every prompt
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - for the classes beside this one
@@ -504,7 +505,13 @@ class Policy(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Writes the policy as JSON and npz, completely or not at all; `load_policy` reads it."""
-        write_artefact(check_folder(folder), kind=self.kind, settings=self.settings(), arrays=self.arrays())
+        write_artefact(
+            check_folder(folder),
+            kind=self.kind,
+            settings=self.settings(),
+            arrays=self.arrays(),
+            model=self.source_model,
+        )
 
 
 def check_one_mode(policy: Policy, place: str = "") -> Policy:

@@ -29,7 +29,7 @@ from adacompute.policies.base import Dial
 
 __all__ = ["Chart", "ChartRow", "read_chart", "write_chart"]
 
-SCHEMA, VERSION = "adacompute.chart", 1
+SCHEMA, VERSION = "adacompute.chart", 2
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 
 _MAX_ROWS = 64
@@ -40,6 +40,8 @@ _MIN_PRICE = 1e-12  # lower prices count as this one where a logarithm is taken
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
+_LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
+_MAX_TOKENS = 1e12  # a request: more is taken for a mistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class ChartRow:
     uniform: float | None = (
         None  # equal samples for every request that are as accurate; the most recorded where none is
     )
+    tokens: float | None = None  # of a request's responses; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,8 @@ class Chart:
     problems: int
     protocol: str  # how it was made, in words
     rows: tuple[ChartRow, ...]
+    prompt_tokens: float | None = None  # of an average prompt; None: not known
+    choices: int | None = None  # samples that one call gave at most, and paid one prompt for; None: not known
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
@@ -141,6 +146,7 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
             problems=document["problems"],
             protocol=document["protocol"],
             rows=tuple(ChartRow(**row) for row in document["rows"]),
+            **{name: document.get(name) for name in _LENGTHS},
         )
     except (PolicyError, TypeError) as exc:
         raise PolicyInvalid(f"{path}: {exc}; {_REMEDY}") from exc
@@ -155,12 +161,14 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
         raise PolicyInvalid(
             f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
         )
-    names = {field.name for field in fields(ChartRow)}
+    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS
+    if written == 1:
+        names, keys = names - {"tokens"}, _FIELDS
     rows = document.get("rows")
     valid = (
         type(written) is int
-        and written == VERSION
-        and set(document) == _FIELDS
+        and 1 <= written <= VERSION
+        and set(document) == keys
         and isinstance(document["policy"], str)
         and _HEX.fullmatch(document["policy"])
         and isinstance(rows, list)
@@ -212,6 +220,10 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
     max_rows = _MAX_ROWS if chart.dial is not None else 1
     if not isinstance(chart.rows, tuple) or not 1 <= len(chart.rows) <= max_rows:
         return f"not 1 to {max_rows} rows"
+    for name, lowest, highest in (("prompt_tokens", 0, _MAX_TOKENS), ("choices", 1, _MAX_SAMPLES)):
+        value = getattr(chart, name)
+        if value is not None and (type(value) not in (int, float) or not lowest <= value <= highest):
+            return f"{name} {value!r:.60}"
     for row in chart.rows:
         if fault := _find_row_fault(row, chart.dial):
             return fault
@@ -237,10 +249,13 @@ def _find_row_fault(row: object, dial: Dial | None) -> str:
         "stays": (0, 1),
         "accuracy": (0, 1),
         "uniform": (1 - _TOLERANCE, _MAX_SAMPLES),
+        "tokens": (0, _MAX_TOKENS),
     }
     for name, (low, high) in bounds.items():
         value = getattr(row, name)
-        if value is None and (name in ("accuracy", "uniform") or (name == "price" and dial is None)):
+        if value is None and (
+            name in ("accuracy", "uniform", "tokens") or (name == "price" and dial is None)
+        ):
             continue
         is_number = type(value) in (int, float) and (name != "price" or dial is not None)
         if not is_number or not low <= value <= high:

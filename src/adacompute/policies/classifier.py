@@ -456,6 +456,7 @@ class ClassifierPolicy(FeaturePolicy):
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         rows = feature_set.build_rows(feature_set.read(ballots.prompts), ballots.entropy[:, 0])
         self.scorer_, self.classes_ = fit_scorer(self.model, rows, labels, seed=self.seed)
+        self.source_model = ballots.model
         self.budget_, self.feature_set_ = float(budget), feature_set
         self._update_flags()
         return self

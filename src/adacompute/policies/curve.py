@@ -361,6 +361,7 @@ class CurvePolicy(FeaturePolicy):
         prompt_ids = number_prompts(ballots.prompts)
         trees = fit_curves(rows, targets, owner, prompt_ids=prompt_ids, groups=groups, seed=self.seed)
         self._set_model(trees, _find_rising(table.accuracy), feature_set)
+        self.source_model = ballots.model
         return self
 
     def _fit_route(self, route: "MenuRoute", pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:

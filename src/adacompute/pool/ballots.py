@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +12,22 @@ import numpy.typing as npt
 from adacompute.pool.rows import read_signals
 from adacompute.records import SIGNAL_NAMES
 
-__all__ = ["ABSENT", "ABSTAINS", "Ballots", "number_prompts", "read_ballots", "read_spellings", "renumber"]
+__all__ = [
+    "ABSENT",
+    "ABSTAINS",
+    "TOKEN_CHARACTERS",
+    "Ballots",
+    "PromptCharge",
+    "count_calls",
+    "number_prompts",
+    "read_ballots",
+    "read_spellings",
+    "renumber",
+]
 
 ABSTAINS = -1
 ABSENT = -2
+TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no call was recorded
 _CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory beside the arrays
 
 Floats = npt.NDArray[np.float64]
@@ -42,6 +54,37 @@ _SELECT_SPELLINGS = """
 """
 
 
+def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
+    """Calls that draw so many samples in so many waves; `choices`: samples a call gives at most, None: any.
+
+    >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
+    (1.0, 1.5, 6.0)
+    """
+    return np.maximum(waves, np.asarray(samples, dtype=np.float64) / (choices or np.inf))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCharge:
+    """What samples pay for prompts: the one assumption behind every sum of tokens or money.
+
+    A call pays its prompt once, however many samples it gives. The default is for pools without recorded
+    calls: each sample is a call of its own, and a prompt has one token for 4 characters of its question.
+    """
+
+    tokens: float | None = None  # of a prompt, the mean of the recorded calls; None: none was recorded
+    choices: int | None = 1  # samples that one call gives at most; None: any number
+
+    def __str__(self) -> str:
+        if self.tokens is None:
+            return (
+                f"no calls are recorded, so each sample is taken to pay for its prompt, estimated at "
+                f"{TOKEN_CHARACTERS} characters of the question a token"
+            )
+        if self.choices == 1:
+            return f"as recorded, each sample pays for its prompt, {self.tokens:,.0f} tokens on average"
+        return f"as recorded, each call pays once for its prompt, {self.tokens:,.0f} tokens on average"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
     """The votes of one source on every problem with samples of it, in drawing order. Arrays are read-only."""
@@ -60,6 +103,7 @@ class Ballots:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN: not known; None: none is recorded
     signals: Floats | None = None
+    charge: PromptCharge = PromptCharge()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,6 +131,13 @@ class Ballots:
         np.divide(self.logprob, self.tokens, out=values, where=self.tokens > 0)
         return values
 
+    def count_prompt_tokens(self, given: float | Sequence[float] | None = None) -> Floats:
+        """Tokens of each problem's prompt, (problems,): as given, else as recorded, else estimated."""
+        known = self.charge.tokens if given is None else given
+        if known is None:
+            return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
+        return np.broadcast_to(np.array(known, dtype=np.float64), (len(self),))
+
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
         """Samples of each problem, (problems,)."""
@@ -94,7 +145,12 @@ class Ballots:
 
 
 def read_ballots(
-    connection: sqlite3.Connection, source: int | None, *, model: str | None, parameters: Mapping[str, Any]
+    connection: sqlite3.Connection,
+    source: int | None,
+    *,
+    model: str | None,
+    parameters: Mapping[str, Any],
+    charge: PromptCharge,
 ) -> Ballots:
     """The arrays of one source (None: those of an empty pool); the caller holds a transaction."""
     heads = connection.execute(_SELECT_PROBLEMS, (source,)).fetchall()
@@ -134,6 +190,7 @@ def read_ballots(
         model=model,
         parameters=parameters,
         signals=_read_signals(connection, source, signal_cells, shape),
+        charge=charge,
     )
 
 

@@ -240,7 +240,7 @@ def _check_columns(schema: Arrow, names: list[str], path: Path) -> None:
     import pyarrow as pa
 
     if has_no_samples(names):
-        raise RecordInvalid(describe_questions(path))
+        raise RecordInvalid(describe_questions(path, names))
     for name in ("id", "question", "samples"):
         if name not in names:
             raise RecordInvalid(f"{path}: has no column {name!r}; it has {', '.join(names) or 'none'}")

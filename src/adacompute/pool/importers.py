@@ -40,7 +40,7 @@ from adacompute.pool.rows import (
 )
 from adacompute.pool.sqlite import map_errors
 
-__all__ = ["FORMATS"]
+__all__ = ["FORMATS", "ProblemGroups", "locate_flaws"]
 
 # --- zip archives, which may be damaged or malicious ---
 

@@ -46,7 +46,6 @@ __all__ = [
     "Mode",
     "get_menu_ballots",
     "join_pools",
-    "measure_prompts",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -54,7 +53,6 @@ MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
 MODE_PARAMETER: Final = "mode"  # of a source: what the menu that it was drawn with calls it
-TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no number is given
 _SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
 _OBJECT_KEYS = ("modes", "unit", "currency")
@@ -316,12 +314,8 @@ def _compute_money(ballots: Ballots, prices: TokenPrices, name: str) -> Floats:
     output = np.where(ballots.classes == ABSENT, np.nan, 0.0)
     if prices.output > 0:
         output = _read_tokens(ballots, name) * (prices.output / 1e6)
-    tokens = prices.prompt_tokens
-    if tokens is None:
-        counts = np.array([len(prompt) / TOKEN_CHARACTERS for prompt in ballots.prompts])
-    else:
-        counts = np.full(len(ballots), tokens, dtype=np.float64)
-    return np.asarray(output + (counts * (prices.input / 1e6))[:, None])
+    prompts = ballots.count_prompt_tokens(prices.prompt_tokens) * (prices.input / 1e6)
+    return np.asarray(output + prompts[:, None])
 
 
 def _mean_money(ballots: Ballots, prices: object, name: str) -> float:
@@ -565,21 +559,6 @@ def get_menu_ballots(
             ],
             missing,
         )
-
-
-def measure_prompts(pool: Pool) -> dict[str, float]:
-    """Mean tokens of a prompt by mode, as the calls that a pool recorded were charged.
-
-    A call for several samples has one prompt. Modes without calls that were paid for are left out.
-    """
-    with pool.snapshot():
-        sources = pool.models
-        accounts = [pool.account(*source) for source in sources]
-    return {
-        name: account.prompt_tokens / account.paid
-        for name, account in zip(_name_modes(sources), accounts, strict=True)
-        if account.paid and account.prompt_tokens
-    }
 
 
 def _check_missing(missing: object) -> None:

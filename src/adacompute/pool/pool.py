@@ -62,6 +62,7 @@ from adacompute.pool.tables import (
     insert_samples,
     read_calls,
     read_census,
+    read_charge,
     read_sources,
     read_totals,
     stream_problems,
@@ -176,9 +177,13 @@ class PoolReader:
 
     @property
     def models(self) -> list[tuple[str | None, dict[str, Any]]]:
-        """Every (model, parameters) in the pool, in order of insertion."""
+        """Every (model, parameters) in the pool, in order of insertion, but those that `idle` means below."""
+        return self.list_sources(idle=False)
+
+    def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
+        """As `models`; with `idle`, also those without a sample whose calls all failed, unpaid."""
         with self._read_state():
-            return list(read_sources(self._connection).values())
+            return list(read_sources(self._connection, idle=idle).values())
 
     def counts(self) -> PoolCounts:
         """How many problems, samples, failures and sources there are."""
@@ -245,7 +250,8 @@ class PoolReader:
         """Like `ballots`, by the source's key."""
         with self._read_state():
             name, values = read_sources(self._connection)[source] if source is not None else (None, {})
-            return read_ballots(self._connection, source, model=name, parameters=values)
+            charge = read_charge(self._connection, source)
+            return read_ballots(self._connection, source, model=name, parameters=values, charge=charge)
 
     def spellings_of(self, source: int | None) -> list[tuple[str, int, str, float | None]]:
         """Each way in which a source writes an answer: (problem id, class, answer, correct)."""

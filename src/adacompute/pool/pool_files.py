@@ -29,6 +29,7 @@ from adacompute.pool.formats import (
 from adacompute.pool.importers import FORMATS
 from adacompute.pool.pool import Pool, attach_pool
 from adacompute.pool.rows import (
+    EXAMPLE_LINE,
     MISSING,
     Flaw,
     InexactNumber,
@@ -71,7 +72,10 @@ ImportProgress = Callable[[int, int], None]  # problems, samples so far
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 _QUESTION_SUFFIXES = (".csv", ".tsv")  # of files that `collect` reads
 _MAX_HEAD = 65_536  # bytes of a table's first line
-_IMPORT_REMEDY = f"what another tool wrote is imported by its format: --format {' or '.join(FORMATS)}"
+_IMPORT_REMEDY = (
+    f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
+    "--columns question=NAME,text=NAME"
+)
 _PROGRESS_EVERY = 256  # problems between two calls of `progress`
 
 
@@ -95,7 +99,7 @@ class ExportResult:
 
 
 def import_file(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | FileEntries,
     pool: Pool | str | os.PathLike[str],
     *,
     format: Format = "native",  # noqa: A002 - the command line's word
@@ -108,13 +112,14 @@ def import_file(
     """Adds a file's problems and samples to a pool, all or nothing; a missing pool is created.
 
     `format="native"` reads pool files (.jsonl, .jsonl.gz, .parquet, a folder of Parquet, another
-    pool); `"lm-eval"` and `"inspect"` read those tools' logs. `task` must be the task of an existing
+    pool); `"lm-eval"` and `"inspect"` read those tools' logs. A table with other columns is given as
+    `ac.read_samples(path, columns={...})`. `task` must be the task of an existing
     pool; `default_task` is used for a new pool only. `reread` extracts answers from the texts again,
     instead of taking those in the file.
     """
     if existing not in ("error", "skip"):
         raise PoolError(f'existing={existing!r} is not known; give "error" or "skip"')
-    entries = _read_format(Path(path), format)
+    entries = path if isinstance(path, FileEntries) else _read_format(Path(path), format)
     options: dict[str, Any] = {"skip": existing == "skip", "progress": progress, "reread": reread}
     if isinstance(pool, Pool):
         if task is not None and task != pool.task:
@@ -268,8 +273,9 @@ def _check_suffix(path: Path) -> None:
         return
     with path.open("rb") as file:
         heads = re.split(r"[,;\t]", file.readline(_MAX_HEAD).decode("utf-8", "replace"))
-    if has_no_samples([head.strip().strip('"').lower() for head in heads]):
-        raise NotAPool(describe_questions(path))
+    names = [head.strip().strip('"').lower() for head in heads]
+    if has_no_samples(names):
+        raise NotAPool(describe_questions(path, names))
 
 
 def _check_first(value: object, path: Path) -> None:
@@ -279,10 +285,11 @@ def _check_first(value: object, path: Path) -> None:
     if "doc_id" in value and "doc" in value:
         raise RecordInvalid(f"{path}: is a log of lm-eval; import it with --format lm-eval")
     if has_no_samples(value):
-        raise RecordInvalid(describe_questions(path))
+        raise RecordInvalid(describe_questions(path, value))
     if "id" not in value:
         raise RecordInvalid(
-            f"{path}: its first problem has neither id, question nor samples; {_IMPORT_REMEDY}"
+            f"{path}: its first line has neither id, question nor samples; give e.g. {EXAMPLE_LINE}; "
+            f"{_IMPORT_REMEDY}"
         )
 
 

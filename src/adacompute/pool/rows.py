@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
-from adacompute.errors import AdacomputeError, RecordInvalid, format_value
+from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
 from adacompute.records import SIGNAL_NAMES, Failure, Problem, Sample, Signals
 
 __all__ = [
     "DAMAGE_ERRORS",
     "DEPTH_LIMIT",
+    "EXAMPLE_LINE",
     "LINE_KEYS",
     "MISSING",
     "NO_CLASS",
@@ -56,6 +57,7 @@ __all__ = [
     "read_line",
     "read_parameters",
     "read_problem",
+    "read_sample",
     "read_signals",
     "rebuild_row",
     "sample_to_row",
@@ -330,6 +332,17 @@ _QUESTION_KEYS = (
     "input",
     "text",
 )  # under which files of questions have them
+_TEXT_KEYS = (  # under which tables have responses
+    "text",
+    "response",
+    "responses",
+    "output",
+    "outputs",
+    "completion",
+    "completions",
+    "generation",
+)
+EXAMPLE_LINE = '{"id": "q1", "question": "2 + 2?", "gold": "4", "samples": [{"text": "It is 4."}]}'
 
 
 def has_no_samples(names: Container[str]) -> bool:
@@ -337,8 +350,15 @@ def has_no_samples(names: Container[str]) -> bool:
     return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
 
 
-def describe_questions(path: Path) -> str:
-    """The message for a file of questions where samples are needed."""
+def describe_questions(path: Path, names: Container[str]) -> str:
+    """The message for a file of questions, or a table with these columns, where a pool is needed."""
+    question = next((name for name in _QUESTION_KEYS if name in names), _QUESTION_KEYS[0])
+    text = next((name for name in _TEXT_KEYS if name in names and name != question), None)
+    if text is not None:
+        return (
+            f"{path}: is a table, not a pool; import it: adacompute import {shlex.quote(str(path))} "
+            f"--columns question={question},text={text} --pool POOL.sqlite"
+        )
     return (
         f"{path}: these are questions without samples; collect samples first: "
         f"adacompute collect {shlex.quote(str(path))} --endpoint URL --pool POOL.sqlite"
@@ -357,7 +377,7 @@ def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
         raise_flaw("failures", failures, "a list of failures")
     samples = value.get("samples", MISSING)
     if samples is MISSING:
-        raise Flaw("'samples' is missing; give a list of samples, perhaps empty")
+        raise Flaw(f"'samples' is missing; give a list of samples, perhaps empty, e.g. {EXAMPLE_LINE}")
     if type(samples) is not list:
         raise_flaw("samples", samples, "a list of samples")
     rows = [read_sample(i, sample, exact=exact) for i, sample in enumerate(samples)]
@@ -468,6 +488,8 @@ def read_failure(i: int, failure: Json) -> FailureRow:
 def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[int, str | None]:
     """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
+    if "text" not in sample and "answer" not in sample:
+        _refuse_misspelt_text(i, extra)
     if "signals" in extra:
         _check_signals(extra["signals"], f"samples[{i}].signals")
     idx = i
@@ -476,6 +498,14 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[
         if idx != i:
             del extra["index"]  # else it is written back because it was given, not because it is needed
     return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
+
+
+def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
+    """Raises a Flaw if a sample without text and answer has a text under a name like one of them."""
+    for name, value in extra.items():
+        if type(value) is str and suggest_name(name.lower(), (*_TEXT_KEYS, "answer"), cutoff=0.8):
+            meant = "answer" if suggest_name(name.lower(), ("answer",), cutoff=0.8) else "text"
+            raise Flaw(f"samples[{i}] has {name!r}, but no text and no answer; name it {meant!r}")
 
 
 def _check_signals(value: Json, where: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous, format_value
+from adacompute.pool.ballots import PromptCharge
 from adacompute.pool.rows import (
     DAMAGE_ERRORS,
     FailureRow,
@@ -57,6 +58,7 @@ __all__ = [
     "pick_source",
     "read_calls",
     "read_census",
+    "read_charge",
     "read_sources",
     "read_totals",
     "stream_problems",
@@ -74,6 +76,12 @@ _SELECT_PROBLEMS = """
 _SELECT_SAMPLES = """
     SELECT idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra
     FROM samples WHERE record = ? ORDER BY idx
+"""
+_SELECT_SOURCES = "SELECT key, model, parameters FROM sources ORDER BY key"
+_SELECT_USED_SOURCES = """
+    SELECT key, model, parameters FROM sources s
+    WHERE EXISTS (SELECT 1 FROM records r JOIN samples x ON x.record = r.key WHERE r.source = s.key)
+    OR coalesce((SELECT max(c.paid <> 'no') FROM calls c WHERE c.source = s.key), 1) ORDER BY key
 """
 _SELECT_FAILURES = "SELECT idx, kind, attempt, message, at FROM failures WHERE record = ? ORDER BY key"
 
@@ -106,9 +114,14 @@ class SourceTotals(NamedTuple):
     failures: dict[str, int]  # by kind
 
 
-def read_sources(connection: sqlite3.Connection) -> dict[int, tuple[str | None, dict[str, Any]]]:
-    """Every (model, parameters) of the pool by key, in order of insertion."""
-    rows = connection.execute("SELECT key, model, parameters FROM sources ORDER BY key")
+def read_sources(
+    connection: sqlite3.Connection, *, idle: bool = True
+) -> dict[int, tuple[str | None, dict[str, Any]]]:
+    """Every (model, parameters) of the pool by key, in order of insertion.
+
+    `idle=False` leaves out those without a sample whose calls all failed, unpaid.
+    """
+    rows = connection.execute(_SELECT_SOURCES if idle else _SELECT_USED_SOURCES)
     return {key: (model, json.loads(parameters)) for key, model, parameters in rows}
 
 
@@ -159,7 +172,7 @@ def choose_source(
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
     """The key of the one source that matches; None where the pool has no source at all."""
-    return pick_source(read_sources(connection), path, model=model, parameters=parameters)
+    return pick_source(read_sources(connection, idle=False), path, model=model, parameters=parameters)
 
 
 def pick_source(
@@ -564,6 +577,7 @@ _SELECT_CALL_SUMS = """
         total(estimated)
     FROM calls WHERE source = ?
 """
+_SELECT_LARGEST_REPLY = "SELECT max(got + surplus) FROM calls WHERE source = ? AND paid = 'yes'"
 _ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
 _CALL_FIELDS = (
     "at",
@@ -605,6 +619,15 @@ def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
     return Account(**dict(zip(_ACCOUNT_FIELDS, map(int, row), strict=True)))
+
+
+def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCharge:
+    """How the calls to one source were charged for prompts."""
+    account = sum_calls(connection, source)
+    if not account.paid or not account.prompt_tokens:
+        return PromptCharge()
+    (largest,) = connection.execute(_SELECT_LARGEST_REPLY, (source,)).fetchone()
+    return PromptCharge(tokens=account.prompt_tokens / account.paid, choices=max(1, largest))
 
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:

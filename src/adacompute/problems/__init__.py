@@ -1,10 +1,10 @@
 """What is asked: problems from files, datasets and generators, and the prompts that ask them.
 
-Knows nothing of endpoints or samples.
+Knows nothing of endpoints, and of samples only how tables write them.
 """
 
 from adacompute.problems.presets import PRESETS, Preset
-from adacompute.problems.problem_set import ProblemSet, read_problems
+from adacompute.problems.problem_set import ProblemSet, read_problems, read_samples
 from adacompute.problems.template import Template, Turn, template_names, template_path
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Template",
     "Turn",
     "read_problems",
+    "read_samples",
     "template_names",
     "template_path",
 ]

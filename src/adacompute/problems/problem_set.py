@@ -1,10 +1,11 @@
-"""Reads problems from any source, checks them and gives each an id (`read_problems`).
+"""Reads problems from any source, checks them and gives each an id (`read_problems`); tables of samples.
 
 Rows of known datasets that would be misread without their preset are refused.
 """
 
 import datetime
 import decimal
+import json
 import math
 import re
 import uuid
@@ -19,6 +20,8 @@ from typing import Any, NoReturn
 
 from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
+from adacompute.pool.formats import Entry, FileEntries
+from adacompute.pool.importers import ProblemGroups, locate_flaws
 from adacompute.pool.rows import (
     DEPTH_LIMIT,
     Flaw,
@@ -26,6 +29,7 @@ from adacompute.pool.rows import (
     describe_type,
     problem_to_line,
     read_problem,
+    read_sample,
     to_canonical_json,
 )
 from adacompute.pool.sqlite import is_sqlite
@@ -37,11 +41,12 @@ from adacompute.problems.dataset_loaders import (
     generate_rows,
     read_hub_rows,
 )
-from adacompute.problems.presets import COLUMNS, PRESETS, Preset, find_preset
+from adacompute.problems.presets import COLUMNS, PRESETS, Columns, Preset, find_preset
 from adacompute.problems.row_fields import (
     LETTERS,
     Choices,
     RowFields,
+    has_choices,
     is_blank,
     list_names,
     read_choices,
@@ -66,7 +71,7 @@ from adacompute.problems.row_readers import (
 from adacompute.problems.template import Template
 from adacompute.records import Problem
 
-__all__ = ["IdMaker", "ProblemSet", "read_problems"]
+__all__ = ["IdMaker", "ProblemSet", "read_problems", "read_samples"]
 
 SOURCE_KINDS = (
     ".jsonl, .json, .csv, .tsv (each also as .gz), .parquet, a folder of Parquet, a pool, hf:NAME or gym:NAME"
@@ -162,6 +167,8 @@ def _read_source(
 def _make_problem_set(
     name: str, problems: tuple[Problem, ...], template: str | None, preset: Preset | None, *, choices: bool
 ) -> ProblemSet:
+    if choices and any(problem.extra.get("choices") == [] for problem in problems):
+        template, preset = "mixed", None
     template = template or ("choice" if choices else None)
     prompt = Template.named(template) if template else None
     extract = preset.extract if preset else prompt.extract if prompt else None
@@ -270,10 +277,14 @@ class RowSchema:
     preset: Preset | None = None
     columns: Mapping[str, str]  # the column of a field, where the user names it
     seed: int = 0  # decides the order of shuffled choices
+    usual: Columns | None = None  # the columns of a field that neither names; None: COLUMNS
 
     def locate_fields(self) -> dict[str, tuple[str, ...]]:
         """The columns that may hold each field, in order of preference."""
-        columns: dict[str, tuple[str, ...]] = {**COLUMNS, **(self.preset.columns if self.preset else {})}
+        columns: dict[str, tuple[str, ...]] = {
+            **(self.usual or COLUMNS),
+            **(self.preset.columns if self.preset else {}),
+        }
         for field, column in self.columns.items():
             self._check_field(field, columns)
             if not column:
@@ -349,6 +360,11 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
     _check_columns(source, schema, names, limited=len(problems) == limit)
     if not problems:
         raise ProblemsInvalid(f"{source.place}: holds no problem; give at least one, with its 'question'")
+    if schema.preset and schema.preset.choices and not any(each.extra.get("choices") for each in problems):
+        raise ProblemsInvalid(
+            f"{source.place}: no problem has choices; leave preset {schema.preset.name} out, or give them in "
+            "a list 'choices', or in columns A, B, C, D"
+        )
     return problems
 
 
@@ -397,7 +413,10 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     preset = schema.preset
     refuse_known_formats(fields, preset=preset, named_fields=schema.columns)
     question = read_question(fields)
-    choices = read_choices(fields, choice_format=preset.choices) if preset and preset.choices else None
+    may_lack = preset is not None and preset.choices == "named"  # as those of a mixed set do
+    choices = None
+    if preset and preset.choices and (has_choices(fields) or not may_lack):
+        choices = read_choices(fields, choice_format=preset.choices)
     key = read_id(fields) or ids.make_id(question, choices)
     if preset is None or preset.choices is None or choices is None:
         gold = read_gold(fields, preset)
@@ -408,6 +427,8 @@ def _build_problem(fields: RowFields, schema: RowSchema, *, typed: bool, ids: Id
     subject = read_subject(fields, by_user="subject" in schema.columns)
     level = read_level(fields, by_user="level" in schema.columns, typed=typed)
     extra = fields.collect_rest() if preset is None or preset.keeps_rest else {}
+    if may_lack:
+        extra["choices"] = []  # so that a prompt can show that there are none
     if choices is not None:
         extra["choices"] = choices.texts
         question = question.rstrip()  # a prompt puts the choices below it
@@ -432,6 +453,104 @@ def _check_storable(problem: Problem) -> None:
                     f"{format_value(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
                     "write the text again as UTF-8"
                 ) from exc
+
+
+_SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")
+_ANSWER_LENGTH = 200  # characters, above which it is a whole response
+_SAMPLE_COLUMNS: Columns = {
+    **COLUMNS,
+    **{name: (name,) for name in ("model", *_SAMPLE_FIELDS)},
+    "id": (),  # the rows of many tables have ids of their own
+    "text": ("text", "response", "output", "completion"),
+    "answer": (),  # most often the right one
+}
+_SAMPLE_REMEDY = (
+    "give e.g. --columns question=prompt,text=output,gold=label for "
+    '{"prompt": "2 + 2?", "output": "It is 4.", "label": "4"}, or for a list of outputs'
+)
+
+
+def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries:
+    """The samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
+
+    `columns` names the columns that hold the question, the `text` of a response or its `answer`, gold,
+    subject, level, model, correct, tokens, logprob, entropy and finished. A row is a sample, or has lists of
+    them. Rows with the same question are one problem; with the same id, if `columns` names that.
+    """
+    with translate_os_errors(path):
+        rows, typed = _open_file_rows(str(path))
+    source = RowSource(place=str(path), rows=rows, typed=typed)
+    gold = tuple(name for name in COLUMNS["gold"] if name != columns.get("answer"))
+    schema = RowSchema(columns=columns, usual={**_SAMPLE_COLUMNS, "gold": gold})
+    entries = _group_samples(source, schema, schema.locate_fields())
+    return FileEntries(path=Path(path), unit="problem", files=(str(path),), entries=entries)
+
+
+def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Iterator[Entry]:
+    names: set[str] = set()
+    groups, ids, ids_by_question = ProblemGroups(Path(source.place)), IdMaker(()), dict[str, str]()
+    for place, value in source.rows:
+        with locate_flaws(f"{source.place}: {place}"):
+            names |= _check_object(value).keys()
+            fields = RowFields({name: convert_to_json(cell, name) for name, cell in value.items()}, columns)
+            question = read_question(fields)
+            key = read_id(fields) or ids_by_question.get(question) or ids.make_id(question, None)
+            ids_by_question.setdefault(question, key)
+            head = {
+                "gold": read_gold(fields, None),
+                "subject": read_subject(fields, by_user="subject" in schema.columns),
+                "level": read_level(fields, by_user="level" in schema.columns, typed=source.typed),
+                "model": fields.take("model"),
+            }
+            known = {name: value for name, value in head.items() if value is not None}
+            group = groups.get_group({"id": key, "question": question, **known})
+            for sample in _read_row_samples(fields, typed=source.typed):
+                read_sample(group.next, sample, exact=True)
+                groups.count_bytes(sample)
+                group.samples[group.next] = sample
+                group.next += 1
+    _check_columns(source, schema, names, limited=False)
+    yield from groups.entries()
+
+
+def _read_row_samples(fields: RowFields, *, typed: bool) -> list[dict[str, Any]]:
+    """The samples of a row: one, or as many as its lists have."""
+    if all(fields.choose_column(name) not in fields.row for name in ("text", "answer")):
+        raise Flaw(f"has no response; {_SAMPLE_REMEDY}; there is {list_names(fields.row)}")
+    cells = {name: cell for name in _SAMPLE_FIELDS if (cell := fields.take(name)) is not None}
+    if not typed:
+        cells = {name: _parse_cell(name, cell) for name, cell in cells.items()}
+    lists = {name: cell for name, cell in cells.items() if isinstance(cell, list)}
+    lengths = {len(cell) for cell in lists.values()}
+    if len(lengths) > 1:
+        sizes = ", ".join(f"{len(cell)} in '{fields.choose_column(name)}'" for name, cell in lists.items())
+        raise Flaw(f"has lists of different lengths, {sizes}; give one value for each sample")
+    samples = [
+        {name: cell[i] if name in lists else cell for name, cell in cells.items()}
+        for i in range(lengths.pop() if lists else 1)
+    ]
+    for sample in samples:
+        if type(sample.get("text")) in (int, float):
+            sample["text"] = str(sample["text"])
+        _refuse_response_as_answer(sample.get("answer"), fields.choose_column("answer"))
+    return [sample if sample.get("text") is not None else {"answer": None, **sample} for sample in samples]
+
+
+def _parse_cell(name: str, cell: str) -> Json:
+    """A cell of CSV, which has no types: a list of texts, a number, or true and false in any capitals."""
+    if name == "answer" or (name == "text" and not cell.startswith('["')):
+        return cell
+    with suppress(ValueError, RecursionError):
+        return json.loads(cell if name == "text" else cell.lower())
+    return cell
+
+
+def _refuse_response_as_answer(answer: Json, column: str) -> None:
+    if isinstance(answer, str) and (len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()):
+        raise Flaw(
+            f"'{column}' holds a whole response, {format_value(answer)}; name it text={column}, so that the "
+            "answer is read out of it"
+        )
 
 
 _GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution

@@ -19,6 +19,7 @@ __all__ = [
     "Choices",
     "RowFields",
     "format_choices",
+    "has_choices",
     "is_blank",
     "list_names",
     "read_choices",
@@ -233,6 +234,12 @@ def _read_choice_columns(fields: RowFields) -> Choices:
     return Choices([_read_choice_text(fields.row[name], name) for name in columns])
 
 
+def has_choices(fields: RowFields) -> bool:
+    """Whether a row has choices, in a list or in columns named A, B, C, D."""
+    columns = (*map(fields.find_column, fields.columns["choices"]), *LETTERS)
+    return any(not is_blank(fields.row.get(str(column))) for column in columns)
+
+
 def _read_list_or_letters(fields: RowFields) -> Choices:
     row, names = fields.row, fields.columns["choices"]
     for column in map(fields.find_column, names):
@@ -241,7 +248,10 @@ def _read_list_or_letters(fields: RowFields) -> Choices:
             return _read_choice_list(row[column], column)
     filled = [letter for letter in LETTERS if not is_blank(row.get(letter))]
     if not filled:
-        raise Flaw(f"has no choices; give a list in {names[0]!r}, or columns A, B, C, D")
+        raise Flaw(
+            f"has no choices; give a list in {names[0]!r}, or columns A, B, C, D; if only some rows have "
+            "them, --preset multiple-choice"
+        )
     gap = next((letter for letter in LETTERS[: len(filled)] if letter not in filled), None)
     if gap:
         raise Flaw(f"'{gap}' is empty, and '{filled[-1]}' isn't; give the choices without a gap")

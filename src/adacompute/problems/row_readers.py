@@ -260,7 +260,8 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
         try:
             with pq.ParquetFile(raw) as source:
                 names = source.schema_arrow.names
-                is_pool_file = "samples" in names  # our own export: its `extra` is JSON text
+                # our own export: its `extra` is JSON text
+                is_pool_file = "samples" in names and "struct" in str(source.schema_arrow.field("samples"))
                 columns = [name for name in names if not (is_pool_file and name in _POOL_COLUMNS)]
                 for batch in source.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
                     for value in list_arrow_rows(batch):

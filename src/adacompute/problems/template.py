@@ -105,7 +105,9 @@ class Template:
     def messages(self, problem: Problem) -> list[dict[str, str]]:
         """The messages that ask this problem; values that are filled in are not searched for placeholders."""
         values = _collect_values(problem)
-        return [{"role": role, "content": self._fill(text, values, problem)} for role, text in self.turns]
+        filled = [(role, self._fill(text, values, problem)) for role, text in self.turns]
+        has_none = values.get("choices") == ""  # a problem without choices, of a set that has some
+        return [{"role": role, "content": text.rstrip() if has_none else text} for role, text in filled]
 
     def to_dict(self) -> dict[str, Any]:
         """What the model is shown, as plain JSON data: the name is left out, so equal prompts are equal."""

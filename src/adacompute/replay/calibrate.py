@@ -18,6 +18,7 @@ from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots, get_menu_ballots
+from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
 from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
@@ -29,7 +30,7 @@ from adacompute.replay.replay import (
     select_replayable,
     settle_policy,
 )
-from adacompute.score.costs import compute_mean_output, count_prompt_tokens
+from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
 
 __all__ = ["RequestCosts", "calibrate", "check_calibration_budget", "find_dial", "parse_average"]
 
@@ -136,29 +137,31 @@ class RequestCosts:
     unit: BudgetUnit
     prompts: Floats  # (problems,) cost of a prompt
     output: float  # cost of a token of a response
-    once: bool  # whether a prompt is paid for once, and not with each sample
+    choices: int | None  # samples that one call gives at most, which pays for one prompt
+    once: bool = False  # whether all calls of a request share one prompt
 
     @classmethod
     def of(cls, budget: Budget, ballots: Ballots, prices: TokenPrices | None) -> "RequestCosts":
         """For a budget; NotRecorded where it counts tokens and some samples have no number of them."""
         if budget.unit == "samples":
-            return cls("samples", np.ones(len(ballots)), 0.0, False)
+            return cls("samples", np.ones(len(ballots)), 0.0, 1)
         unit_prices = TokenPrices() if prices is None else prices
         if budget.unit == "tokens":
             unit_prices = replace(unit_prices, input=_MILLION, output=_MILLION)
         compute_mean_output(ballots, np.arange(len(ballots)))  # raises where some aren't known
         prompts = count_prompt_tokens(ballots, unit_prices) * unit_prices.input / _MILLION
-        return cls(budget.unit, prompts, unit_prices.output / _MILLION, unit_prices.prompts == "once")
+        choices, once = choose_charge(ballots, unit_prices).choices, unit_prices.prompts == "once"
+        return cls(budget.unit, prompts, unit_prices.output / _MILLION, choices, once)
 
-    def compute(self, drawn: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
-        """The cost of requests, by their samples, their output tokens and their problems' rows.
+    def compute(self, drawn: Ints | Floats, waves: Ints | Floats, tokens: Floats, problems: Ints) -> Floats:
+        """The cost of requests, by their samples, waves, output tokens and their problems' rows.
 
-        Samples and tokens are (…, requests), problems (requests,).
+        All but the rows are (…, requests), these (requests,).
         """
         if self.unit == "samples":
             return drawn.astype(np.float64)
-        times = np.ones(drawn.shape) if self.once else drawn
-        return np.asarray(self.prompts[problems] * times + self.output * tokens)
+        calls = np.ones(drawn.shape) if self.once else count_calls(drawn, self.choices, waves)
+        return np.asarray(self.prompts[problems] * calls + self.output * tokens)
 
 
 def find_dial(
@@ -246,10 +249,10 @@ def _make_cost(
         if dial not in costs:
             if recorded_paths is None:
                 counts = decide_first_wave(policy, reading, dial)
-                amounts = request_costs.compute(counts, counts * mean_tokens, rows)
+                amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens, rows)
             else:
                 run = run_policy(policy, recorded_paths, dial=dial, reading=reading)
-                amounts = request_costs.compute(run.drawn, run.tokens, recorded_paths.problems)
+                amounts = request_costs.compute(run.drawn, run.waves, run.tokens, recorded_paths.problems)
             costs[dial] = float(amounts.mean())
         return costs[dial]
 

@@ -46,7 +46,6 @@ from adacompute.report.exhibits import (
     worth,
 )
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
-from adacompute.report.exhibits.token_cost import measure_tokens
 
 __all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_menu_report", "build_report", "run_jobs"]
 
@@ -329,7 +328,7 @@ def build_report(
         facts=facts,
         notices=_build_notices(runs.setup, evaluation, why, quick=quick),
         parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
-        money=build_money_data(evaluation, measure_tokens(runs), money),
+        money=build_money_data(evaluation, money),
         evaluation=evaluation,
     )
 

@@ -150,20 +150,18 @@ function typedPrices() {
 }
 
 function reckoned(row, prices) { // of one request: its cost, uniform's for the same accuracy, and the share saved
-  const price = (samples, tokens) => (samples * prices.prompt_tokens * prices.input_price + tokens * prices.output_price) / 1e6;
-  const known = row.same_as !== null && row.same_as_tokens !== null;
-  const own = price(row.samples, row.tokens);
-  const same = known ? price(row.same_as, row.same_as_tokens) : price(money.most, money.most_tokens);
-  return { own, same, more: known ? "" : "> ", share: same ? (same - own) / same : null };
+  const price = (prompts, tokens) => (prompts * prices.prompt_tokens * prices.input_price + tokens * prices.output_price) / 1e6;
+  const own = price(row.prompts, row.tokens), same = price(row.same_as_prompts, row.same_as_tokens);
+  return { own, same, more: row.same_as === null ? "> " : "", share: same ? (same - own) / same : null };
 }
 
 function pricesText() { // as `Money.describe_prices`
-  const prices = typedPrices(), text = `${four(prices.output_price)} ${money.currency} per million output tokens`;
-  return form.elements.prompt_tokens.value === "" ? text : `${text} and ${four(prices.input_price)} per million of prompts`;
+  const prices = typedPrices();
+  return `${four(prices.output_price)} ${money.currency} per million output tokens and ${four(prices.input_price)} per million of prompts`;
 }
 
 function shownMoney() { // at the budget that the page speaks of; null where tokens weren't recorded
-  const row = money?.rows.find((each) => each.budget === money.budget && each.tokens !== null);
+  const row = money?.rows.find((each) => each.budget === money.budget);
   return row ? reckoned(row, typedPrices()) : null;
 }
 
@@ -189,25 +187,22 @@ function moneyNumber() { // for the shared picture
 function reckon() {
   if (!form.checkValidity()) return;
   const prices = typedPrices(), spent = shownMoney();
-  const rows = money.rows.filter((row) => row.tokens !== null);
   all("#table-money tbody tr").forEach((line, at) => {
-    const { own, same, more, share } = reckoned(rows[at], prices);
+    const { own, same, more, share } = reckoned(money.rows[at], prices);
     const texts = [paid(1000 * own), ...[paid(1000 * same), paid(1000 * (same - own)), paid(prices.requests * (same - own)), share === null ? "–" : percent(share)].map((text) => (text === "–" ? text : more + text))];
     if (!money.pays) texts.length = 2; // no saving is certain
     texts.forEach((text, place) => { line.cells[line.cells.length - texts.length + place].textContent = text; });
   });
   const tiles = { cost: amount(spent.own), same: spent.more + amount(spent.same), saved: spent.more + amount(spent.same - spent.own), share: spent.share === null ? "–" : spent.more + percent(spent.share), extra: `costs ${amount(spent.own - spent.same)} more` };
   for (const [name, text] of Object.entries(tiles)) for (const tile of all(`.tile.${name} dd`)) tile.textContent = text;
-  const prompts = form.elements.prompt_tokens.value === "" ? "Prompts are not counted."
-    : `Each sample pays for its prompt of ${four(prices.prompt_tokens)} tokens at ${four(prices.input_price)} per million.`;
-  const note = `At ${four(prices.output_price)} ${money.currency} per million output tokens, ${whole(prices.requests)} requests a month. ${prompts}`;
+  const note = `At ${pricesText()}, ${whole(prices.requests)} requests a month, prompts of ${four(prices.prompt_tokens)} tokens. ${money.charge}`;
   document.querySelector("#table-money .note").textContent = note;
   document.querySelector("#money .note").textContent = "Your prices.";
 }
 
 if (form && money) {
   for (const name of ["output_price", "input_price", "requests"]) form.elements[name].value = money[name];
-  if (money.prompt_tokens_per_request !== null) form.elements.prompt_tokens.value = money.prompt_tokens_per_request;
+  form.elements.prompt_tokens.value = money.prompt_tokens_per_request ?? 0;
   for (const unit of all(".unit", form)) unit.textContent = ` (${money.currency})`;
   form.hidden = false;
   form.addEventListener("input", reckon);

@@ -186,9 +186,8 @@ def _render_money(data: Mapping[str, Any] | None) -> str:
         input_price=data["input_price"],
         output_price=data["output_price"],
         currency=data["currency"],
-        prompt_tokens=data["prompt_tokens_per_request"],
     )
-    saving = find_saving(data, money)
+    saving = find_saving(data)
     if saving is None:
         return ""
     tiles = [(f"cost at {saving.budget:g} samples on average", "cost", _tile_value(saving.cost, money))]

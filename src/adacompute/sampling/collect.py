@@ -307,7 +307,7 @@ def prepare_pool(
 
 def check_prices(prices: TokenPrices) -> None:
     """Raises CollectError where prices are of recorded samples, not of calls."""
-    if prices.prompts != "each" or prices.prompt_tokens is not None:
+    if prices.prompts == "once" or prices.prompt_tokens is not None:
         raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
 
 
@@ -529,7 +529,7 @@ def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) ->
     if not path.exists():  # its worker never started it
         return merged
     with open_pool(path, write=True) as shard:
-        for number, (model, parameters) in enumerate(shard.models):
+        for number, (model, parameters) in enumerate(shard.list_sources()):
             records = list(_read_records(shard, pool, model, parameters))
             note = f"{path.name} {number}"
             try:

@@ -749,7 +749,8 @@ class SamplingWorkers(SamplerTotals):
         return DrawnSamples(run.problem.id, (), failures, calls)
 
     def _stop_if_hopeless(self, error: EndpointError) -> None:
-        hopeless = isinstance(error, EndpointRefused) and error.status in _FATAL_STATUSES
+        is_fatal = isinstance(error, EndpointRefused) and error.status in _FATAL_STATUSES
+        hopeless = is_fatal or self._client.is_unreachable
         if hopeless or len(self._failing_problems) >= max(_MAX_FAILING_PROBLEMS, self._width):
             self.stop("endpoint", str(error))
 

@@ -1,15 +1,14 @@
 """Budgets, checked, and what they cost by the recorded samples: in samples, tokens or money."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from adacompute.errors import NotRecorded, ScoreError
-from adacompute.pool.ballots import ABSENT, Ballots
-from adacompute.pool.menu import TOKEN_CHARACTERS
+from adacompute.pool.ballots import ABSENT, Ballots, PromptCharge, count_calls
 from adacompute.records import TokenPrices
 from adacompute.score.grades import Floats, Ints
 
@@ -18,6 +17,7 @@ __all__ = [
     "build_missing_tokens_error",
     "check_budgets",
     "check_prompt_tokens",
+    "choose_charge",
     "compute_costs",
     "compute_mean_output",
     "count_prompt_tokens",
@@ -72,7 +72,7 @@ def _compute_money(ballots: Ballots, counts: Floats, prices: TokenPrices, rows: 
     if prices.output > 0:
         output = compute_mean_output(ballots, rows) * prices.output / _MILLION
     prompts = count_prompt_tokens(ballots, prices)[rows] * prices.input / _MILLION  # (problems,)
-    times = counts if prices.prompts == "each" else np.ones(len(counts))
+    times = count_calls(counts, choose_charge(ballots, prices).choices)
     return np.asarray(output[:, None] * counts + prompts[:, None] * times)
 
 
@@ -97,12 +97,16 @@ def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> Not
 
 
 def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
-    """Of every problem of the source, (problems,)."""
-    tokens = prices.prompt_tokens
-    if tokens is None:
-        return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in ballots.prompts])
+    """Of every problem of the source, (problems,): as given, else as its calls recorded them."""
     check_prompt_tokens(prices, len(ballots))
-    return np.broadcast_to(np.array(tokens, dtype=np.float64), (len(ballots),))
+    return ballots.count_prompt_tokens(prices.prompt_tokens)
+
+
+def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
+    """How prompts are paid for: as the prices say, else as the source's calls recorded it."""
+    if prices.prompts is None:
+        return ballots.charge
+    return replace(ballots.charge, choices=1 if prices.prompts == "each" else None)
 
 
 def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
@@ -118,4 +122,4 @@ def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
 def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:
     if prices.prompt_tokens is not None or prices.input == 0 or not len(ballots):
         return ""
-    return f"prompt tokens estimated at {TOKEN_CHARACTERS} characters of the question each"
+    return str(choose_charge(ballots, prices))

@@ -18,7 +18,17 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adacompute.errors import EndpointError, RequestInvalid, ServeError, Unauthorized, suggest_name
+from adacompute.config import average_budget
+from adacompute.errors import (
+    ConfigError,
+    EndpointError,
+    LedgerUnavailable,
+    RequestInvalid,
+    ServeError,
+    Unauthorized,
+    suggest_name,
+)
+from adacompute.records import Budget
 from adacompute.serve.chat import (
     ChatEndpoint,
     Gateway,
@@ -31,7 +41,7 @@ from adacompute.serve.chat import (
 from adacompute.serve.dashboard import HEADERS, PAGE
 from adacompute.serve.forward import ForwardEndpoint, parse_target
 from adacompute.serve.reply import Refusal, build_error, dump_json, find_error_code
-from adacompute.serve.request_parser import ClientDisconnected, Key
+from adacompute.serve.request_parser import ClientDisconnected, Key, check_content_type, read_body
 from adacompute.serve.responses_endpoint import ResponsesEndpoint
 from adacompute.serve.trace_context import read_trace_headers
 
@@ -46,7 +56,12 @@ _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
 _FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # of most other requests
 _COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
-_PATHS = (_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard")
+_BUDGET_PATH = "/admin/budget"
+_PATHS = (
+    *(_CHAT_PATH, _RESPONSES_PATH, "/v1/models", "/healthz", "/readyz", "/metrics", "/dashboard"),
+    _BUDGET_PATH,
+)
+_MAX_PATCH = 4096  # bytes of a change of the budget
 
 
 def build_app(gateway: Gateway) -> ASGIApp:
@@ -65,6 +80,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/metrics", _PageEndpoint(pages.metrics), methods=["GET"]),
         Route("/dashboard", _PageEndpoint(pages.dashboard), methods=["GET"]),
         Route("/dashboard/data", _PageEndpoint(pages.dashboard_data), methods=["GET"]),
+        Route(_BUDGET_PATH, _BudgetEndpoint(gateway, pages.check_operator), methods=["GET", "PATCH"]),
         Route("/v1/{path:path}", forward),  # last: everything that the others don't take
     ]
     shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
@@ -134,7 +150,7 @@ class _Pages:
 
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """Metrics for Prometheus."""
-        self._check_operator(headers)
+        self.check_operator(headers)
         if self._gateway.fetch_page is not None:
             return 200, _METRICS_HEADERS, await self._gateway.fetch_page("metrics")
         self._gateway.reporter.report()
@@ -142,19 +158,20 @@ class _Pages:
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's page."""
-        self._check_operator(headers)
+        self.check_operator(headers)
         return 200, HEADERS, PAGE
 
     async def dashboard_data(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's data of the last hour, or with `?span=day` of the last day."""
-        self._check_operator(headers)
+        self.check_operator(headers)
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
         if self._gateway.fetch_page is not None:
             return 200, _JSON_HEADERS, await self._gateway.fetch_page(span)
         self._gateway.reporter.report()
         return 200, _JSON_HEADERS, orjson.dumps(self._gateway.observability.dashboard_data(span))
 
-    def _check_operator(self, headers: Mapping[str, str]) -> None:
+    def check_operator(self, headers: Mapping[str, str]) -> str:
+        """The name of the operator's key; Unauthorized for another one. Without keys: nobody's."""
         key = self._find_key(headers)
         if key is not None and not key.operator:
             raise Unauthorized(
@@ -162,6 +179,7 @@ class _Pages:
                 status=403,
                 code="not_the_operator",
             )
+        return _ANONYMOUS if key is None else key.name
 
     def _find_key(self, headers: Mapping[str, str]) -> Key | None:
         keys = self._gateway.keys
@@ -180,6 +198,71 @@ class _PageEndpoint:
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Sends the page."""
         await send_reply(send, *await self._handler(scope, read_headers(scope)))
+
+
+class _BudgetEndpoint:
+    """The budget in force, as an ASGI app: an operator's key may change it until the next start."""
+
+    def __init__(self, gateway: Gateway, check_operator: Callable[[Mapping[str, str]], str]) -> None:
+        self._gateway, self._check_operator = gateway, check_operator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the budget, after a PATCH the new one."""
+        gateway, headers = self._gateway, read_headers(scope)
+        key = self._check_operator(headers)
+        if scope["method"] == "PATCH":
+            if not len(gateway.keys):
+                raise Unauthorized(
+                    "only an operator's key may change the budget, and there are no keys; give a keys file "
+                    "(--keys FILE) with operator = true, or change adacompute.toml and send SIGHUP",
+                    status=403,
+                    code="not_the_operator",
+                )
+            check_content_type(headers)
+            await self._change(await read_body(receive, headers, limit=_MAX_PATCH), key)
+        budget = gateway.budget
+        reply = {
+            "budget": str(budget),
+            "amount": budget.amount,
+            "unit": budget.currency or budget.unit,
+            "source": f"PATCH {_BUDGET_PATH}" if gateway.patched_budget else "settings",
+            "settings": str(average_budget(gateway.config)),
+        }
+        await send_reply(send, 200, _JSON_HEADERS, dump_json(reply))
+
+    async def _change(self, raw: bytes, key: str) -> None:
+        gateway = self._gateway
+        if not gateway.resources.ledger.available:
+            raise LedgerUnavailable("the budget can't be shared while the ledger is closed; try again later")
+        before, text = gateway.budget, ""
+        try:
+            value = _parse_patch(raw)
+            if value is not None:
+                currency = gateway.config.endpoint.currency
+                text = str(Budget.parse(value, unit=gateway.settings.unit, currency=currency))
+            gateway.set_budget(text)
+        except ConfigError as exc:
+            raise RequestInvalid(str(exc), param="budget") from exc
+        if gateway.share_budget is not None:
+            await gateway.share_budget(text)
+        _log.warning("budget %s now, in place of %s: changed by key %s", gateway.budget, before, key)
+
+
+def _parse_patch(raw: bytes) -> float | str | None:
+    """The budget in a body; None: that of the settings is to hold again."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        body = None
+    is_patch = isinstance(body, dict) and list(body) == ["budget"]
+    if not is_patch or isinstance(body["budget"], bool | list | dict):
+        raise RequestInvalid(
+            'the body is no budget; send {"budget": 3}, {"budget": "2 USD per 1000"}, or {"budget": null}, '
+            "which is that of the settings",
+            param="budget",
+        )
+    budget: float | str | None = body["budget"]
+    return budget
 
 
 class _ErrorMiddleware:

@@ -8,13 +8,12 @@ import asyncio
 import inspect
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
 from adacompute.client.settings import build_endpoint
@@ -29,7 +28,7 @@ from adacompute.config import (
     convert_scalar,
     read_menu_file,
 )
-from adacompute.errors import ConfigError, RequestInvalid
+from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
 from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
 from adacompute.serve.ledger import Spend
@@ -60,9 +59,9 @@ _ENDPOINT_REMEDY = (
 class Asker:
     """Asks one endpoint, and keeps the average cost of what it asks on a budget. A context manager.
 
-    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once,
-    but not by a process that was forked after it was opened. Closing it waits for what is under way; leaving
-    its context by an exception cancels that.
+    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once.
+    A forked process opens its own, with an average of its own; a `state` stays with the process that opened
+    it. Closing it waits for what is under way; leaving its context by an exception cancels that.
     """
 
     def __init__(
@@ -84,6 +83,7 @@ class Asker:
         state: str | Path | None = None,
         verifier: str | VerifierConfig | None = None,
         latency: str | None = None,
+        **unknown: Never,
     ) -> None:
         """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
 
@@ -102,6 +102,7 @@ class Asker:
         asked for early or again, which costs more; None: there is none.
         """
         key = _hide_key(key)
+        _refuse_unknown(unknown)
         modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
         if modes is not None:
             single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
@@ -268,18 +269,19 @@ class Asker:
         temperature: float | None = None,
         max_tokens: int | None = None,
         extract: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> Reply:
         """The reply to a prompt: a text, or a list of messages in OpenAI's shape.
 
         `extract` says how answers are read out of responses: auto, boxed, choice, number, json:FIELD,
-        regex:PATTERN and others, or none. `parameters` go to the endpoint as they are, such as seed, stop or
-        response_format. Raises AdacomputeError if nothing came.
+        regex:PATTERN and others, or none. `options` are fields of the request that go to the endpoint as they
+        are, such as seed, stop or response_format. Raises AdacomputeError if nothing came.
         """
-        options = _build_options(
-            parameters, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        built = _build_options(
+            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
         )
-        return _raise_error(wait_for(self._submit(prompt, options)))
+        return _raise_error(wait_for(self._submit(prompt, built)))
 
     async def ask_async(
         self,
@@ -289,13 +291,14 @@ class Asker:
         temperature: float | None = None,
         max_tokens: int | None = None,
         extract: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> Reply:
         """As `ask`, for a coroutine."""
-        options = _build_options(
-            parameters, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        built = _build_options(
+            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
         )
-        return _raise_error(await asyncio.wrap_future(self._submit(prompt, options)))
+        return _raise_error(await asyncio.wrap_future(self._submit(prompt, built)))
 
     def ask_many(
         self,
@@ -305,17 +308,18 @@ class Asker:
         temperature: float | None = None,
         max_tokens: int | None = None,
         extract: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> list[Reply]:
         """The replies to many prompts, in their order. Where nothing came, a reply has an `error`.
 
         A prompt or an option that can't be used is raised before anything is sent. Ctrl-C gives up all
         replies; `ask_iter` gives each as it comes.
         """
-        options = _build_options(
-            parameters, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        built = _build_options(
+            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
         )
-        return wait_for(self._engine.submit(self._engine.answer_all, build_all_messages(prompts), options))
+        return wait_for(self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built))
 
     async def ask_many_async(
         self,
@@ -325,13 +329,14 @@ class Asker:
         temperature: float | None = None,
         max_tokens: int | None = None,
         extract: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> list[Reply]:
         """As `ask_many`, for a coroutine."""
-        options = _build_options(
-            parameters, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        built = _build_options(
+            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
         )
-        future = self._engine.submit(self._engine.answer_all, build_all_messages(prompts), options)
+        future = self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built)
         return await asyncio.wrap_future(future)
 
     def ask_iter(
@@ -342,18 +347,19 @@ class Asker:
         temperature: float | None = None,
         max_tokens: int | None = None,
         extract: str | None = None,
-        **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> Iterator[Reply]:
         """As `ask_many`, but yields each reply as soon as it and all before it are there.
 
         It reads few prompts ahead, so there may be any number of them. One that can't be used is raised when
         its turn comes. Leaving the loop cancels what is under way.
         """
-        options = _build_options(
-            parameters, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        built = _build_options(
+            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
         )
         check_prompts(prompts)
-        return self._iterate(prompts, options)
+        return self._iterate(prompts, built)
 
     def close(self, *, wait: bool = True) -> None:
         """Ends it. Waits for what is under way; with `wait=False` that is cancelled."""
@@ -398,13 +404,15 @@ def ask(
     temperature: float | None = None,
     max_tokens: int | None = None,
     extract: str | None = None,
-    **parameters: Any,  # noqa: ANN401 - fields of a request to the endpoint
+    options: Mapping[str, Any] | None = None,
+    **unknown: Never,
 ) -> Reply:
     """The reply to one prompt, by a vote over as many samples as it is worth. Arguments as of `Asker`.
 
     An `Asker` is faster for several prompts, and keeps their average on the budget.
     """
     key = _hide_key(key)
+    _refuse_unknown(unknown)
     with Asker(
         endpoint,
         menu=menu,
@@ -426,22 +434,41 @@ def ask(
             temperature=temperature,
             max_tokens=max_tokens,
             extract=extract,
-            **parameters,
+            options=options,
         )
 
 
-@cache
-def _list_settings() -> frozenset[str]:
-    return frozenset(inspect.signature(Asker).parameters)
+def _list_keywords(function: Callable[..., object]) -> list[str]:
+    return [
+        name for name, each in inspect.signature(function).parameters.items() if each.kind != each.VAR_KEYWORD
+    ]
 
 
-def _build_options(parameters: Mapping[str, Any], **named: Any) -> PromptOptions:  # noqa: ANN401 - its fields
+def _refuse_unknown(unknown: Mapping[str, object]) -> None:
+    """RequestInvalid for a keyword that nothing here takes, with the nearest one that is taken."""
+    for name in unknown:
+        nearest = suggest_name(name, {*_list_keywords(Asker), *_list_keywords(ask)})
+        raise RequestInvalid(
+            f"there is no argument {name}; {nearest}A field for the endpoint goes into a prompt's "
+            f"options={{{name!r}: …}}",
+            param=name,
+        )
+
+
+def _build_options(
+    options: Mapping[str, Any] | None,
+    unknown: Mapping[str, object],
+    **named: Any,  # noqa: ANN401 - the fields of PromptOptions
+) -> PromptOptions:
     """The options of a prompt; RequestInvalid for those that an Asker can't follow."""
-    options = PromptOptions(parameters=parameters, **named)
-    for name in parameters:
-        if name in _list_settings():
+    if options is not None and not isinstance(options, Mapping):
+        raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
+    built = PromptOptions(parameters={**(options or {}), **unknown}, **named)
+    for name in built.parameters:
+        if name in _list_keywords(Asker):
             raise RequestInvalid(f"{name} is a setting of the Asker as a whole; give it there", param=name)
-    return options
+    _refuse_unknown(unknown)
+    return built
 
 
 def _hide_key(key: str | Secret | None) -> Secret | None:

@@ -10,9 +10,9 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.answers import Tally
-from adacompute.client import AttemptTracer
+from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
@@ -28,7 +28,14 @@ from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetU
 from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import PacerFactory, PacerProtocol, Pacers, SampleCosts, make_local_pacer
+from adacompute.serve.pacer import (
+    PacerFactory,
+    PacerProtocol,
+    Pacers,
+    SampleCosts,
+    check_budget,
+    make_local_pacer,
+)
 from adacompute.serve.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.reply import (
     CLIENT_GONE_STATUS,
@@ -68,7 +75,6 @@ __all__ = [
     "ChatShape",
     "DisconnectWatch",
     "Gateway",
-    "ModelList",
     "RequestSlot",
     "RequestSlots",
     "get_reply_id",
@@ -140,47 +146,6 @@ class DisconnectWatch:
             self._task.cancel()
 
 
-_LIST_SECONDS = 60.0  # that a list is cached
-_FAILURE_SECONDS = 5.0  # that a failure is cached
-
-
-class ModelList:
-    """The models that the upstream lists, fetched once for all who ask, and cached."""
-
-    def __init__(self, fetch: Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]) -> None:
-        self.known: frozenset[str] = frozenset()  # the last list; empty before the first
-        self._fetch = fetch
-        self._task: asyncio.Task[dict[str, dict[str, Any]]] | None = None
-        self._expires = 0.0  # by the event loop's clock
-
-    async def get_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
-        """The models by name, or the EndpointError of fetching them. `refresh`: not a cached error."""
-        now, task = asyncio.get_running_loop().time(), self._task
-        expired = task is None or (task.done() and now >= self._expires)
-        if task is None or expired or (refresh and task.done() and _has_failed(task)):
-            task = self._task = asyncio.create_task(self._fetch_models())
-            task.add_done_callback(_has_failed)  # retrieves its error, even if nobody waits any more
-        return await asyncio.shield(task)
-
-    def close(self) -> None:
-        """Ends what is under way."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _fetch_models(self) -> dict[str, dict[str, Any]]:
-        seconds = _FAILURE_SECONDS
-        try:
-            models = {model["id"]: model for model in await self._fetch()}
-            self.known, seconds = frozenset(models), _LIST_SECONDS
-        finally:
-            self._expires = asyncio.get_running_loop().time() + seconds
-        return models
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.cancelled() or task.exception() is not None
-
-
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveRequest:
     """One request in progress."""
@@ -223,18 +188,40 @@ class Gateway:
     fetch_page: Callable[[str], Awaitable[bytes]] | None = None  # of the whole, where this is a worker
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     has_warned_of_shortfall: bool = False
+    patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet; of a worker, with all
+    reload_settings: Callable[[], list[str]] | None = None  # gives a line for each change; None: none can
     # requests that have ended, and what came of them, which are to be learned from
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
 
-    @property
+    @cached_property
     def settings(self) -> ServeConfig:
-        """The gateway's own settings."""
+        """The gateway's own settings, with the budget that is in force."""
         return self.config.serve
 
     @cached_property
     def budget(self) -> Budget:
         """What a request may cost on average, unless it names a budget of its own."""
         return average_budget(self.config)
+
+    def set_budget(self, patched: str, **settings: float | str) -> None:
+        """Serves at another budget from the next request on; ConfigError, and no change, if that can't be.
+
+        `patched` is an operator's; "": that of the settings. `settings` are new values of them.
+        """
+        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        if (config, patched) == (self.config, self.patched_budget):
+            return
+        serve = replace(config.serve, budget=patched) if patched else config.serve
+        budget, registry = average_budget(replace(config, serve=serve)), self.policy_registry
+        longest = registry.get(registry.default).policy.longest
+        check_budget(budget, serve, longest=longest, modes=self.resources.modes)
+        self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        self.has_warned_of_shortfall = self.fetch_page is not None  # a worker leaves it to its gateway
+        self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
+        self.observability.on_budget(budget)
+        self.announce_policies()
+        self.restore_prices({})
 
     def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
@@ -393,15 +380,23 @@ class Gateway:
         self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
         return ({configured: {"id": configured}} if configured else {}) | listed
 
+    def find_foreign_model(self) -> str:
+        """That the policy was fitted on another model than those served, in words; "": that isn't known."""
+        models = [self.model] if self.model else list(self.model_list.known)
+        return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
+
     @property
     def is_upstream_resting(self) -> bool:
         """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
-        """Reads the policies again; a line for each that changed or was refused."""
+        """Reads the policies and the settings again; a line for each that changed or was refused."""
         reading = await asyncio.to_thread(self.policy_registry.read)
         lines = self.policy_registry.swap(reading)
+        lines += [] if self.reload_settings is None else self.reload_settings()
+        if lines and (note := self.find_foreign_model()):
+            lines.append(note)
         self.announce_policies()
         self.observability.on_reload(ok=not reading.refused)
         return lines

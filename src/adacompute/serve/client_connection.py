@@ -1,7 +1,7 @@
 """A client's connection: reads its requests, has the application answer them, and limits slow clients.
 
 uvicorn's server runs it in place of uvicorn's own protocol, which makes two system calls for a reply, and
-limits neither the time of a slow client nor the size of a request's head.
+limits neither the time of a slow client nor the size of a request's head and trailers.
 """
 
 import asyncio
@@ -25,7 +25,9 @@ __all__ = ["MAX_HEAD_BYTES", "ClientConnection", "KnownHead"]
 
 _log = logging.getLogger("adacompute.serve")
 
-MAX_HEAD_BYTES = 65_536  # of a request's first line and headers
+MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also the headers after its body
+_PARSER_STEP = 1024  # bytes parsed at once, so that a long line is noticed within one segment
+_MAX_LINE_BYTES = 3 * _PARSER_STEP  # whole steps without an end of the line: every line above 4 KiB has them
 _MAX_BUFFERED = 65_536  # bytes of a body that nobody has read, after which no more are received
 _JOIN_BYTES = 65_536  # of a reply's part that is copied to be sent with the one before it
 _MIN_BODY_RATE = 16 * 1024  # bytes a second of a body: a slower client uses up its time
@@ -331,7 +333,9 @@ class ClientConnection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._default_lines: tuple[object, bytes] = (None, b"")
         self._in_head = False  # whether the head of a request is being received
-        self._head_bytes = 0
+        self._in_chunk = False  # whether a chunk is, or the trailers that follow the line of the last one
+        self._is_chunked = False  # whether the request's body comes in chunks
+        self._unended_bytes = 0  # received since the last end of a head or chunk line, or part of a body
         self._requests_begun = 0  # requests so far
         self._discarded = 0  # bytes that came after the reply
         self._idle_since: float | None = None  # since when the last reply is sent
@@ -399,12 +403,6 @@ class ClientConnection(asyncio.Protocol):
             self._track_body(len(data))
             if idle and self._requests_begun == begun_before + 1:
                 self._learn_head(data)
-            return
-        if self._requests_begun - begun_before == idle:  # else it begins after the rest of another request
-            self._head_bytes += len(data)
-        if self._head_bytes > MAX_HEAD_BYTES:
-            message = b"headers are above 64 KiB; send fewer"
-            self.refuse(b"431 Request Header Fields Too Large", _ERROR_TEMPLATE % message)
 
     def _learn_head(self, data: bytes) -> None:
         """Remembers the head of the request that came with `data`, unless the connection is new."""
@@ -429,15 +427,37 @@ class ClientConnection(asyncio.Protocol):
         self._start(exchange)
 
     def _parse(self, data: bytes) -> None:
-        """Parses what came. Who offers another protocol, as Java's client does, is answered in this one."""
+        """Parses what came, in steps while any of it may be a head, a chunk's line or a trailer."""
+        in_plain_body = self._exchange is not None and self._exchange.more_body and not self._is_chunked
+        step = len(data) if in_plain_body else _PARSER_STEP
+        for start in range(0, len(data), step):
+            piece = data[start : start + step]
+            self._unended_bytes += len(piece)
+            self._parse_piece(piece)
+            if self._is_too_long():
+                return
+
+    def _parse_piece(self, piece: bytes) -> None:
+        """Who offers another protocol, as Java's client does, is answered in this one."""
         try:
-            self._parser.feed_data(data)
+            self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
             lines = [b"%b %b HTTP/1.1\r\n" % (self._parser.get_method(), self._url)]
             kept = [pair for pair in self._headers if pair[0] not in (b"upgrade", b"connection")]
             lines += [b"%b: %b\r\n" % pair for pair in kept]
             self._parser = self._make_parser()
-            self._parser.feed_data(b"".join([*lines, b"\r\n", data[exc.args[0] :]]))
+            self._parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
+
+    def _is_too_long(self) -> bool:
+        """Refuses a head, trailers or a chunk's line above the limits."""
+        in_headers, size = self._in_head or self._in_chunk, self._unended_bytes
+        if in_headers and size > MAX_HEAD_BYTES:
+            message = b"headers are above 64 KiB; send fewer"
+            self.refuse(b"431 Request Header Fields Too Large", _ERROR_TEMPLATE % message)
+        elif self._is_chunked and not in_headers and size >= _MAX_LINE_BYTES:
+            message = b"the line before a chunk is above 4 KiB; leave its extensions out"
+            self.refuse(b"400 Bad Request", _ERROR_TEMPLATE % message)
+        return self.transport.is_closing()
 
     def _make_parser(self) -> httptools.HttpRequestParser:
         parser = httptools.HttpRequestParser(self)
@@ -465,7 +485,7 @@ class ClientConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._in_head, self._head_bytes = True, 0
+        self._in_head, self._is_chunked = True, False
         self._requests_begun += 1
         self._idle_since, self._waiting_since = None, time.monotonic()
         self._url, self._headers, self._expects_continue = b"", [], False
@@ -481,6 +501,10 @@ class ClientConnection(asyncio.Protocol):
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
+        elif name == b"transfer-encoding":
+            if value.lower() != b"chunked":
+                raise ValueError("another coding of a body, which servers read differently")
+            self._is_chunked = True
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -489,7 +513,7 @@ class ClientConnection(asyncio.Protocol):
             return  # it is parsed again
         if self.transport.is_closing():
             return
-        self._in_head = False
+        self._in_head, self._unended_bytes = False, 0
         before = self._exchange
         if before is not None and not before.is_done and before.scope["method"] == "POST":
             # no client sends the next request before the reply; while it waits nothing is read, so a
@@ -537,14 +561,24 @@ class ClientConnection(asyncio.Protocol):
         task.add_done_callback(tasks.discard)
         tasks.add(task)
 
+    def on_chunk_header(self) -> None:
+        """The line before a chunk has arrived; trailers follow the last one."""
+        self._in_chunk, self._unended_bytes = True, 0
+
+    def on_chunk_complete(self) -> None:
+        """A chunk has arrived, or the trailers."""
+        self._in_chunk, self._unended_bytes = False, 0
+
     def on_body(self, part: bytes) -> None:
         """A part of a request's body has arrived."""
+        self._unended_bytes = 0
         exchange = self._exchange
         if exchange is not None and not exchange.is_done and not exchange.add(part):
             self._pause_reading()
 
     def on_message_complete(self) -> None:
         """All of a request has arrived."""
+        self._is_chunked, self._unended_bytes = False, 0
         exchange = self._exchange
         if exchange is not None and not self._in_head:
             exchange.more_body = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from adacompute.policies.chart import Chart
+from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit
 from adacompute.serve.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
 from adacompute.serve.pacer import is_in_currency, round_budget
@@ -53,6 +54,9 @@ class DialStats:
     # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
+    choices: int | None = (
+        None  # samples a call, as the policy's pool recorded it; for upstreams not asked yet
+    )
     protocol: str = ""  # how that was measured
     reason: str = ""  # why it is unknown
 
@@ -70,7 +74,7 @@ class DialStats:
         samples = self.uniform or 0.0
         tokens, money = self.single_tokens * samples, self.single_money * samples
         for choices, (prompt_tokens, prompt_money) in self.prompts.items():
-            calls = 1.0 if choices is None else max(1.0, samples / choices)
+            calls = float(count_calls(samples, choices or self.choices))
             tokens, money = tokens + prompt_tokens * calls, money + prompt_money * calls
         return tokens, money
 
@@ -85,12 +89,14 @@ class DialTable:
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
         self._currency = currency  # of dials in money: those stored in another one are not continued
-        self._unit = (
-            unit  # of the gateway's own budget: requests in others don't count in the overall average
-        )
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
         self._counted = 0  # requests since the start, in any unit
-        self._requests = self._decided = 0  # those in the gateway's unit
+        self.count_in(unit)
+
+    def count_in(self, unit: BudgetUnit) -> None:
+        """Starts the overall average, of requests whose budget is in the unit of the gateway's own."""
+        self._unit = unit
+        self._requests = self._decided = 0
         self._cost = self._decided_cost = self._target = self._decided_target = 0.0
 
     def __iter__(self) -> Iterator[DialStats]:
@@ -192,6 +198,7 @@ class DialTable:
                 )
             uniform = None if row is None else row.uniform
             self.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason, unit=dial.unit)
+            dial.choices = chart.choices
 
     def compute_overall(self) -> dict[str, Any]:
         """Average and mean target since the start, of all requests that count and of voted ones.
@@ -291,8 +298,8 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
 
     Uniform sampling draws as many samples for every request. So it costs that many times what the requests'
     responses cost with one sample each, which is less for each sample than the policy pays if it draws more
-    where responses are longer; and the prompt once, as one call asks for all, or as often as the upstream's
-    limit of samples a call requires.
+    where responses are longer; and the prompt once for each call that they take (`count_calls`), by the
+    upstream's own limit of samples a call, or as the policy's pool recorded it.
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None

@@ -13,7 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message as EmailMessage
 from email.utils import collapse_rfc2231_value
 from functools import lru_cache
@@ -45,11 +45,13 @@ from adacompute.serve.chat import (
 from adacompute.serve.ledger import NO_SPEND, Reservation, Spend
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, build_error
 from adacompute.serve.request_parser import (
+    COSTLY_FIELDS,
     MEDIA_TOKENS,
     ClientDisconnected,
     check_content_encoding,
     check_content_length,
     check_content_type,
+    check_field_names,
     check_sample_fields,
     make_too_long_error,
     read_body,
@@ -74,6 +76,10 @@ _FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # of a path: no separator is hidd
 # storing costs nothing; what is done with a file or a conversation later does
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
+_CANCEL_PATH = re.compile(
+    r"/(?:responses|(?:messages/)?batches|fine_tuning/jobs|threads/[^/]+/runs|vector_stores/[^/]+/file_batches)"
+    r"/[^/]+/cancel"
+)
 # routes that generate nothing
 _WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "tokenize", "detokenize")
 _MEDIA_ROUTES = ("images", "audio", "videos")
@@ -91,6 +97,7 @@ _STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream a
 _SAMPLE_LISTS = ("choices", "data")  # of a reply
 _PROMPT_TOKENS = 64  # that a model's template may add
 _MAX_VALUES = 200_000  # of a JSON body: more would hold up the event loop while they are parsed
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
 _MAX_SMALL = 65_536  # bytes of JSON that take no time to parse
 _PASSED_HEADERS = (
     *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
@@ -168,13 +175,9 @@ def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
     route = first if first in _ROUTES else "other"
     path = "".join("/" + quote_from_bytes(segment, safe=_SAFE) for segment in segments)
     private = route == "other" or (route == "models" and method not in ("GET", "HEAD"))
-    return ForwardTarget(route=route, path=path, free=_is_free(method, route, segments), private=private)
-
-
-def _is_free(method: str, route: str, segments: list[bytes]) -> bool:
-    if method in _FREE_METHODS or route in _FREE_ROUTES or segments in _FREE_PATHS:
-        return True
-    return len(segments) > 2 and segments[-1] == b"cancel"
+    free = method in _FREE_METHODS or route in _FREE_ROUTES or segments in _FREE_PATHS
+    free = free or _CANCEL_PATH.fullmatch(path) is not None
+    return ForwardTarget(route=route, path=path, free=free, private=private)
 
 
 def _is_devious(segment: bytes) -> bool:
@@ -289,7 +292,9 @@ class FormScanner:
         _check_field_size(text)
         if self._delimiter in text:
             raise RequestInvalid("the form's boundary is also in the head of a part; choose another")
-        return "n" if _read_part_name(text) == "n" else "other"
+        name = _read_part_name(text)
+        check_field_names([name or ""])
+        return "n" if name == "n" else "other"
 
 
 def _read_boundary(content_type: str) -> str:
@@ -493,6 +498,7 @@ class ForwardEndpoint:
         """RequestInvalid if a body of JSON asks for more than a chat may, or for what can't be counted."""
         if not isinstance(parsed, Mapping):
             return
+        check_field_names(parsed)
         if parsed.get("background"):
             self._refuse_under_cap("background", key)
         check_sample_fields(parsed, _get_limits(target), self._gateway.settings)
@@ -514,7 +520,9 @@ class ForwardEndpoint:
             slot.begin_body()
             body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
             slot.end_body()
-            return body, _read_json(body, target), receive
+            parsed = _read_json(body, target)
+            # what is counted is what is sent, whichever of two fields of one name a server reads
+            return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
         check_content_length(headers, settings.max_upload, "max_upload")
         is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
         form = FormScanner(headers["content-type"]) if is_counted_form else None
@@ -595,7 +603,7 @@ class ForwardExchange:
         gateway.under_way += 1
         try:
             async with resources.client.forward(
-                request,
+                request if upload is None else replace(request, count_further=lambda: self._choices - 1),
                 deadline=gateway.settings.deadline,
                 on_call=self._calls.append,
                 may_send=lambda: self._check_cap(reservation),
@@ -776,6 +784,12 @@ def _parse_json(raw: bytes) -> Mapping[str, Any]:
     if not isinstance(body, dict):
         raise RequestInvalid("the body is JSON, but no object; send one")
     return body
+
+
+def _may_repeat_field(raw: bytes, parsed: Mapping[str, Any]) -> bool:
+    """Whether JSON may have a field twice that says what it costs; no usual client escapes letters."""
+    names = [name.encode() for name in COSTLY_FIELDS.intersection(parsed)]
+    return any(raw.count(b'"%b"' % name) > 1 for name in names) or bool(names and _ESCAPED_LETTER.search(raw))
 
 
 def _check_origin(scope: Scope, headers: Mapping[str, str], settings: ServeConfig) -> None:

@@ -262,6 +262,7 @@ class Caps:
     per_key: float | None = None  # of a key without a cap of its own
     by_key: Mapping[str, float] = field(default_factory=dict)  # caps of single keys, by name
     window: Window = "ever"  # after which they start again, by UTC
+    place: str = ""  # where clients are told that the ledger is; "": nowhere
 
     @property
     def counts_tokens(self) -> bool:
@@ -490,7 +491,7 @@ class CapChecker:
     def _make_error(
         self, key: str | None, balance: Balance, amount: Spend, *, may_free_up: bool, window: str, now: float
     ) -> CapReached:
-        unit, cap = self._caps.unit, self._caps.by_key.get(key or "", self._caps.per_key)
+        unit, cap = self._caps.unit, self._caps.for_key(key or "") or 0.0
         spent, maybe, reserved, requested = (
             f"{spend.amount_in(unit):.12g}"
             for spend in (balance.spent, balance.maybe, balance.reserved, amount)
@@ -502,16 +503,17 @@ class CapChecker:
             remedy = "ask the operator for a higher cap, because it doesn't start again"
         else:
             remedy = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
-        if unit != "samples":
+        need = f", and this request may take {requested}"
+        if (balance.spent + balance.maybe).amount_in(unit) >= cap:
+            place = f" (what was spent is kept in {self._caps.place})" if self._caps.place else ""
+            need = f": it is used up{place}"
+        elif unit != "samples":
             remedy = f"give a smaller max_tokens; {remedy}"
         problem = "the gateway's cap is reached"  # what others have spent is not shown
         if key is not None:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "
             problem += f"({reserved} reserved{maybe_text})"
-        return CapReached(
-            f"{problem}, and this request may take {requested}; {remedy}",
-            retry_after=1.0 if may_free_up else seconds_left,
-        )
+        return CapReached(f"{problem}{need}; {remedy}", retry_after=1.0 if may_free_up else seconds_left)
 
 
 class LedgerProtocol(Protocol):

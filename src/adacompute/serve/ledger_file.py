@@ -3,7 +3,7 @@
 A change counts once it is in the log: one short write, some 5 µs. The log's lines are committed to SQLite in
 batches, and a process that starts first commits those that its predecessor didn't come to. Each commit stores
 the number of the last line that it holds, so no line counts twice. Rows are written whole, never added to, so
-that writing one again does no harm.
+that writing one again does no harm. Every line ends in a checksum: a damaged one is skipped and counted.
 
 Both survive a killed process. SQLite keeps a write-ahead log of its own with synchronous=NORMAL: a power loss
 may take the last moment, and leaves the file intact.
@@ -11,8 +11,10 @@ may take the last moment, and leaves the file intact.
 
 import contextlib
 import os
+import re
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +39,7 @@ __all__ = [
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite
+_MAX_NUMBER = 2**62  # of a reservation: what follows it can be stored as well
 _BUSY_SECONDS = 5.0  # that a locked file is waited for
 _PAGE_SIZE = 1024  # bytes: a commit writes two pages whole, which takes 6 µs less than with SQLite's 4096
 
@@ -49,6 +52,8 @@ _DELETE_RESERVED = "DELETE FROM reserved WHERE id = ?"
 _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 _LOG_NOTE = "log"  # the id of the log, and its last line that is committed
 _LOG_TITLE = b"adacompute ledger log "  # its first line: this and its id
+_TITLE = re.compile(_LOG_TITLE + rb"([0-9a-f]{16})")
+_SEALED = re.compile(rb"(.*) ([0-9a-f]{8})", re.DOTALL)  # a line and its checksum; older logs have none
 _MAX_LOG_BYTES = 262_144  # from which on it is emptied after a commit
 
 HourKey = tuple[str, str]  # hour, key
@@ -138,6 +143,7 @@ class LedgerFile:
         self.log = ChangeLog(path.with_name(path.name + "-log"))
         self._connection: sqlite3.Connection | None = None
         self._waits_for_lock = True
+        self.damaged_lines = 0  # of its log, which don't count
         self._stored: set[int] = set()  # numbers of the reservations in it
         try:
             self._open()
@@ -276,6 +282,7 @@ class LedgerFile:
             row = connection.execute("SELECT value FROM notes WHERE name = ?", (_LOG_NOTE,)).fetchone()
             identity, line = _parse_log_note(row)
         changes = self.log.read(identity, after=line)
+        self.damaged_lines += self.log.damaged_lines
         self.log.close()
         if changes:
             self.write(changes)
@@ -308,38 +315,47 @@ class ChangeLog:
         self.path = path
         self.id = ""  # which the ledger's file holds, too: lines of another log don't count; "": it is closed
         self.last_line = 0  # of this process; lines are numbered from 1
+        self.damaged_lines = 0  # found by the last `read`
         self._file = -1
         self._file_id: tuple[int, int] | None = None
         self._size = 0
 
     def read(self, identity: str, *, after: int) -> LedgerChanges:
-        """The changes of all lines after one of them; none where the log is another one, or there is none."""
-        changes = LedgerChanges()
+        """The changes of all lines after one of them; none where the log is another one, or there is none.
+
+        What is damaged is skipped. A last line that was cut off is not: whoever wrote it was killed.
+        """
+        changes, self.damaged_lines = LedgerChanges(), 0
         try:
             title, *lines = self.path.read_bytes().split(b"\n")
         except FileNotFoundError:
             return changes
-        if not identity or title != _LOG_TITLE + identity.encode():
+        stated = _TITLE.fullmatch(_unseal(title) or b"")
+        if stated is None:
+            self.damaged_lines = len(lines)
+        if stated is None or stated[1] != identity.encode():
             return changes
         for line in lines:
-            with contextlib.suppress(ValueError, TypeError):  # torn: whoever wrote it was killed, or told so
-                number, rows, entries, notes = orjson.loads(line)
+            try:
+                number, rows, entries, notes = orjson.loads(_unseal(line) or b"")
                 if number > after:
                     changes.add(_parse_changes(rows, entries, notes))
+            except (ValueError, TypeError):
+                self.damaged_lines += line is not lines[-1] or _SEALED.fullmatch(line) is not None
         return changes
 
     def begin(self, identity: str) -> None:
         """Begins it anew; what it held is committed."""
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-        os.write(self._file, _LOG_TITLE + identity.encode())
+        os.write(self._file, _seal(_LOG_TITLE + identity.encode()))
         self.id, self._file_id, self._size = identity, _identify(self.path), 0
 
     def append(self, changes: LedgerChanges) -> None:
         """Writes changes as one line; OSError where that fails, which harms no other line."""
         self.last_line += 1
         changes.line = self.last_line
-        line = b"\n" + _format_changes(changes)
+        line = b"\n" + _seal(_format_changes(changes))
         if os.write(self._file, line) != len(line):
             raise OSError(f"{self.path}: can't be written; is the disk full?")
         self._size += len(line)
@@ -359,6 +375,18 @@ class ChangeLog:
         if self._file >= 0:
             os.close(self._file)
         self.id, self._file = "", -1
+
+
+def _seal(line: bytes) -> bytes:
+    return b"%b %08x" % (line, zlib.crc32(line))
+
+
+def _unseal(line: bytes) -> bytes | None:
+    """A line without its checksum; None if that is wrong. Lines of older versions have none."""
+    match = _SEALED.fullmatch(line)
+    if match is None:
+        return line
+    return match[1] if int(match[2], 16) == zlib.crc32(match[1]) else None
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
@@ -394,10 +422,12 @@ def _format_changes(changes: LedgerChanges) -> bytes:
 
 
 def _parse_changes(rows: list[Any], entries: list[Any], notes: dict[str, str]) -> LedgerChanges:
-    changes = LedgerChanges(notes=dict(notes))
+    changes = LedgerChanges(notes={str(name): str(text) for name, text in notes.items()})
     for hour, key, *amounts in rows:
         changes.rows[str(hour), str(key)] = _read_spend(amounts[:3]), _read_spend(amounts[3:])
     for number, *entry in entries:
+        if not 0 <= number <= _MAX_NUMBER:
+            raise ValueError(f"a reservation of number {number}")
         slot = (str(entry[0]), str(entry[1])) if entry else None
         changes.open[int(number)] = None if slot is None else (slot, _read_spend(entry[2:]))
     return changes

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
-from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint
+from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
 from adacompute.client.modes import build_mode_endpoint
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
@@ -32,14 +32,14 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.serve.chat import Gateway, ModelList
+from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import Pacers, make_local_pacer
+from adacompute.serve.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("adacompute.serve")
 _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
-_MODELS_WAIT = 0.3  # seconds that the start waits for the upstream's models
+_MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
@@ -93,7 +93,7 @@ async def open_gateway(
         origins = [(worker.setup.divide(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(_list_keys(settings, worker))
-    caps = _build_caps(settings, keys)
+    caps = _build_caps(settings, keys, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
     address = config.verifier.url.rstrip("/")
@@ -122,8 +122,7 @@ async def open_gateway(
         observability = Observability(
             replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
         )
-    if budget.unit == "samples":  # in other units it isn't known yet what exploring costs
-        _check_explore(settings, budget.amount, registry.get(registry.default).policy.longest)
+    check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
@@ -205,7 +204,8 @@ async def open_gateway(
                 list_resting=lambda: _list_resting(resources),
             )
         saving = asyncio.create_task(_save_regularly(gateway, prior) if worker is None else worker.run())
-        discovery = asyncio.create_task(_discover_models(gateway))
+        listing = asyncio.create_task(gateway.list_models())
+        discovery = asyncio.create_task(_discover_models(gateway, listing))
         if settings.workers == 1 or worker is not None:  # else it answers no request itself
             # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
             # math-verify takes more memory than all else, and is started by the first formula that needs it.
@@ -214,7 +214,7 @@ async def open_gateway(
             ).start()
         gateway.ready = True
         try:
-            await asyncio.wait([discovery], timeout=_MODELS_WAIT)
+            await asyncio.wait([listing], timeout=_MODELS_WAIT)
             yield gateway
         finally:
             gateway.ready = False
@@ -317,22 +317,21 @@ async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) ->
 
 
 async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
-    """Uses the fleet's price from the first request on."""
+    """Uses the fleet's budget and price from the first request on."""
+
+    def set_budget(text: str) -> None:
+        try:
+            gateway.set_budget(text)
+        except ConfigError as exc:
+            _log.warning("the fleet's budget is not used here: %s; it stays %s", exc, gateway.budget)
+
+    fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
+    set_budget(fleet.budget)
     gateway.observability.watch_fleet(fleet.status)
     fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
     gateway.restore_prices({})
     await fleet.client.flush()
     gateway.restore_prices({})
-
-
-def _check_explore(settings: ServeConfig, budget: float, longest: int) -> None:
-    """ConfigError if exploring alone would spend more than the budget leaves."""
-    maximum = (budget - 1) / max(1, longest - 1)
-    if settings.mode == "adaptive" and settings.explore > maximum:
-        raise ConfigError(
-            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
-            f"{budget:g} on average allows; give at most {maximum:.3g}, or a larger budget"
-        )
 
 
 def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
@@ -352,24 +351,31 @@ def _shorten_retries(endpoint: Endpoint) -> Endpoint:
     )
 
 
-async def _discover_models(gateway: Gateway) -> None:
+async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
     """Learns the names of the upstream's models: at once, or once it is up, which may take a while."""
     wait = _MODELS_RETRY
     while True:
         with contextlib.suppress(EndpointError):
-            await gateway.list_models(refresh=True)
+            await listing
+            if gateway.fetch_page is None and (note := gateway.find_foreign_model()):  # else it is a worker
+                _log.warning("%s", note)
             return
         await asyncio.sleep(wait)
+        listing = gateway.list_models(refresh=True)
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
-def _build_caps(settings: ServeConfig, keys: Keys) -> Caps:
+def _build_caps(settings: ServeConfig, keys: Keys, *, in_memory: bool) -> Caps:
+    is_shown = (
+        not in_memory and not len(keys) and not settings.redis
+    )  # with keys, it is the operator's affair
     return Caps(
         unit=settings.unit,
         total=settings.cap or None,
         per_key=settings.key_cap or None,
         by_key={key.name: key.cap for key in keys if key.cap is not None},
         window=settings.window,
+        place=settings.state if is_shown else "",
     )
 
 
@@ -382,6 +388,9 @@ def _build_rates(config: Config) -> Rates:
     )
 
 
+_MAX_PRICE = 1e12  # of a million tokens: what any request costs can still be counted exactly enough
+
+
 def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
     is_priced = any(rates.input > 0 or rates.output > 0 for rates in all_rates)
     if caps.counts_tokens and caps.unit == "money" and not is_priced:
@@ -390,6 +399,10 @@ def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
             "give them, or unit samples or tokens"
         )
     for rates in all_rates:
+        if (price := max(rates.input, rates.output)) > _MAX_PRICE:
+            raise ConfigError(
+                f"a price of {price:g} for a million tokens can't be counted; give at most {_MAX_PRICE:g}"
+            )
         if rates.cached is not None and rates.cached > rates.input:
             raise ConfigError(
                 f"cached_price {rates.cached:g} is above input_price {rates.input:g}; "

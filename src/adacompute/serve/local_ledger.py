@@ -297,6 +297,7 @@ class LedgerWriter:
 
 _NO_ROW: SpendPair = (NO_SPEND, NO_SPEND)
 _NOTHING_STORED = StoredLedger({}, {}, {}, {})
+DAMAGE_NOTE = "damage"  # how many lines of the log were ever skipped
 _CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
 _HOUR_SECONDS = 3600.0
 _MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
@@ -619,6 +620,15 @@ class Ledger:
         for key, (spent, maybe) in stored.sums.items():
             self._sums.add(key, spent=spent, maybe=maybe)
         changes = LedgerChanges(notes=self._carry_later_window(journal, latest))
+        if journal.damaged_lines:
+            known = decode_note(self._notes, DAMAGE_NOTE) or {}
+            lines = journal.damaged_lines + int(known.get("lines", 0))
+            self._notes[DAMAGE_NOTE] = changes.notes[DAMAGE_NOTE] = json.dumps({"lines": lines})
+            _log.warning(
+                "%s: %d damaged lines are skipped; more may have been spent than is counted",
+                journal.log.path,
+                journal.damaged_lines,
+            )
         lost_amount = NO_SPEND
         for number, ((hour, key), amount) in stored.open.items():
             slot = (min(hour, self._hour), key)

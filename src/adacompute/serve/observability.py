@@ -18,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
@@ -26,13 +26,14 @@ from prometheus_client.metrics import MetricWrapperBase
 from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
-from adacompute.records import BudgetUnit, Call
+from adacompute.records import Budget, BudgetUnit, Call
 from adacompute.serve.dial_table import DialTable, format_budget
+from adacompute.serve.fleet.membership import FleetStatus
 from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
-from adacompute.serve.policy_registry import DriftMonitors, DriftState
+from adacompute.serve.policy_registry import DriftMonitors, DriftState, ServedPolicy
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
 from adacompute.serve.request_parser import Mode
 
@@ -334,7 +335,6 @@ _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
 MAX_SAMPLES = 32  # requests with more are counted there
 _MAX_DIALS = 6  # whose prices are kept in each slot
 _MAX_RECENT = 50
-_LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _MAX_CLASSES = 8  # of answers that are shown separately
 _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
 
@@ -438,16 +438,20 @@ class TrafficHistory:
     def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
         self._texts = texts
         self._now = now
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
+        self.start()
+        self.reserved_dials: list[_DialKey] = []  # the operator's own
+
+    def start(self) -> None:
+        """Starts with no slot, at first and where sums are in another unit from now on."""
         self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
         self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
         self._slots_end = -math.inf  # when the first of them ends
-        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
-        self._reserved_dials: list[_DialKey] = []  # the operator's own
 
     def reserve_dial(self, dial: _DialKey) -> None:
         """Reserves a place for a dial of the operator's, however many others come first."""
-        if dial not in self._reserved_dials and len(self._reserved_dials) < _MAX_DIALS:
-            self._reserved_dials.append(dial)
+        if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
+            self.reserved_dials.append(dial)
 
     def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
         """Adds a request that ended."""
@@ -464,7 +468,7 @@ class TrafficHistory:
         """Adds the present price of a dial."""
         for slot in self._get_slots():
             prices = slot.prices
-            if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
+            if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                 prices[dial] = price
 
     def _get_slots(self) -> Sequence[TimeSlot]:
@@ -497,7 +501,7 @@ class TrafficHistory:
             for kind, n in slot.calls.items():
                 total.calls[kind] = total.calls.get(kind, 0) + n
             for dial, price in slot.prices.items():
-                if dial in prices or dial in self._reserved_dials or len(prices) < _MAX_DIALS:
+                if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
                     prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
         return {
             "step": self._rings[span].step,
@@ -547,14 +551,14 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
 
 
 def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
-    """Label and count, the winner first. Without texts the answers are A, B, C …"""
+    """Label and count, the winner first: an answer's own spelling, or its number if texts are not shown."""
     counts = outcome.votes
     order = list(counts)
     if len(order) > 1:
         order.sort(key=lambda answer: (answer != outcome.answer, -counts[answer]))
     votes = [
-        [shorten(answer, _ANSWER_LENGTH) if texts else _LABELS[place], counts[answer]]
-        for place, answer in enumerate(order[:_MAX_CLASSES])
+        [shorten(answer, _ANSWER_LENGTH) if texts else f"answer {place}", counts[answer]]
+        for place, answer in enumerate(order[:_MAX_CLASSES], 1)
     ]
     if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
         votes.append(["others", rest])
@@ -565,28 +569,6 @@ _log = logging.getLogger("adacompute.serve")
 _MAX_POLICIES = 64  # whose versions are kept
 _MAX_KEYS = 20  # that the dashboard shows
 _MAX_MODEL = 80  # characters of a model's name that it shows
-
-
-class PolicyInfo(Protocol):
-    """A policy as the registry holds it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def chart(self) -> Chart | None: ...
-
-
-class FleetInfo(Protocol):
-    """The state of a gateway in its fleet."""
-
-    @property
-    def replicas(self) -> int: ...
-    @property
-    def pacemaker(self) -> bool: ...
-    @property
-    def age(self) -> float: ...
 
 
 class Observability:
@@ -625,7 +607,7 @@ class Observability:
         self._in_flight = self._requests = 0
         self._spending: Callable[[], Sequence[SpendStatus]] | None = None
         self._recorder: Callable[[], tuple[int, int]] | None = None
-        self._fleet: Callable[[], FleetInfo] | None = None
+        self._fleet: Callable[[], FleetStatus] | None = None
         self._breakers: Callable[[], Sequence[str]] = tuple
         self._shortfall: Callable[[], str] = str
         self._late: Callable[[], int] | None = None
@@ -704,7 +686,7 @@ class Observability:
         """The agreement that calibration measured: mean, and deviation from request to request."""
         self._drifts.get(policy).expect(agreement, deviation)
 
-    def on_policy(self, served: PolicyInfo, *, budget: float, unit: BudgetUnit = "samples") -> None:
+    def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
         """A policy is in service now, at this budget if a request names none.
 
         Its chart says what to expect. Votes of another version under the same name are forgotten.
@@ -729,6 +711,19 @@ class Observability:
             self._expected_at[name] = (round_budget(budget, unit), unit)
             self.expect_agreement(name, row.agreement, row.deviation)
 
+    def on_budget(self, budget: Budget) -> None:
+        """Another budget is in force; `on_policy` follows. In another unit, averages start again."""
+        if budget.unit != self._budget.unit:
+            for which in ("overall", "voted"):
+                self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
+            self._dials.count_in(budget.unit)
+            self._history.start()
+        self._budget = budget
+        self._history.reserved_dials.clear()
+        self._expected_at.clear()
+        for policy in self._versions:  # agreement depends on the budget
+            self._drifts.forget(policy)
+
     def on_reload(self, *, ok: bool) -> None:
         """Policies were reloaded; False: one was refused, and the last good one stays."""
         result = "ok" if ok else "refused"
@@ -743,7 +738,7 @@ class Observability:
         """Sets the source of how many requests were stored for the pool, and how many dropped."""
         self._recorder = read
 
-    def watch_fleet(self, read: Callable[[], FleetInfo]) -> None:
+    def watch_fleet(self, read: Callable[[], FleetStatus]) -> None:
         """Sets the source of this gateway's state in its fleet."""
         self._fleet = read
 

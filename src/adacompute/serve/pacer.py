@@ -42,6 +42,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.menu.policy import MenuPolicy
@@ -60,6 +61,7 @@ __all__ = [
     "PacerProtocol",
     "Pacers",
     "SampleCosts",
+    "check_budget",
     "find_bounds",
     "find_least_cost",
     "find_menu",
@@ -312,6 +314,20 @@ class SampleCosts:
         if all(math.isfinite(value) and value >= 0 for value in numbers.values()):
             self.requests = int(numbers.pop("requests"))
             self._means = {unit: numbers[unit] for unit in _KNOWN_UNITS}
+
+
+def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
+    """ConfigError if it can't be kept over the menu, or exploring alone would spend more than it leaves."""
+    if budget.unit == "samples" and len(modes) > 1:
+        raise ConfigError(f"budget {budget} can't be kept over a menu; give it in money or in tokens")
+    if budget.unit != "samples" or settings.mode != "adaptive":
+        return  # in other units it isn't known yet what exploring costs
+    maximum = (budget.amount - 1) / max(1, longest - 1)
+    if settings.explore > maximum:
+        raise ConfigError(
+            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
+            f"{budget.amount:g} on average allows; give at most {maximum:.3g}, or a larger budget"
+        )
 
 
 def round_budget(budget: float, unit: BudgetUnit) -> float:
@@ -603,12 +619,14 @@ class Pacers:
     ) -> None:
         self._currency = currency  # of lanes in money: those stored in another one are not continued
         self._average = average  # which requests are settled: those that can be voted on, or all
-        self._permanent = frozenset(
-            (policy, round_budget(budget, unit), unit) for policy, budget in permanent
-        )
+        self.set_permanent(permanent, unit)
         self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
         self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes without a settled request yet
+
+    def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
+        """Names the operator's own lanes."""
+        self._permanent = frozenset((policy, round_budget(budget, unit), unit) for policy, budget in lanes)
 
     def get(
         self,

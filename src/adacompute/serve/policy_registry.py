@@ -536,6 +536,16 @@ class ServedPolicy:
                 del self._guesses[next(iter(self._guesses))]
         return min(high, max(low, dial)), low, high
 
+    def describe_foreign_model(self, models: Sequence[str]) -> str:
+        """That it was fitted on another model than those served, in words; "" if not, or not known."""
+        fitted = self.policy.source_model
+        if not fitted or not models or fitted in models:
+            return ""
+        return (
+            f"policy {self.name} was fitted on samples of {fitted!r:.80}, and {models[0]!r:.80} is served: "
+            "record some of its traffic (--record), and fit again"
+        )
+
     def state(self) -> dict[str, Any] | None:
         """The live scales as plain data; None: votes have no weights."""
         return None if self._scales is None else self._scales.state()

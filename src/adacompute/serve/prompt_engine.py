@@ -75,6 +75,8 @@ _RESERVED_FIELDS = {
     "n": "leave it out: the policy decides how many samples are drawn, within the budget",
     "stream": "leave it out: a reply comes whole",
     "stream_options": "leave it out: a reply comes whole",
+    "system": "give it as an argument of its own",
+    "extract": "give it as an argument of its own",
     OPTIONS_FIELD: "give extract, or settings of the Asker",
 }
 
@@ -252,7 +254,8 @@ class Engine:
     """A gateway on an event loop in a thread of its own.
 
     The first `submit` starts the thread, and what is submitted waits until the gateway is open. `stop` ends
-    it. One that couldn't be opened, or was stopped, stays closed.
+    it. One that couldn't be opened, or was stopped, stays closed. In a forked process, which has none of its
+    parent's threads, it is as before the first `submit`.
     """
 
     gateway: Gateway
@@ -279,10 +282,12 @@ class Engine:
         self._in_memory = in_memory
         self._concurrency = concurrency
         self._has_prices = has_prices
-        self._lock = threading.RLock()  # guards the next five fields; a finalizer may take it once more
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # guards the next four fields; a finalizer may take it once more
         self._loop: asyncio.AbstractEventLoop | None = None  # while something can be submitted to it
         self._thread: threading.Thread | None = None
-        self._process = 0  # in which the thread runs
         self._closed = False  # nothing is submitted any more
         self._cancels = False  # whether what is under way is cancelled, and not waited for
         self._opening_error: BaseException | None = None
@@ -290,15 +295,15 @@ class Engine:
         # all below is used in the thread only
         self._opening: asyncio.Task[None] | None = None
         self._opened, self._stop = asyncio.Event(), asyncio.Event()
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = asyncio.Semaphore(self._concurrency)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # prompts in a row that couldn't reach the endpoint
+        self._outage = ""  # why the last of them couldn't
         self._count, self._cost = 0, 0.0  # of requests that can be voted on
         self._last_status = _Status()  # once it is closed
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """Runs a coroutine function in the engine's loop. Cancelling the future cancels it."""
-        self._check_process()
         with self._lock:
             if self._closed:
                 raise self._opening_error or _make_closed_error()
@@ -306,8 +311,6 @@ class Engine:
 
     def request_stop(self, *, cancel: bool) -> None:
         """Begins to end it: what is under way is finished, or cancelled. Doesn't wait."""
-        if self._is_foreign:
-            return
         with self._lock:
             self._closed = True
             self._cancels = self._cancels or cancel
@@ -315,7 +318,7 @@ class Engine:
                 self._loop.call_soon_threadsafe(self._on_stop)
 
     def stop(self, *, cancel: bool) -> None:
-        """Ends it, and waits for that. In another process than the thread's it does nothing."""
+        """Ends it, and waits for that."""
         self.request_stop(cancel=cancel)
         try:
             self.join()
@@ -327,13 +330,12 @@ class Engine:
             raise error
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits until the thread has ended, if it runs in this process."""
-        if self._thread is not None and not self._is_foreign:
+        """Waits until the thread has ended, if it runs."""
+        if self._thread is not None:
             self._thread.join(timeout)
 
     def read_status(self) -> _Status:
         """Where it stands; after its end, where it stood then."""
-        self._check_process()
         with self._lock:
             future = None if self._closed else self._schedule(self._read_status)
         if future is not None:
@@ -411,7 +413,8 @@ class Engine:
                 error = exc if isinstance(exc, AdacomputeError) else _make_unforeseen_error(exc)
                 _drop_tracebacks(error)
                 is_outage = isinstance(error, EndpointUnreachable | EndpointResting)
-                self._outages = self._outages + 1 if is_outage else 0
+                is_outage = is_outage or self.gateway.resources.client.is_unreachable
+                self._outages, self._outage = (self._outages + 1, str(error)) if is_outage else (0, "")
                 spent = NO_SPEND if active is None else active.sampling.spent
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
@@ -424,17 +427,8 @@ class Engine:
     def _make_outage_error(self) -> EndpointResting:
         return EndpointResting(
             f"{self._url}: not asked, because {self._outages} prompts in a row couldn't reach it, "
-            "with all their retries; ask again once it is back"
+            f"with all their retries; ask again once it is back; the last: {self._outage}"
         )
-
-    @property
-    def _is_foreign(self) -> bool:
-        """Whether this process is a fork of the one that has the thread."""
-        return self._process not in (0, os.getpid())
-
-    def _check_process(self) -> None:
-        if self._is_foreign:
-            raise NotOpen("this Asker was opened in another process, before a fork; open one in each process")
 
     def _schedule(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         """As `submit`, with the lock held, of one that isn't closed."""
@@ -444,13 +438,19 @@ class Engine:
         return asyncio.run_coroutine_threadsafe(self._track(work, *args, **kwargs), self._loop)
 
     def _start(self) -> None:
-        self._process, self._loop = os.getpid(), asyncio.new_event_loop()
+        self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._run, args=(self._loop,), name="adacompute-asker", daemon=True
         )
         self._thread.start()
-        if not self._in_memory:
-            _engines_with_state.add(self)
+        _started_engines.add(self)
+
+    def _forget_parent(self) -> None:
+        kept = vars(self).copy()
+        _kept_of_parent.append(kept)  # never closed: the parent uses the loop's epoll and the state's file
+        self._reset()
+        for name in ("_closed", "_opening_error", "_last_status"):
+            setattr(self, name, kept[name])
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -547,13 +547,22 @@ class Engine:
         )
 
 
-_engines_with_state: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_started_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_kept_of_parent: list[dict[str, Any]] = []
+
+
+def _reset_engines() -> None:
+    for engine in list(_started_engines):
+        engine._forget_parent()
+
+
+os.register_at_fork(after_in_child=_reset_engines)
 
 
 @atexit.register
 def _end_engines() -> None:
     """At the end of the program: what was spent is written, also where an Asker wasn't closed."""
-    engines = list(_engines_with_state)
+    engines = [engine for engine in _started_engines if not engine._in_memory]
     for engine in engines:
         engine.request_stop(cancel=True)
     for engine in engines:

@@ -47,6 +47,7 @@ from adacompute.serve.request_options import (
 from adacompute.serve.trace_context import TRACE_PARENT, read_trace_headers
 
 __all__ = [
+    "COSTLY_FIELDS",
     "MEDIA_TOKENS",
     "ChatRequest",
     "ClientDisconnected",
@@ -57,6 +58,7 @@ __all__ = [
     "check_content_encoding",
     "check_content_length",
     "check_content_type",
+    "check_field_names",
     "check_sample_fields",
     "choose_route",
     "make_too_long_error",
@@ -122,7 +124,7 @@ class Key:
     name: str
     secret: Secret
     cap: float | None = None  # on its spending; None: the common cap of keys
-    operator: bool = False  # may see metrics and the dashboard
+    operator: bool = False  # may see metrics and the dashboard, and change the budget
 
 
 class Keys:
@@ -523,11 +525,13 @@ _DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the o
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
+_MAX_LISTED = 8  # models that a message names
 _LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
+COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}  # what they say costs
 _DOUBTFUL_FIELDS = frozenset(  # that may not be supported, or not as they are given
     (
         *(*_LEGACY_FIELDS, *_FOREIGN_TOKEN_LIMITS, *_FOREIGN_N_FIELDS),
@@ -564,6 +568,8 @@ def parse_request(
     `translate` makes a chat's body out of that of another route.
     """
     original = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
+    if not _PLAIN_FIELDS.issuperset(original):
+        check_field_names(original)
     body = original if translate is None else translate(original)
     check_messages(body.get("messages"), max_messages=settings.max_messages)
     _check_sampling(body)
@@ -717,10 +723,19 @@ def split_model(body: Body, default: str, known_models: Collection[str] = ()) ->
         raise RequestInvalid(f"model {name[:100]!r} asks for a budget below 1; give 1 or more", param="model")
     if match is not None and float(match[2]) <= _MAX_BUDGET:
         name, budget = match[1], float(match[2])
-    if name in _DEFAULT_MODEL_NAMES:
-        name = default or name
-    if not name:
-        raise RequestInvalid("model is missing; name one that GET /v1/models lists", param="model")
+    is_unnamed = name in _DEFAULT_MODEL_NAMES
+    if is_unnamed and default:
+        name = default
+    elif not name or (is_unnamed and known_models and name not in known_models):
+        problem = f"model {name!r} names none" if name else "model is missing"
+        models = ", ".join([known[:60] for known in known_models][:_MAX_LISTED])
+        raise RequestInvalid(
+            f"{problem}; give one that GET /v1/models lists{models and f', such as {models}'}, "
+            "or start the gateway with --model NAME",
+            status=404 if name else 400,
+            code="model_not_found",
+            param="model",
+        )
     return name, budget
 
 
@@ -753,6 +768,15 @@ def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
     for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
         if name not in limits and body.get(name) is not None:
             raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
+
+
+def check_field_names(names: Iterable[str]) -> None:
+    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
+    for name in names:
+        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
+            raise RequestInvalid(
+                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
+            )
 
 
 def check_sample_fields(body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig) -> None:

@@ -21,6 +21,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TextIO
@@ -28,7 +30,7 @@ from typing import Any, TextIO
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from adacompute.config import Config, ServeConfig, read_keys, read_menu_file
+from adacompute.config import Config, ServeConfig, parse_serve_budgets, read_keys, read_menu_file
 from adacompute.errors import AdacomputeError, ConfigError, Overloaded
 from adacompute.serve.app import build_app
 from adacompute.serve.chat import Gateway, get_reply_id, send_reply
@@ -244,6 +246,7 @@ def serve(
     on_listening: Callable[[str], None],
     on_open: Callable[[Gateway], None] | None = None,
     timing: FleetTiming = DEFAULT_TIMING,
+    reread: Callable[[], Config] | None = None,
 ) -> None:
     """`run` on an event loop of its own, the fastest available, until a signal ends it."""
 
@@ -252,7 +255,8 @@ def serve(
         on_listening(url)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run(config, on_listening=start_listening, on_open=on_open, timing=timing))
+        serving = run(config, on_listening=start_listening, on_open=on_open, timing=timing, reread=reread)
+        runner.run(serving)
 
 
 async def run(
@@ -262,11 +266,13 @@ async def run(
     stop: asyncio.Event | None = None,
     on_open: Callable[[Gateway], None] | None = None,
     timing: FleetTiming = DEFAULT_TIMING,
+    reread: Callable[[], Config] | None = None,
 ) -> None:
     """Serves until `stop` is set, or SIGTERM or SIGINT comes.
 
     `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway
-    before that; `timing` is that of the fleet, if it is in one.
+    before that; `timing` is that of the fleet, if it is in one. `reread` gives the settings as they are now,
+    at SIGHUP.
     """
     settings = config.serve
     check_tls(settings)
@@ -274,6 +280,8 @@ async def run(
     sockets = open_sockets(settings, keys=_has_keys(settings))
     try:
         async with open_gateway(config, timing=timing) as gateway:
+            if reread is not None:
+                gateway.reload_settings = partial(_reload_settings, gateway, config, reread)
             if on_open is not None:
                 on_open(gateway)
             url = build_local_url(settings, sockets[0].getsockname()[1])
@@ -294,6 +302,35 @@ async def run(
         for sock in sockets:
             sock.close()
     _log.info("stopped")
+
+
+_LIVE_SETTINGS = ("budget", "max_budget")  # of [serve], that can change without a restart
+
+
+def _reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
+    """Serves at the budget that the settings have now; a line for each setting that changed since."""
+    before = gateway.config.serve
+    try:
+        config = reread()
+        gateway.set_budget(
+            gateway.patched_budget, **{name: getattr(config.serve, name) for name in _LIVE_SETTINGS}
+        )
+    except AdacomputeError as exc:
+        return [f"settings not reloaded: {exc}"]
+    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(config.serve), strict=True)
+    lines = [f"{name} {new} now, in place of {old}" for name, old, new in budgets if new != old]
+    if lines and gateway.patched_budget:
+        lines.append(f"PATCH /admin/budget keeps the budget at {gateway.budget} until the next start")
+    now, then = asdict(config), asdict(started)
+    later = [
+        f"{name} in [{section}]"
+        for section, values in now.items()
+        for name, value in values.items()
+        if name not in _LIVE_SETTINGS and value != then[section][name]
+    ]
+    if later:
+        lines.append(f"not reloaded, because it takes a restart: {', '.join(later)}")
+    return lines
 
 
 def check_address(config: Config) -> str:
@@ -386,7 +423,11 @@ class _Server(uvicorn.Server):
                 await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does, then closes every connection that is left."""
+        """As uvicorn does, then closes every connection that is left; uvicorn waits 0.1 s even for none."""
+        if not self.server_state.connections and not self.server_state.tasks:
+            for server in self.servers:
+                server.close()
+            return
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             if isinstance(connection, ClientConnection):
@@ -419,7 +460,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 def _handle_signals(
     reload: Callable[[], Awaitable[list[str]]], stop: asyncio.Event, immediately: asyncio.Event
 ) -> Iterator[None]:
-    """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads the policies. In the main thread only."""
+    """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -294,6 +294,7 @@ class WorkerLink:
         """This worker's gateway takes its prices, costs and pages from here."""
         setup, self.gateway = self.setup, gateway
         gateway.make_pacer, gateway.fetch_page = self.pacers.get, self.fetch_page
+        gateway.share_budget = self.share_budget
         gateway.on_explored = self.report_explored if setup.has_prior else None
         gateway.policy_registry.restore(setup.scales)
         gateway.has_warned_of_shortfall = True  # the gateway itself warns
@@ -343,12 +344,19 @@ class WorkerLink:
         self.closing.set()
         await self.channel.close()
 
+    async def share_budget(self, text: str) -> None:
+        """Has the gateway, its other workers and its fleet serve at an operator's budget, too."""
+        await self._fetch("budget", text)
+
     async def fetch_page(self, name: str) -> bytes:
         """A page of the whole gateway."""
+        return await self._fetch("page", name)
+
+    async def _fetch(self, kind: str, text: str) -> bytes:
         self._numbers += 1
         number, future = self._numbers, asyncio.get_running_loop().create_future()
         self._pages[number] = future
-        self.channel.send("page", number, name)
+        self.channel.send(kind, number, text)
         try:
             body: bytes = await future
         finally:
@@ -387,10 +395,13 @@ class WorkerLink:
             for name, state in mode_costs.items():
                 self.gateway.find_costs(name).restore(state)
 
-    def _on_policies(self, number: int, policies: SharedPolicies, explore: float) -> None:
+    def _on_policies(
+        self, number: int, policies: SharedPolicies, explore: float, patched: str, budgets: Mapping[str, Any]
+    ) -> None:
         if self.gateway is not None:
             self.gateway.policy_registry.adopt(policies)
             self.gateway.explore = explore
+            self.gateway.set_budget(patched, **budgets)
         self.channel.send("done", number)
 
     def _on_report(self, number: int) -> None:
@@ -494,7 +505,7 @@ class WorkerHub:
         self._blocked: dict[str, tuple[str, float | None]] = {}
         self._available = True
         self._served = gateway.policy_registry.export()
-        self._explore = gateway.explore
+        self._explore, self._settings = gateway.explore, gateway.settings
         self._costs: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
         self._late_before = 0  # of workers that have ended
         self._numbers = 0
@@ -540,9 +551,8 @@ class WorkerHub:
             await asyncio.sleep(_TICK_SECONDS)
             self._gateway.guard(self._look)
             policies, explore = self._gateway.policy_registry.export(), self._gateway.explore
-            if explore != self._explore or any(
-                policies[name][0] is not policy for name, (policy, *_) in self._served.items()
-            ):
+            is_new = self._gateway.settings is not self._settings or explore != self._explore
+            if is_new or any(policies[name][0] is not policy for name, (policy, *_) in self._served.items()):
                 await self.share_policies()
 
     def _look(self) -> None:
@@ -557,8 +567,16 @@ class WorkerHub:
 
     async def share_policies(self) -> None:
         """Has all workers serve the policies that the gateway has now, and waits until they do."""
-        self._served, self._explore = self._gateway.policy_registry.export(), self._gateway.explore
-        await self._ask_all("policies", self._served, self._explore)
+        gateway = self._gateway
+        self._served, self._explore = gateway.policy_registry.export(), gateway.explore
+        self._settings = gateway.settings
+        await self._ask_all("policies", *self._list_shared())
+
+    def _list_shared(self) -> tuple[SharedPolicies, float, str, dict[str, float | str]]:
+        """What workers serve by: the policies, the share that is explored, and the budgets."""
+        settings = self._gateway.config.serve
+        budgets = {"budget": settings.budget, "max_budget": settings.max_budget}
+        return self._served, self._explore, self._gateway.patched_budget, budgets
 
     async def reload(self) -> list[str]:
         """Reads the policies again, for all; a line for each that changed or was refused."""
@@ -778,7 +796,7 @@ class WorkerHub:
 
     def _on_ready(self, worker: WorkerState) -> None:
         worker.ready.set()
-        self.send(worker, "policies", 0, self._served, self._explore)  # they may have changed since its setup
+        self.send(worker, "policies", 0, *self._list_shared())  # they may have changed since its setup
         self.send(worker, "ledger", self._available, self._blocked)
         self.send(worker, "prices", self._prices)
 
@@ -800,6 +818,19 @@ class WorkerHub:
 
     async def _send_page(self, worker: WorkerState, number: int, name: str) -> None:
         self.send(worker, "page", number, await self.build_page(name))
+
+    def _on_budget(self, worker: WorkerState, number: int, text: str) -> None:
+        self._start(self._change_budget(worker, number, text))
+
+    async def _change_budget(self, worker: WorkerState, number: int, text: str) -> None:
+        gateway = self._gateway
+        try:
+            gateway.set_budget(text)
+            await self.share_policies()
+            if gateway.share_budget is not None:
+                await gateway.share_budget(text)
+        finally:
+            self.send(worker, "page", number, b"")
 
     def _on_done(self, _worker: WorkerState, number: int) -> None:
         if (future := self._asked.get(number)) is not None and not future.done():

@@ -270,10 +270,11 @@ def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis
         seconds, micros = client.time()
     now = seconds + micros / 1e6
     ahead = 3600 - now % 3600 - 0.4  # by that clock the hour ends in 0.4 s
+    first, second = format_hour(now + ahead), format_hour(now + ahead + 3600)
 
     async def one(gateway: Fleet) -> None:
-        until = time.monotonic() + 0.8
-        while time.monotonic() < until:
+        until = time.monotonic() + 60.0
+        while granted.get(second, 0) < 40 and time.monotonic() < until:
             try:
                 made = await gateway.ledger.reserve("k", ONE)
             except CapReached:
@@ -282,16 +283,19 @@ def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis
             granted[made.hour] = granted.get(made.hour, 0) + 1
             await asyncio.sleep(0.02)
             gateway.ledger.settle(made, ONE)
+        with pytest.raises(CapReached):
+            await gateway.ledger.reserve("k", ONE)
 
     async def work() -> None:
-        pulse = FleetTiming(clock_offset=ahead)
+        pulse = FleetTiming(clock_offset=ahead, timeout=30.0)
         async with fleet(redis_server, 3, caps, pulse=pulse) as gateways:
             await asyncio.gather(*(one(gateway) for gateway in gateways for _ in range(20)))
 
     run(work())
-    first, second = format_hour(now + ahead), format_hour(now + ahead + 3600)
-    assert granted == {first: 40, second: 40}
-    for window, spent in ((first, 40), (second, 40), (first[:10], None), ("", 80)):
+    before = granted.pop(first, 0)  # a busy machine may need all of the first hour to start
+    assert before <= 40
+    assert granted == {second: 40}
+    for window, spent in ((first, before), (second, 40), (first[:10], None), ("", before + 40)):
         found = samples(held(redis_server, window))
         assert found[1:] == (0, 0)
         assert spent in (None, found[0])

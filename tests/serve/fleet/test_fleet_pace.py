@@ -31,6 +31,7 @@ def test_c18_fleet_the_average_is_within_2_percent_though_prices_are_a_tenth_of_
         assert all(LOW <= price <= HIGH for price in prices)
 
 
+@pytest.mark.slow
 def test_c18_fleet_at_1000_requests_a_second_it_takes_some_seconds():
     costs = recorded("words")
     fleet = Fleet(2.0, replicas=4, start=2 * costs.price(2.0))

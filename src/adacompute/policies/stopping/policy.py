@@ -208,7 +208,7 @@ class StoppingPolicy(Policy):
         has_labels = bool(mask_graded(ballots, grade_samples(ballots)).any())
         if labels is not None and check_flag("labels", labels) and not has_labels:
             raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-        self.pool_model_ = None
+        self.pool_model_, self.source_model = None, ballots.model
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
             self.weigh = self._fit_weights(ballots, labels=has_labels if labels is None else labels)

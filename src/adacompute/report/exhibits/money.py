@@ -1,8 +1,7 @@
 """What requests cost in money at the reader's prices, adaptively and uniformly: numbers and table.
 
-Each sample pays for its output, and for the prompt again where the prompt's tokens are known;
-endpoints that cache prompts, or draw several samples of one prompt at once, charge less for
-that.
+All sums are the verdict's: its tokens, its prompts (`PromptCharge`), and the samples that uniform sampling
+needs.
 """
 
 import math
@@ -10,26 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.measure import OURS
-from adacompute.evaluate.resampling import Interval
-from adacompute.records import format_money
+from adacompute.evaluate.comparison import Evaluation, Saving, Verdict
+from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
-from adacompute.report.exhibits.token_cost import TokenUse
 
 __all__ = [
     "EXAMPLE_MONEY",
     "Money",
-    "Saving",
     "build_money_data",
     "build_money_table",
-    "compute_savings",
     "describe_money",
     "find_saving",
     "needs_column",
 ]
 
-_PRICE_TOKENS = 1e6  # prices are per million tokens
 REQUESTS_SHOWN = 1000
 _DEFAULT_BUDGET = 3.0  # average samples that are shown where the verdict names none
 
@@ -42,7 +35,7 @@ class Money:
     output_price: float  # per million tokens
     currency: str = "USD"
     requests: int = 1_000_000  # a month
-    prompt_tokens: float | None = None  # per request; None: not known, and not counted
+    prompt_tokens: float | None = None  # of a request; None: those of the recorded ones
     example: bool = False  # the prices are an example, not given by the user
 
     def __post_init__(self) -> None:
@@ -52,106 +45,51 @@ class Money:
                 raise ValueError(f"{name} {value!r} can't be; give a number from 0 up")
 
     def describe_prices(self) -> str:
-        """The prices that count: of the prompt only where its tokens are known.
+        """The prices of prompts and responses.
 
-        >>> Money(input_price=0.15, output_price=0.6, prompt_tokens=400).describe_prices()
+        >>> Money(input_price=0.15, output_price=0.6).describe_prices()
         '0.6 USD per million output tokens and 0.15 per million of prompts'
         """
-        text = f"{self.output_price:.4g} {self.currency} per million output tokens"
         return (
-            text
-            if self.prompt_tokens is None
-            else f"{text} and {self.input_price:.4g} per million of prompts"
+            f"{self.output_price:.4g} {self.currency} per million output tokens and {self.input_price:.4g} "
+            "per million of prompts"
         )
 
-    def request_cost(self, samples: float, tokens: float) -> float:
-        """What a request costs that draws so many samples and output tokens on average."""
-        prompt = 0.0 if self.prompt_tokens is None else samples * self.prompt_tokens
-        return (prompt * self.input_price + tokens * self.output_price) / _PRICE_TOKENS
+    def compute_savings(self, verdict: Verdict) -> tuple[Saving, ...]:
+        """What each of the verdict's budgets costs and saves; none where tokens aren't recorded."""
+        prices = TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
+        return verdict.compute_savings(prices, prompt_tokens=self.prompt_tokens)
 
 
 EXAMPLE_MONEY = Money(input_price=0.15, output_price=0.60, example=True)  # prices of a small hosted model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saving:
-    """One average budget against uniform sampling of the same accuracy; money is per request."""
-
-    budget: float
-    tokens: float  # a request
-    same_as: float | None  # uniform samples; None: more than were recorded
-    same_as_tokens: float  # of those, or of the most recorded
-    cost: float
-    same_cost: float  # of those, or of the most recorded: then uniform sampling costs more
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether uniform sampling needs more than was recorded, so that more is saved than is said."""
-        return self.same_as is None
-
-    @property
-    def amount(self) -> float:
-        """Money saved per request."""
-        return self.same_cost - self.cost
-
-    @property
-    def share(self) -> float | None:
-        """The share that is saved; None where nothing costs anything."""
-        return self.amount / self.same_cost if self.same_cost else None
-
-
-def compute_savings(data: dict[str, Any], money: Money) -> tuple[Saving, ...]:
-    """The saving at each budget, from what `build_money_data` gives; none where tokens aren't recorded."""
-    rows = []
-    for row in data["rows"]:
-        if row["tokens"] is None:
-            continue
-        known = row["same_as"] is not None and row["same_as_tokens"] is not None
-        samples = row["same_as"] if known else data["most"]
-        same_tokens = row["same_as_tokens"] if known else data["most_tokens"]
-        rows.append(
-            Saving(
-                budget=row["budget"],
-                tokens=row["tokens"],
-                same_as=row["same_as"] if known else None,
-                same_as_tokens=same_tokens,
-                cost=money.request_cost(row["samples"], row["tokens"]),
-                same_cost=money.request_cost(samples, same_tokens),
-            )
-        )
-    return tuple(rows)
-
-
-def build_money_data(
-    evaluation: Evaluation, tokens: TokenUse | None, money: Money = EXAMPLE_MONEY
-) -> dict[str, Any]:
-    """What the page needs to recompute money: plain data, null for what isn't known.
-
-    How many samples uniform sampling needs is the verdict's number, so that both agree; every uniform
-    sample has the average number of tokens.
-    """
-    verdict, rows = evaluation.verdict, []
-    for budget in [row.budget for row in verdict.rows] or evaluation.budgets:
-        need = _find_need(evaluation, budget)
-        if need is None:
-            continue
-        cost, worth = need
-        spending = None if tokens is None else tokens.get(OURS, budget)
-        same = worth.mean if math.isfinite(worth.mean) else None
-        rows.append(
-            {
-                "budget": budget,
-                "samples": cost,
-                "tokens": None if spending is None else spending.tokens.mean,
-                "same_as": same,
-                "same_as_tokens": None if tokens is None or same is None else same * tokens.per_sample,
-            }
-        )
+def build_money_data(evaluation: Evaluation, money: Money = EXAMPLE_MONEY) -> dict[str, Any]:
+    """What the page needs to recompute money: plain data, null for what isn't known."""
+    verdict = evaluation.verdict
+    used = [row for row in verdict.rows if row.use is not None]
+    rows = [
+        {
+            "budget": row.budget,
+            "tokens": row.use.tokens,
+            "prompts": row.use.prompts,
+            "same_as": saving.same_as,
+            "same_as_tokens": row.use.uniform_tokens,
+            "same_as_prompts": row.use.uniform_prompts,
+            "cost": saving.cost,
+            "same_cost": saving.same_cost,
+            "saved": saving.share,
+        }
+        for row, saving in zip(used, money.compute_savings(verdict), strict=True)
+        if row.use is not None
+    ]
     shown = [row["budget"] for row in rows if row["budget"] in (verdict.budget, _DEFAULT_BUDGET)]
     shown.sort(key=lambda budget: budget != verdict.budget)
     data = {
-        "tokens_per_sample": None if tokens is None else tokens.per_sample,
-        "prompt_tokens_per_request": money.prompt_tokens,
+        "prompt_tokens_per_request": verdict.prompt_tokens
+        if money.prompt_tokens is None
+        else money.prompt_tokens,
+        "charge": _describe_charge(verdict, money),
         "input_price": money.input_price,
         "output_price": money.output_price,
         "currency": money.currency,
@@ -160,37 +98,32 @@ def build_money_data(
         "budget": shown[0] if shown else None,  # that the page speaks of
         "pays": verdict.pays,
         "most": evaluation.longest,  # samples of a problem that were recorded and used
-        "most_tokens": None if tokens is None else evaluation.longest * tokens.per_sample,
         "rows": rows,
     }
-    saving = find_saving(data, money)
-    words = None if saving is None else describe_money(saving, money, pays=verdict.pays)
+    shown_saving = find_saving(data)
+    words = None if shown_saving is None else describe_money(shown_saving, money, pays=verdict.pays)
     return data | {"words": words}
 
 
-def _find_need(evaluation: Evaluation, budget: float) -> tuple[float, Interval] | None:
-    """What our policy costs at a budget, and the uniform samples that are right as often: the verdict's
-    numbers, or where there are too few problems for one, the evaluation's.
-    """
-    row, match = evaluation.verdict.row(budget), evaluation.match(OURS, budget)
-    if row is not None:
-        return row.cost, row.worth
-    return None if match is None or match.worth is None else (match.cost, match.worth)
+def _describe_charge(verdict: Verdict, money: Money) -> str:
+    """How prompts are paid for, as a sentence."""
+    text = verdict.charge[:1].upper() + verdict.charge[1:]
+    return f"{text}." if money.prompt_tokens is None else f"{text}; here with {money.prompt_tokens:g} tokens."
 
 
-def find_saving(data: Mapping[str, Any], money: Money) -> Saving | None:
+def find_saving(data: Mapping[str, Any]) -> Saving | None:
     """The saving at the budget that the page speaks of; None where it isn't known."""
-    savings = compute_savings(dict(data), money)
-    return next((saving for saving in savings if saving.budget == data["budget"]), None)
+    row = next((row for row in data["rows"] if row["budget"] == data["budget"]), None)
+    return row and Saving(**{name: row[name] for name in ("budget", "same_as", "cost", "same_cost")})
 
 
 def describe_money(saving: Saving, money: Money, *, pays: bool) -> str:
     """What a thousand requests cost and save, in one sentence. page.js writes the same of other prices.
 
-    >>> saving = Saving(budget=3, tokens=90, same_as=7.0, same_as_tokens=210, cost=0.001, same_cost=0.004)
+    >>> saving = Saving(budget=3, same_as=7.0, cost=0.001, same_cost=0.004)
     >>> describe_money(saving, EXAMPLE_MONEY, pays=False)
-    'At 0.6 USD per million output tokens, 1,000 requests cost 1.00 USD at 3 samples on average; \
-no saving over uniform sampling is certain.'
+    'At 0.6 USD per million output tokens and 0.15 per million of prompts, 1,000 requests cost 1.00 USD at \
+3 samples on average; no saving over uniform sampling is certain.'
     """
     cost, same, amount = (
         f"{format_money(REQUESTS_SHOWN * value)} {money.currency}"
@@ -223,15 +156,17 @@ def needs_column(longest: int) -> Column:
     )
 
 
-def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation: Evaluation) -> Table:
+def build_money_table(money: Money, evaluation: Evaluation) -> Table:
     """What a thousand requests cost, and where the verdict is that it pays, what they save, and a month.
 
     page.js rewrites the last five columns, or the last two.
     """
-    pays = evaluation.verdict.pays
+    verdict, pays = evaluation.verdict, evaluation.verdict.pays
     rows: list[tuple[Cell, ...]] = []
-    for saving in savings_rows:
-        need = _find_need(evaluation, saving.budget)
+    for saving in money.compute_savings(verdict):
+        row = verdict.row(saving.budget)
+        if row is None or row.use is None:
+            continue
         bounded = AtLeast if saving.is_bound else float
         saved: tuple[Cell, ...] = (
             bounded(REQUESTS_SHOWN * saving.amount),
@@ -241,9 +176,9 @@ def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation
         rows.append(
             (
                 saving.budget,
-                saving.same_as if need is None else need[1],
-                saving.tokens,
-                bounded(saving.same_as_tokens),
+                row.worth,
+                row.use.tokens,
+                bounded(row.use.uniform_tokens),
                 REQUESTS_SHOWN * saving.cost,
                 bounded(REQUESTS_SHOWN * saving.same_cost),
                 *(saved if pays else ()),
@@ -269,19 +204,13 @@ def build_money_table(savings_rows: tuple[Saving, ...], money: Money, evaluation
             *(saved_columns if pays else ()),
         ),
         rows=tuple(rows),
-        note=_money_note(money),
+        note=_write_note(verdict, money),
     )
 
 
-def _money_note(money: Money) -> str:
+def _write_note(verdict: Verdict, money: Money) -> str:
     example = " (an example: give your own)" if money.example else ""
-    text = (
-        f"At {money.output_price:g} {money.currency} per million output tokens{example}, "
-        f"{money.requests:,} requests a month. "
-    )
-    if money.prompt_tokens is None:
-        return text + "Prompts are not counted: --prompt-tokens gives how many tokens a request's has."
-    return text + (
-        f"Each sample pays for its prompt of {money.prompt_tokens:g} tokens at {money.input_price:g} per "
-        "million; endpoints that cache prompts ask less."
+    return (
+        f"At {money.describe_prices()}{example}, {money.requests:,} requests a month. "
+        f"{_describe_charge(verdict, money)}"
     )

@@ -10,9 +10,7 @@ from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.money import (
     EXAMPLE_MONEY,
     Money,
-    build_money_data,
     build_money_table,
-    compute_savings,
     needs_column,
 )
 from adacompute.report.exhibits.token_cost import measure_tokens
@@ -39,15 +37,13 @@ def build_section(
     where there are too few problems for a verdict, those of the evaluation.
     """
     tokens = measure_tokens(runs)
-    data = build_money_data(evaluation, tokens, money)
     frontier = trace_frontier(runs, oracle=oracle)
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
     if tokens is None:
         missing.append(_NO_TOKENS)
-    savings_rows = compute_savings(data, money)
-    tables = [build_money_table(savings_rows, money, evaluation)] if savings_rows else []
+    tables = [build_money_table(money, evaluation)] if money.compute_savings(evaluation.verdict) else []
     tables.append(build_budgets_table(evaluation))
     return Section(
         key="verdict",

@@ -134,7 +134,7 @@ function spentTile(board) {
     ? `${share >= 0 ? "saved" : "lost"} ≈ ${amount(Math.abs(sum.saved), unit)} ${names[unit]} of ≈ ${amount(sum.uniform, unit)} for the same accuracy`
     : `${fixed(savings.average)} samples in place of ${fixed(savings.uniform)} for the same accuracy`;
   tile("savings", much, names[unit], share >= 0 ? "good" : "bad", words, [told, hint].filter(Boolean).join(" · "));
-  put("#tile-savings details p", `Calibration saw that ${fixed(savings.uniform)} samples for every request are as accurate as the ${fixed(savings.average)} that were drawn on average (${savings.protocol}). It is about ${plural(savings.requests, "request")} with a vote since the start, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on. Uniform sampling is taken to ask for all samples in one call and to pay the prompt once, or once for each call where the upstream limits the samples of one.`);
+  put("#tile-savings details p", `Calibration saw that ${fixed(savings.uniform)} samples for every request are as accurate as the ${fixed(savings.average)} that were drawn on average (${savings.protocol}). It is about ${plural(savings.requests, "request")} with a vote since the start, ${percent(savings.covered)} of all, and holds as far as traffic is like what the policy was fitted on. Each call pays its prompt once; uniform sampling asks for as many samples in one call as the upstream gives, as seen here or as recorded when the policy was fitted.`);
 }
 
 // what each mode of a menu cost in the span

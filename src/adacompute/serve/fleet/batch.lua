@@ -182,6 +182,10 @@ for _, replica in ipairs(call('ZRANGEBYSCORE', key_of('replicas'), '-inf', '(' .
   reap(replica)
 end
 
+if batch.new and call('ZCARD', key_of('replicas')) == 0 then
+  call('HDEL', key_of('notes'), 'budget') -- an operator's holds until the fleet starts again
+end
+
 if batch.leaves then
   reap(me)
 else
@@ -397,6 +401,7 @@ for i, lane in ipairs(batch.lanes or {}) do
 end
 answer.committed, answer.watched = committed, batch.watch ~= nil
 answer.reaped, answer.due, answer.lanes = reaped, due, lanes
+answer.budget = call('HGET', key_of('notes'), 'budget') or ''
 answer.replicas, answer.pacemaker = call('ZCARD', key_of('replicas')), maker == me
 if batch.account then
   answer.account = call('HGETALL', key_of('w:' .. window))

@@ -312,6 +312,8 @@ class Fleet:
             average=average,
         )
         self.client: FleetClient  # set by `join_fleet`
+        self.budget = ""  # an operator's, for all gateways until the next start; "": there is none
+        self.on_budget: Callable[[str], None] | None = None  # called with a new one
         self._pacemaker = Pacemaker()
         self._replicas, self._sets_price, self._beat = 1, False, timing.beat
 
@@ -320,6 +322,11 @@ class Fleet:
         age = time.monotonic() - self.client.answered_at
         sets_price = self._sets_price and age < self._beat  # after that another gateway may
         return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
+
+    async def share_budget(self, text: str) -> None:
+        """Tells all gateways an operator's budget, "" for none, and waits until Redis has it."""
+        self.client.add_note("budget", text)
+        await self.client.flush()
 
     def build_query(self) -> dict[str, Any]:
         """What the next call asks for."""
@@ -332,6 +339,10 @@ class Fleet:
         if "replicas" not in answer:
             return  # a repeated answer: the rest is asked for again soon
         self._replicas = answer["replicas"]
+        if answer["budget"] != self.budget:
+            self.budget = answer["budget"]
+            if self.on_budget is not None:
+                self.on_budget(self.budget)
         if answer["pacemaker"] != self._sets_price:
             self._sets_price = answer["pacemaker"]
             _log.info(
