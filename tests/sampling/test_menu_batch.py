@@ -175,7 +175,7 @@ def test_upstreams_that_were_never_reached_are_given_up_with_the_cause(tmp_path:
         )
         for plan in mode_plans(ups)
     ]
-    done = ask_menu(recorded, tmp_path / "p.sqlite", ups, budget="80 USD per 1000", menu=plans)
+    done = ask_menu(recorded, tmp_path / "p.sqlite", ups, budget="500 USD per 1000", menu=plans)
     assert done.stopped == "endpoint"
     assert "Connection refused" in str(done.why)
 
