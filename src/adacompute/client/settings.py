@@ -6,7 +6,7 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
@@ -89,6 +89,10 @@ class BreakerSettings:
         _check_count(self.failures, "failures in a row")
         for name in ("seconds", "longest", "first_contact"):
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
+
+    def share(self, modes: int) -> "BreakerSettings":
+        """The settings of one of several modes, which may be tried one after the other."""
+        return replace(self, first_contact=self.first_contact / modes)
 
 
 class _KeyField:
