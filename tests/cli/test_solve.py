@@ -240,7 +240,7 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
     ("words", "code", "parts"),
     [
         (("solve", "a.jsonl", "--budget", "0.5", "--budgets", "1,2"), 1, ["0.5", "cheapest", "give 1 to 2"]),
-        (("solve", "a.jsonl", "--budget", "-1", "--budgets", "1,99"), 1, ["budget -1", "above 0"]),
+        (("solve", "a.jsonl", "--budget", "-1", "--budgets", "1,99"), 2, ["-1", "--budget"]),
         (("solve", "a.jsonl", "--budget", "0"), 2, ["budget 0", "above 0"]),
         (("solve", "a.jsonl", "--budget", "2", "--budgets", "16"), 1, ["fewer than 16", "'p1' (4 samples)"]),
         (("solve", "fact", "--budget", "2"), 1, ["did you mean the recording 'facts'?"]),
