@@ -86,7 +86,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--port": ("serve", "port", 7),
         "--workers": ("serve", "workers", 3),
         "--keys": ("serve", "keys_file", "keys.toml"),
-        "--cap": ("serve", "cap", 10.0),
+        "--cap": ("serve", "cap", "10USD"),
         "--key-cap": ("serve", "key_cap", 5.0),
         "--unit": ("serve", "unit", "tokens"),
         "--window": ("serve", "window", "day"),
@@ -155,11 +155,14 @@ def test_a_budget_that_is_none_is_named_with_examples(serve):
     assert "budget 'abc' can't be read; give e.g. 3, '500 tokens'" in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--cap", "number"), ("--port", "whole number")])
-def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str, kind: str):
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--cap", "'abc' can't be read; give"), ("--port", "'abc' is not a whole number; give")],
+)
+def test_an_option_that_is_no_number_is_named_with_its_value(serve, option: str, words: str):
     done = serve(option, "abc")
     assert done.exit_code == 2
-    assert f"'abc' is not a {kind}; give one" in done.stderr
+    assert words in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("name", ["stopping", "curve", "nothing"])

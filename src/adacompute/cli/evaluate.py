@@ -534,7 +534,8 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
     if text is None and unit == "samples":
         return ()
     if text is None:
-        raise typer.BadParameter(f"there is no default in {unit}; give a list", param_hint="--budgets")
+        name = currency if unit == "money" else unit
+        raise typer.BadParameter(f"there is no default in {name}; give a list", param_hint="--budgets")
     try:
         return tuple(Budget.parse(part, unit=unit, currency=currency) for part in split_budgets(text))
     except BudgetInvalid as exc:

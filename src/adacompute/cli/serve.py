@@ -37,6 +37,7 @@ from adacompute.cli.options import (
     describe_settings,
     load_settings,
     override_section,
+    parse_total,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.config import (
@@ -197,9 +198,11 @@ def describe_state(settings: ServeConfig) -> str:
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describe the caps; None where there are none, or only caps of single keys."""
-    unit = currency if settings.unit == "money" else settings.unit
-    parts = [f"{settings.cap:,g} {unit} in all"] if settings.cap else []
-    parts += [f"{settings.key_cap:,g} {unit} a key"] if settings.key_cap else []
+    from adacompute.serve.ledger import parse_cap  # imported here, so that other commands start without it
+
+    given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
+    caps = [(parse_cap(place, value, settings.unit, currency), of) for place, value, of in given]
+    parts = [f"{cap.amount:,g} {cap.currency or cap.unit} {of}" for cap, of in caps if cap is not None]
     if not parts:
         return None
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
@@ -207,15 +210,14 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
 
 def _describe_spending(gateway: "Gateway") -> list[str]:
     """Describe what was spent of the caps already: of the common one, and of keys that may spend no more."""
-    ledger, unit = gateway.resources.ledger, gateway.settings.unit
-    currency = gateway.config.endpoint.currency if unit == "money" else unit
-    balance, lines = ledger.account(), []
+    ledger = gateway.resources.ledger
+    caps, balance, lines = ledger.caps, ledger.account(), []
     for key, part in {"": balance, **balance.keys}.items():
-        cap, amount = ledger.caps.for_key(key), part.total.amount_in(unit)
+        cap, amount = caps.for_key(key), part.total.amount_in(caps.unit)
         is_used_up = cap is not None and amount >= cap
         if cap is not None and amount and (is_used_up or not key):
             owner, end = f"key {key}: " if key else "", "; the cap is used up" if is_used_up else ""
-            lines.append(f"{owner}{amount:,g} of {cap:,g} {currency} spent{end}")
+            lines.append(f"{owner}{amount:,g} of {cap:,g} {caps.unit_name} spent{end}")
     return lines
 
 
@@ -432,8 +434,8 @@ HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
 PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
 WorkersOption = Annotated[int | None, build_option(ServeConfig, "workers", metavar="N")]
 KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
-CapOption = Annotated[float | None, build_option(ServeConfig, "cap", metavar="N")]
-KeyCapOption = Annotated[float | None, build_option(ServeConfig, "key_cap", metavar="N")]
+CapOption = Annotated[str | None, build_option(ServeConfig, "cap", metavar="N", parser=parse_total)]
+KeyCapOption = Annotated[str | None, build_option(ServeConfig, "key_cap", metavar="N", parser=parse_total)]
 CapUnitOption = Annotated[str | None, build_option(ServeConfig, "unit", "--unit")]
 CapWindowOption = Annotated[str | None, build_option(ServeConfig, "window", "--window")]
 ModeOption = Annotated[str | None, build_option(ServeConfig, "mode", "--mode")]

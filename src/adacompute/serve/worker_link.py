@@ -231,7 +231,7 @@ class WorkerSetup:
 
     index: int  # from 0
     config: Config  # max_requests is this worker's part
-    keys: tuple[tuple[str, str, str, float | None, bool], ...]  # name, key, its source, cap, operator
+    keys: tuple[tuple[str, str, str, float | str | None, bool], ...]  # name, key, its source, cap, operator
     menu: MenuConfig | None
     policies: SharedPolicies
     scales: Mapping[str, Any]
