@@ -63,6 +63,7 @@ def measured(script: ModuleType) -> dict[str, Any]:
     return script.static_metrics()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATIC)
 def test_the_package_is_within_its_limits(measured: dict[str, Any], name: str):
     behind = {"participle_share": measured["participles"], "odd_variables": measured["odd"]}.get(name, "")

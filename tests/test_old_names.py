@@ -151,6 +151,7 @@ def test_a_policy_of_yours_may_use_the_old_names():
     assert policy.more("1 + 1?", ac.Tally()) == 1
 
 
+@pytest.mark.slow
 def test_shards_warn_once_of_dial(tmp_path):
     export_shards(ac.bundled("facts"), tmp_path / "shards", shards=2)
     with pytest.warns(DeprecationWarning, match="dial=") as seen:

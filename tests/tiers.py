@@ -25,6 +25,7 @@ BY_FIXTURE = {
 BY_PATH = {  # how a path begins, from the repository's root
     "studies/": "study",
     "tests/answers/test_recordings.py": "slow",
+    "tests/cli/test_commands_benchmark.py": "slow",
     "tests/cli/test_report.py": "slow",
     "tests/cli/test_scoring.py": "slow",
     "tests/client/test_fuzz.py": "slow",
@@ -40,6 +41,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
     "tests/scale/test_fleet_simulation.py": "nightly",
+    "tests/serve/test_benchmark.py": "slow",
     "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
     "tests/serve/fleet/test_fleet_command.py": "slow",
     "tests/serve/fleet/test_fleet_menu.py": "slow",
@@ -53,7 +55,7 @@ BY_PATH = {  # how a path begins, from the repository's root
 }
 COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
 LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out
-EXAMPLES = {"quick": 15, "check": 30}  # of a law, at most
+EXAMPLES = {"quick": 10, "check": 30}  # of a law, at most
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law

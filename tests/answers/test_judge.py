@@ -200,11 +200,11 @@ def test_it_is_shared_by_threads(judge):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_neither_processes_nor_pipes_are_left_behind():
-    helper = HelperProcess("search", limit=0.1)
+    helper = HelperProcess("search", limit=0.4)  # a busy machine gives so much within six seconds
     helper.start()
     helper.close()
     pipes = len(list(Path("/proc/self/fd").iterdir()))
-    for _ in range(3):
+    for _ in range(2):
         helper.start()
         pid = helper.pid
         assert helper.ask(SLOW_SEARCH) == {"late": True}

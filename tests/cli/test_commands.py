@@ -262,6 +262,7 @@ def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path
     assert done.stderr.count("\n") == code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
     # long enough that the signal comes in the middle of it

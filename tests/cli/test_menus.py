@@ -195,6 +195,7 @@ def test_a_budget_of_another_unit_is_refused(text: str, menu: Menu, unit: Any, w
     assert why in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_budget_that_cannot_be_spent_is_said(adacompute, pools: Path, fitted: dict[str, Any]):
     shown = adacompute("replay", *PAIR, "--policy", "policy", "--budget", "50")
     assert "budget 50 is more than the menu can spend" in shown.stderr

@@ -18,6 +18,7 @@ def policies(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_replay_gives_what_calibrate_and_replay_give(adacompute, policies):
     words = ("replay", "words", "--policy", "stopping", "--budget", "2.5", "--orders", "4", "--json")
     body = json.loads(adacompute(*words).stdout)

@@ -10,6 +10,7 @@ import pytest
 import adacompute as ac
 
 
+@pytest.mark.slow
 def test_score_tells_the_mean_of_the_table_and_writes_all_of_it(adacompute, tmp_path: Path):
     words = ("score", "words", "--budgets", "1,4", "--cost", "tokens", "--json", "-o")
     body = json.loads(adacompute(*words, "a.csv").stdout)

@@ -70,6 +70,7 @@ def test_the_curve_rises_at_falling_prices_and_stays_above_all_alike(adacompute)
     assert all(point["uniform"] <= point["accuracy"] for point in curve)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_python_gives(adacompute):
     body = strict(adacompute("solve", "words", "--budget", "2", "--json").stdout)
     plan = ac.solve(ac.score(ac.bundled("words")), budget=2)

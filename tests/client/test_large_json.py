@@ -237,6 +237,7 @@ def test_log_probabilities_of_a_large_reply_are_packed_and_the_key_is_masked_in_
         assert key.reveal().encode() not in b"".join(encode_in_parts(value, encode_json))
 
 
+@pytest.mark.slow
 def test_only_log_probabilities_may_have_very_many_values():
     many = b"[" + b"[]," * 110_000 + b"[]]"
     tokens = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": %s}}]}' % many

@@ -96,6 +96,7 @@ def test_the_tree_of_errors_is_the_one_in_the_code():
     assert [name for name in classes if name not in tree] == []
 
 
+@pytest.mark.slow
 def test_every_key_of_the_json_of_solve_is_described():
     program = str(Path(sys.executable).parent / "adacompute")
     command = [program, "solve", "facts", "--budget", "3", "--budgets", "1,2,4", "--json"]

@@ -223,6 +223,7 @@ def varied() -> Ballots:
     return synthetic(66, 16, chance=easy, signals=False, seed=3)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_problems_does_not_matter_and_twice_is_the_same(varied: Ballots):
     first = judge_pool(varied, policy=MARGIN)
     assert first.decided == "pays"

@@ -167,6 +167,7 @@ def test_it_draws_in_no_more_waves_than_it_says(kind, weighed):
     assert max(run_policy(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_fewer_waves_can_be_asked_of_stopping(most):
     policy = made("stopping", max_waves=most)

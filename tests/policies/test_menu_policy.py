@@ -148,6 +148,7 @@ def test_every_rule_costs_about_what_it_was_kept_for():
         )
 
 
+@pytest.mark.slow
 def test_a_mode_of_infinite_cost_is_never_drawn():
     ballots = make_menu_ballots({**NAMES, "best": 0.95})
     menu = Menu(modes=(*MENU.modes, Mode(name="best", cost=math.inf)))

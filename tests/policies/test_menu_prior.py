@@ -210,6 +210,7 @@ def test_the_kind_of_modes_is_measured_without_labels_and_needs_some_problems():
     assert measure_kind(make_menu_ballots({"small": 0.7, "large": 0.8}, problems=8), menu, None) is None
 
 
+@pytest.mark.slow
 def test_pairs_of_the_same_questions_are_left_out():
     prior, facts = load_menu_prior(), read_facts()
     assert {pair.name for pair in prior.pairs} - {

@@ -143,6 +143,7 @@ def test_without_labels_a_fit_never_looks_at_them():
         StoppingPolicy().fit(blind, labels=True)
 
 
+@pytest.mark.slow
 def test_a_fit_learns_something_and_is_the_same_twice():
     ballots = recording("words").only(range(0, 441, 3))
     again = StoppingPolicy().fit(ballots)

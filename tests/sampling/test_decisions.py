@@ -33,6 +33,7 @@ def add_signals(recorded: Ballots) -> Ballots:
     return replace(recorded, signals=signals)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("policy", "budget"), [(StoppingPolicy(), 2.0), (AdaptiveConsistency(), 3.0)])
 def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
     policy, budget, recorded: Ballots, tmp_path: Path

@@ -114,6 +114,7 @@ def test_max_cost_below_the_budget_still_stops_it(tmp_path: Path):
     assert done.used <= 0.3
 
 
+@pytest.mark.slow
 def test_the_command_takes_and_shows_a_budget_with_its_unit(adacompute: Callable, tmp_path: Path):
     recorded = facts(30)
     rows = [{"id": one.problem.id, "question": one.problem.question} for one in recorded]
@@ -180,6 +181,7 @@ def test_an_upstream_that_ignores_max_tokens_exceeds_the_budget_by_few_calls_and
     assert "requests got no sample: the budget was spent on others; raise --budget" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["tokens", "money"])
 def test_a_second_batch_in_the_same_pool_has_its_own_budget(tmp_path: Path, unit: str):
     recorded, path = facts(60), tmp_path / "p.sqlite"

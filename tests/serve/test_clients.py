@@ -229,6 +229,7 @@ def test_c09_an_endless_body_is_cut_off_at_the_limit_and_takes_no_memory(
     assert upstream.count.requests == asked
 
 
+@pytest.mark.slow
 def test_c09_slow_bodies_keep_nobody_out_until_there_are_twice_as_many_as_requests_may_be(process: Process):
     with contextlib.ExitStack() as stack:
         lines = [stack.enter_context(connect(process)) for _ in range(150)]

@@ -502,6 +502,7 @@ def simulate(
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waves", [(1,), (1, 1, 2, 3)], ids=["one", "several"])
 def test_a_target_is_met_and_costs_less_the_longer_it_is(waves: tuple[int, ...]):
     runs = {target: simulate(target, waves=waves) for target in (2.5, 5.0, 30.0)}

@@ -398,6 +398,7 @@ def run_command(*words: str, folder: Path) -> "subprocess.CompletedProcess[str]"
     )
 
 
+@pytest.mark.slow
 def test_without_a_policy_the_prior_decides_explores_a_little_and_is_settled_on_what_it_sees(tmp_path: Path):
     pool = tmp_path / "traffic.sqlite"
     with (

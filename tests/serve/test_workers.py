@@ -302,6 +302,7 @@ def test_a_menus_prior_is_settled_on_the_requests_of_all_workers(tmp_path: Path)
     assert sum(mode["samples"] for mode in shown["menu"]["modes"]) == sum(menu.count_samples().values())
 
 
+@pytest.mark.slow
 def test_under_a_cap_on_tokens_workers_bound_requests_and_refuse_what_cant_be_counted(tmp_path: Path):
     with Upstream(SURE) as up, Process(up.url, folder=tmp_path, workers=2, unit="tokens", cap=10**6) as gate:
         assert gate.ask().status == 200
@@ -360,6 +361,7 @@ def test_clients_need_their_keys_at_every_worker_over_https(tmp_path: Path, cert
             assert gate.get("/metrics", ann).status == 403
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_all_workers_at_once():
     with Upstream(Honest(latency=300.0)) as up, Process(up.url, workers=2, grace=600.0) as gate:
         got: list[Answer] = []
