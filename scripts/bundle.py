@@ -1,7 +1,7 @@
 """Makes a recording inside the package from its source: `python scripts/bundle.py SOURCE TARGET`.
 
 SOURCE is a recording marked ours (or the bundled file itself, to renew its classes), TARGET e.g.
-src/adacompute/pool/recordings/facts.parquet; TARGET's name says how it was sampled.
+src/adacompute/pool/recordings/facts.jsonl.gz; TARGET's name says how it was sampled.
 Run it again when answers are compared in another way: classes are kept in TARGET's .classes.gz beside it.
 The source's lines don't say how they were sampled; that is added here as `parameters`. All else is kept.
 """
@@ -45,7 +45,7 @@ PARAMETERS = {
 
 def main(source: str, target: str) -> None:
     """Reads, adds the parameters, writes, and says what came out."""
-    name = Path(target).stem
+    name = Path(target).name.removesuffix(".jsonl.gz")
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder, "lines.jsonl")
         with open_pool(source) as pool, lines.open("wb") as file:
@@ -54,7 +54,7 @@ def main(source: str, target: str) -> None:
         with open_pool(lines) as pool:
             done = export_file(pool, target, overwrite=True)
             classes = orjson.dumps([recorded.classes for recorded in pool])
-            Path(target).with_suffix(".classes.gz").write_bytes(gzip.compress(classes, mtime=0))
+            Path(target).with_name(f"{name}.classes.gz").write_bytes(gzip.compress(classes, mtime=0))
             print(f"{target}: {done}, {pool.digest()}")
 
 

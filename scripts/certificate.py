@@ -47,8 +47,7 @@ def measure_stopping(ballots: Ballots, budget: float) -> float:
     """The accuracy of priced stopping, as it comes, with a prior that hasn't seen these problems."""
     policy = ac.StoppingPolicy().copy_without(ballots)
     price = ac.calibrate(policy, ballots, budget=budget, orders=ORDERS)
-    accuracy = ac.replay(policy, ballots, price=price, orders=ORDERS).accuracy
-    return np.nan if accuracy is None else accuracy.mean
+    return ac.replay(policy, ballots, price=price, orders=ORDERS).accuracy.mean
 
 
 def build_row(name: str, ballots: Ballots) -> list[str]:

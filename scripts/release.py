@@ -41,8 +41,8 @@ PAGE = ROOT / "docs" / "reference" / "installation.md"
 TABLE = re.compile(r"(?<=<!-- made by make release -->\n).*?(?=<!-- end -->)", re.DOTALL)
 NEEDED = (  # what the package can't do without, and a build could forget
     "adacompute/py.typed",
-    "adacompute/pool/recordings/facts.parquet",
-    "adacompute/pool/recordings/words.parquet",
+    "adacompute/pool/recordings/facts.jsonl.gz",
+    "adacompute/pool/recordings/words.jsonl.gz",
     "adacompute/policies/stopping/priors/all/policy.json",
     "adacompute/problems/templates/answer-line.txt",
     "adacompute/report/page.html",

@@ -130,14 +130,18 @@ def try_core(folder: Path) -> str:
     )
     assert solved["problems"] == 30
     run("score", str(folder / "pool.jsonl"), "--budgets", "1,2,4")
+    run("import", str(folder / "pool.jsonl"), "--pool", str(folder / "pool.sqlite"))
+    run("export", str(folder / "pool.sqlite"), str(folder / "again.jsonl.gz"))
+    run("pool", "words")
     state = str(folder / "state.sqlite")
     with serve_model() as model:
+        assert "42" in run("ask", "What is 6 times 7?", "--endpoint", model)
         run("serve", "--check", "--upstream", model, "--port", "0", "--state", str(folder / "checked.sqlite"))
         with start("serve", "--upstream", model, "--port", "0", "--state", state) as gateway:
             reply = ask(gateway["url"], "What is 6 times 7?")
     assert "42" in reply["choices"][0]["message"]["content"]
     assert reply["adacompute"]
-    return "imports, solve, score, serve and one request"
+    return "imports, solve, score, import, export, ask, serve and one request"
 
 
 def try_fit(folder: Path) -> str:
@@ -149,6 +153,15 @@ def try_fit(folder: Path) -> str:
     run("report", str(folder / "pool.jsonl"), "-o", str(folder / "report"), "--quick")
     assert (folder / "report").is_dir()
     return "fit, load_policy, report"
+
+
+def try_parquet(folder: Path) -> str:
+    run("export", "facts", str(folder / "facts.parquet"))
+    here, there = (
+        json.loads(run("score", name, "--json")) for name in ("facts", str(folder / "facts.parquet"))
+    )
+    assert here["rows"] == there["rows"]
+    return "export to Parquet, score from it"
 
 
 def try_local(_: Path) -> str:
@@ -228,6 +241,7 @@ TESTS: dict[str, Callable[[Path], str]] = {
     "hf": try_hf,
     "local": try_local,
     "otel": try_otel,
+    "parquet": try_parquet,
     "ray": try_ray,
     "redis": try_redis,
 }

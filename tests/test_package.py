@@ -87,9 +87,9 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     with zipfile.ZipFile(wheel) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         archive.extractall(tmp_path / "site")
-    parquet = {name: size for name, size in sizes.items() if name.endswith(".parquet")}
-    assert len(parquet) == 4
-    assert sum(parquet.values()) < 4_000_000
+    recordings = {name: size for name, size in sizes.items() if name.endswith(".jsonl.gz")}
+    assert len(recordings) == 4
+    assert sum(recordings.values()) < 4_000_000
     assert "adacompute/py.typed" in sizes
     assert not any(name.startswith(("tests/", "benchmarks/", "scripts/", "studies/")) for name in sizes)
     script = (

@@ -1,6 +1,7 @@
 """The accuracy table is checked once, when it is made: each bad cell is named. Allocations and frontiers."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,3 +228,25 @@ def test_a_bare_number_that_seems_meant_in_samples_says_what_it_counted():
     with pytest.raises(BudgetInvalid, match=r"3 is counted in USD per request here; write '3 samples'"):
         Budget.parse("3", unit="money")
     assert Budget.parse("3 samples", unit="money") == Budget.parse(3)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "expected"),
+    [
+        (500, "samples", Budget(500, "samples")),
+        ("5USD", "samples", Budget(5, "money", "USD")),
+        ("$5", "samples", Budget(5, "money", "USD")),
+        (5, "money", Budget(5, "money", "USD")),
+        (20, "tokens", Budget(20, "tokens")),
+        ("1,000,000 tokens", "money", Budget(1e6, "tokens")),
+        ("5 USD per 1000", "money", "is per request"),
+        ("5 EUR", "money", "is not in USD"),
+        ("much", "money", "can't be read"),
+    ],
+)
+def test_a_cap_is_a_sum_in_the_words_of_a_budget(value: float | str, unit: Any, expected: object):
+    if isinstance(expected, Budget):
+        assert Budget.parse(value, unit=unit, total=True) == expected
+        return
+    with pytest.raises(BudgetInvalid, match=str(expected)):
+        Budget.parse(value, unit=unit, total=True)

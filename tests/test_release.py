@@ -45,10 +45,10 @@ def test_a_wheel_with_all_that_is_needed_and_nothing_else_is_good(release: Modul
 
 
 def test_a_wheel_without_a_recording_or_with_tests_is_not(release: ModuleType):
-    names = [name for name in release.NEEDED if "facts.parquet" not in name]
+    names = [name for name in release.NEEDED if "facts.jsonl.gz" not in name]
     wrong = release.check_wheel([*names, "tests/test_a.py", "studies/paper/a.py", "adacompute/a.pyc"])
     assert wrong == [
-        "adacompute/pool/recordings/facts.parquet is missing",
+        "adacompute/pool/recordings/facts.jsonl.gz is missing",
         "studies doesn't belong into it",
         "tests doesn't belong into it",
         "adacompute/a.pyc is compiled",

@@ -51,7 +51,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/serve/test_loop_stalls.py": "slow",  # replies and streams of many megabytes
     "tests/serve/test_schema_cases.py": "slow",
     "tests/serve/test_storm.py": "slow",
-    "tests/serve/test_without_fit_extra.py": "slow",
+    "tests/serve/test_without_extras.py": "slow",
 }
 COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
 LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out

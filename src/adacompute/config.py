@@ -223,10 +223,10 @@ class ServeConfig:
     unit: Literal["samples", "tokens", "money"] = setting(
         "samples", "unit of caps, of the cost in replies, and of a budget that is a bare number"
     )
-    cap: float = setting(
-        0.0, "most that all requests together may spend, counted in `unit`", default_text="no cap"
+    cap: float | str = setting(
+        0.0, "most that all requests together may spend: a number, in `unit`, or '5 USD'", default_text="none"
     )
-    key_cap: float = setting(0.0, "cap of each key that has none of its own", default_text="none")
+    key_cap: float | str = setting(0.0, "as `cap`, of each key that has none of its own", default_text="none")
     window: Literal["ever", "hour", "day", "month"] = setting(
         "ever", "period after which caps start at 0 again, UTC"
     )
@@ -284,6 +284,8 @@ class ServeConfig:
     def __post_init__(self) -> None:
         for name, low, high in _SERVE_RANGES:
             value = getattr(self, name)
+            if isinstance(value, str):  # a cap in words, which is parsed with its currency
+                continue
             is_unset = name == "explore" and value == -1.0
             if not (low <= value <= high or is_unset):
                 bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
@@ -320,7 +322,7 @@ def _check_budgets(settings: ServeConfig) -> None:
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "samples" and not 1 <= value.amount <= _MAX_SAMPLES:
-            remedy = f"give 1 to {_MAX_SAMPLES:,.10g}"
+            remedy = "give 1 to the most that the policy draws, which is 16 by default"
             if settings.menu:
                 remedy = "modes cost differently, so give money, e.g. '0.1 USD per 1,000 requests'"
             raise ConfigError(f"{name} {value.amount:,.10g} can't be used; {remedy}")
@@ -556,7 +558,7 @@ class KeyConfig:
 
     name: str
     key: Secret
-    cap: float | None = setting(None, "on its spending, in the gateway's unit; None: the gateway's key_cap")
+    cap: float | str | None = setting(None, "on its spending, like the gateway's; None: its key_cap")
     operator: bool = setting(False, "may see the dashboard and metrics, and change the budget")
 
 
@@ -631,8 +633,8 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         raise ConfigError(
             f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
         )
-    cap = None if "cap" not in table else convert_scalar(table["cap"], float, f"{place}: cap")
-    if cap is not None and cap <= 0.0:
+    cap = table.get("cap")
+    if not isinstance(cap, str | None) and (cap := convert_scalar(cap, float, f"{place}: cap")) <= 0.0:
         raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
     operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
     return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)

@@ -212,7 +212,7 @@ _WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a comma only
 _BUDGET = re.compile(
     rf"(?P<sign>[$€£¥])?\s*(?P<amount>{_WHOLE}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
     r"(?P<unit>(?!(?:per|for|a)\b)[A-Za-z]+|[$€£¥])??"
-    rf"(?:\s*(?:\bper\b|\ba\b|\bfor\b|/)\s*(?=\S)(?P<requests>{_WHOLE})?\s*(?P<thousands>[kK])?\s*"
+    rf"(?:\s*(?P<per>\bper\b|\ba\b|\bfor\b|/)\s*(?=\S)(?P<requests>{_WHOLE})?\s*(?P<thousands>[kK])?\s*"
     r"(?:requests?|prompts?|questions?)?)?"
 )
 _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
@@ -253,17 +253,21 @@ class Budget:
         *,
         unit: BudgetUnit = "samples",
         currency: str | None = DEFAULT_CURRENCY,
+        total: bool = False,
     ) -> "Budget":
         """Read a budget such as 3, "3 samples", "500 tokens", "2 USD per 1000" or "$2 per 1000 requests".
 
         A bare number is counted in `unit`. Money has to be in `currency`, that of the prices: nothing is
         converted; None takes any. A bare number that is likely meant in another unit raises BudgetInvalid.
+        `total`: it is a sum for all requests together, such as a cap, e.g. "5 USD".
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
         match = _BUDGET.fullmatch(str(value).strip())
         if match is None or (match["sign"] and match["unit"]):
             raise BudgetInvalid(f"budget {value!r} can't be read; {_suggest_budget(str(value))}")
+        if total and match["per"]:
+            raise BudgetInvalid(f"{value!r} is per request; give the sum for all together, e.g. '5 USD'")
         amount = float(re.sub("[_,]", "", match["amount"]))
         requests = float(re.sub("[_,]", "", match["requests"] or "1")) * (1000 if match["thousands"] else 1)
         if not requests:
@@ -271,7 +275,7 @@ class Budget:
         name = match["sign"] or match["unit"]
         if name is None:
             default = DEFAULT_CURRENCY if currency is None else currency
-            _check_bare_budget(amount / requests, value, unit, default)
+            _check_bare_budget(amount / requests, value, unit if not total else "samples", default)
             return cls(amount / requests, unit, default if unit == "money" else "")
         if name.lower() in ("sample", "samples", "token", "tokens"):
             named: BudgetUnit = "samples" if name.lower().startswith("sample") else "tokens"
@@ -836,7 +840,7 @@ class Frontier:
     @overload
     def at(self, cost: float) -> float: ...
     @overload
-    def at(self, cost: npt.ArrayLike) -> float | Floats: ...
+    def at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def at(self, cost: npt.ArrayLike) -> float | Floats:
         """Best accuracy at an average cost, or at many; beyond the last vertex there is no more to buy."""
         costs = self._check_cost(cost)
@@ -846,7 +850,7 @@ class Frontier:
     @overload
     def price_at(self, cost: float) -> float: ...
     @overload
-    def price_at(self, cost: npt.ArrayLike) -> float | Floats: ...
+    def price_at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
     def price_at(self, cost: npt.ArrayLike) -> float | Floats:
         """What one more unit of cost buys there; 0 beyond the last vertex."""
         costs = self._check_cost(cost)

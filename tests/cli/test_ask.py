@@ -162,7 +162,7 @@ def test_it_decides_as_a_gateway_with_the_same_settings(
         (("x", "--endpoint", "http://127.0.0.1:9/v1"), 1, "can't be reached"),
         (("x", "--endpoint", "127.0.0.1"), 1, "is not an address"),
         (("x", "--endpoint", "URL", "--budget", "much"), 2, "budget 'much' can't be read"),
-        (("x", "--endpoint", "URL", "--budget", "0.2"), 1, "give 1 to 1,024"),
+        (("x", "--endpoint", "URL", "--budget", "0.2"), 1, "which is 16 by default"),
         (("x", "--endpoint", "URL", "--policy", "nowhere"), 1, "nowhere"),
         (("x", "--endpoint", "URL", "--temperature", "3"), 2, "--temperature"),
         (("x", "--endpoint", "URL", "--extract", "magic"), 1, "extract is 'magic'"),

@@ -6,7 +6,22 @@ from pathlib import Path
 
 import pytest
 
-QUICK = ("--policies", "fixed,asc", "--budgets", "2,3", "--orders", "4", "--folds", "2", "--workers", "1")
+from adacompute.cli.evaluate import show_evaluation
+from adacompute.evaluate import evaluate as run_evaluate
+from adacompute.pool import open_pool
+
+QUICK = (
+    "--policies",
+    "fixed,adaptive-consistency",
+    "--budgets",
+    "2,3",
+    "--orders",
+    "4",
+    "--folds",
+    "2",
+    "--workers",
+    "1",
+)
 
 
 def lines(*, gold: bool = True, problems: int = 24, samples: int = 16) -> str:
@@ -107,9 +122,10 @@ def test_budgets_that_the_samples_do_not_allow_are_left_out_and_named(adacompute
     ("words", "code", "why"),
     [
         (("--policies", "nonsense"), 2, "there is no policy 'nonsense'; the policies are"),
+        (("--policies", "adaptive"), 2, "adaptive-consistency (asc), early-stopping (esc)"),
         (("--policies", "fixed,fixed"), 2, "names no policy, or one twice"),
         (("--budgets", "two"), 2, "'two': budget 'two' can't be read; give e.g. 3"),
-        (("--budgets", "0.5"), 2, "0.5 samples on average can't be spent; give 1 to 16"),
+        (("--budgets", "0.5"), 1, "give 1 to 16"),
         (("--budgets", "nan"), 2, "'nan': budget 'nan' can't be read"),
         (("--folds", "1"), 2, "--folds"),
         (("--votes", "loud"), 2, "--votes"),
@@ -125,9 +141,26 @@ def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: 
         assert done.stderr.count("\n") == 1
 
 
-def test_a_budget_beyond_the_samples_names_them(adacompute, pool):
-    done = adacompute("evaluate", "short.jsonl", "--policies", "fixed", "--budgets", "4", code=1)
-    assert "budget 4 is not within 1 to 3" in done.stderr
+@pytest.mark.parametrize("budget", ["0.5", "4", "20"])
+def test_every_command_states_the_same_range_of_budgets_for_a_pool(adacompute, pool, budget: str):
+    for words in (
+        ("evaluate", "short.jsonl", "--budgets"),
+        ("fit", "short.jsonl", "-o", "policy", "--budget"),
+    ):
+        assert "give 1 to 3\n" in adacompute(*words, budget, code=1).stderr
+
+
+def test_the_table_of_the_verdict_comes_first_and_alone_unless_others_are_asked_for(pool, capsys):
+    (pool / "more.jsonl").write_text(lines(problems=40))
+    with open_pool(pool / "more.jsonl") as opened:
+        made = run_evaluate(opened.ballots(), budgets=(2,), policies=("fixed", "asc"), folds=2, orders=4)
+    show_evaluation(made, name="more", tables=False)
+    alone = capsys.readouterr().out
+    show_evaluation(made, name="more", tables=True)
+    all_tables = capsys.readouterr().out
+    assert "joint 95%" in alone
+    assert "at exactly so many samples" not in alone
+    assert all_tables.index("joint 95%") < all_tables.index("at exactly so many samples")
 
 
 def test_a_pool_that_is_not_there_is_named(adacompute):

@@ -115,7 +115,7 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--policy", "asc"), 2, "--policy"),
         (("--budget", "none"), 2, "budget 'none' can't be read"),
         (("--longest", "0"), 2, "--longest"),
-        (("--budget", "0.5"), 2, "'0.5' is not an average number of samples"),
+        (("--budget", "0.5"), 1, "budget 0.5 can't be spent"),
         (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
         (("--policy", "bayes", "--features", "text"), 2, "is for --policy curve and classifier, not bayes"),

@@ -69,7 +69,9 @@ def test_a_menu_is_fitted_saved_and_replayed_at_its_budget(adacompute, pools: Pa
 
 def test_a_pool_with_several_sources_is_a_menu_and_prices_make_it_money(adacompute, pools: Path):
     words = ("fit", "both.jsonl", "--policy", "menu", "--prices", "prices.toml", "-o", "policy")
-    shown = adacompute(*words, "--budget", "0.6 USD per 1000").stdout
+    done = adacompute(*words, "--budget", "0.6 USD per 1000")
+    shown = done.stdout
+    assert "fitting both.jsonl: 0 of 2, " in done.stderr, "before the first step has ended"
     assert "0.6 USD per 1,000 requests is a price of" in shown
     assert "a 0.10" in shown
     shown = adacompute("replay", "both.jsonl", "--policy", "policy", "--budget", "0.0006").stdout
@@ -90,7 +92,11 @@ def test_a_menu_is_evaluated_beside_its_modes(adacompute, pools: Path):
         "--workers",
         "1",
     )
-    shown = adacompute(*words).stdout
+    done = adacompute(*words)
+    shown = done.stdout
+    assert "evaluating small.jsonl and large.jsonl: 0 of 3, " in done.stderr, (
+        "before the first step has ended"
+    )
     assert "small.jsonl and large.jsonl: 12 problems, held-out (2 folds over problems)" in shown
     for title in ("at the same average cost", "gain of the menu", "what the menu draws", "for the menu's"):
         assert title in shown

@@ -241,8 +241,8 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
     ("words", "code", "parts"),
     [
         (("solve", "a.jsonl", "--budget", "0.5", "--budgets", "1,2"), 1, ["0.5", "cheapest", "give 1 to 2"]),
-        (("solve", "a.jsonl", "--budget", "-1", "--budgets", "1,99"), 1, ["budget -1", "above 0"]),
-        (("solve", "a.jsonl", "--budget", "0"), 1, ["budget 0", "above 0"]),
+        (("solve", "a.jsonl", "--budget", "-1", "--budgets", "1,99"), 2, ["-1", "--budget"]),
+        (("solve", "a.jsonl", "--budget", "0"), 2, ["budget 0", "above 0"]),
         (("solve", "a.jsonl", "--budget", "2", "--budgets", "16"), 1, ["fewer than 16", "'p1' (4 samples)"]),
         (("solve", "fact", "--budget", "2"), 1, ["did you mean the recording 'facts'?"]),
         (("solve", "no.sqlite", "--budget", "2"), 1, ["no.sqlite", "no such"]),
@@ -286,3 +286,15 @@ def test_what_cannot_be_solved_is_said_in_one_line(adacompute, pool, words, code
     assert "Traceback" not in done.stderr
     assert code == 2 or done.stderr.count("\n") == 1, done.stderr
     assert all(part in " ".join(done.stderr.split()) for part in parts), done.stderr
+
+
+def test_a_budget_says_its_unit_as_everywhere(adacompute):
+    prices = ("--input-price", "0.5", "--output-price", "1.5", "--json")
+    in_words = adacompute("solve", "words", "--budget", "1 USD per 1000", *prices)
+    assert strict(in_words.stdout) == strict(
+        adacompute("solve", "words", "--cost", "money", "--budget", "0.001", *prices).stdout
+    )
+    tokens = adacompute("solve", "words", "--budget", "600 tokens", "--json").stdout
+    assert tokens == adacompute("solve", "words", "--cost", "tokens", "--budget", "600", "--json").stdout
+    wrong = adacompute("solve", "words", "--budget", "600 tokens", "--cost", "samples", code=2)
+    assert "is not in samples" in wrong.stderr

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -142,3 +143,32 @@ def test_a_version_that_cannot_be_printed_gives_no_traceback(redirect: str, code
         ["sh", "-c", f"{COMMAND} --version {redirect}"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.count("\n")) == (code, code)
+
+
+def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path):
+    words = ["bash", "-c", f"'{COMMAND}' --install-completion; '{COMMAND}' --show-completion; true"]
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, check=True)
+    assert "complete -o default -F _adacompute_completion adacompute" in done.stdout
+    (script,) = (tmp_path / ".bash_completions").iterdir()
+    asked = f"source {script}; COMP_WORDS=(adacompute eval); COMP_CWORD=1; _adacompute_completion '{COMMAND}'"
+    words = ["bash", "-c", f"{asked}; echo ${{COMPREPLY[@]}}"]
+    assert (
+        subprocess.run(words, env=environ, capture_output=True, text=True, check=True).stdout == "evaluate\n"
+    )
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("typed", "word"), [("adacompute ev", "evaluate"), ("adacompute pool --js", "--json")]
+)
+def test_every_shell_is_told_commands_and_options(shell: str, typed: str, word: str):
+    asked = {
+        "_ADACOMPUTE_COMPLETE": f"complete_{shell}",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(typed.count(" ")),
+        "_TYPER_COMPLETE_ARGS": typed,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    done = subprocess.run([COMMAND], env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert word in done.stdout

@@ -36,7 +36,13 @@ def test_an_encoding_that_was_not_asked_for_is_refused_unread_and_may_be_paid(ki
     assert isinstance(done.error, ReplyInvalid)
     assert "though none was asked for; turn its compression off" in str(done.error)
     assert "sk-canary" not in str(done.error)
-    assert [(call.kind, call.paid) for call in done.heard] == [("garbage", "maybe")]
+    assert [(call.kind, call.paid) for call in done.heard] == [("compressed", "maybe")]
+
+
+def test_gzip_that_no_header_names_is_called_so():
+    done = run_draw(Garbage(raw=gzip.compress(WHOLE)), 1, retries=ONCE)
+    assert done.error.kind == "compressed"
+    assert "a body in gzip, though its headers don't say so" in str(done.error)
 
 
 @pytest.mark.parametrize("kind", ["identity", "Identity", "", "identity, identity"])

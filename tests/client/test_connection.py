@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -13,6 +16,7 @@ from client_runs import endpoint
 from yarl import URL
 
 from adacompute.client import connection
+from adacompute.client.response_parser import CertificateUntrusted
 from adacompute.client.settings import Timeouts
 from adacompute.client.transport import Transport
 from adacompute.client.verifier import Verifier
@@ -258,6 +262,57 @@ def test_lines_before_chunks_are_bounded_each_and_not_together():
 async def aiter_parts(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
     while part := await read():
         yield part
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=x"
+    words += " -keyout key.pem -out cert.pem -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(words.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize(
+    ("server_tls", "scheme", "said", "kind", "words"),
+    [
+        (True, "https", reply(), CertificateUntrusted, "self.signed.*SSL_CERT_FILE"),
+        (False, "https", reply(), EndpointUnreachable, "TLS handshake failed.*is it http://"),
+        (False, "http", b"\x15\x03\x01\x00\x02\x02\x46", ReplyInvalid, "is it https://"),  # an alert of TLS
+    ],
+)
+def test_a_handshake_that_fails_says_why_and_what_to_do(
+    certificate: ssl.SSLContext,
+    server_tls: bool,
+    scheme: str,
+    said: bytes,
+    kind: type[EndpointError],
+    words: str,
+):
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read(1000)
+            writer.write(said)
+            await writer.drain()
+        writer.close()
+
+    async def ask() -> None:
+        server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=certificate if server_tls else None)
+        url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        transport = Transport(endpoint(url), agent="test")
+        try:
+            await post(transport, URL(url))
+        finally:
+            await transport.close()
+            server.close()
+
+    with pytest.raises(kind, match=words) as caught:
+        asyncio.run(ask())
+    assert "permitted" not in str(caught.value)
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_not_used():

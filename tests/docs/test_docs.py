@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,8 +102,23 @@ def test_the_python_examples_of_a_page_give_what_they_show(
         run_examples(text, page)
 
 
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.timeout(900)  # without its cache, mypy reads the package and all that it imports
+def test_the_python_examples_of_all_pages_are_well_typed_for_their_users(tmp_path: Path):
+    for page, name in zip(PAGES, NAMES, strict=True):
+        blocks = [] if name.startswith("studies") else PYTHON.findall(page.read_text("utf-8"))
+        code = [doctest.script_from_examples(block) if ">>>" in block else block for block in blocks]
+        (tmp_path / f"{re.sub('[^a-z]', '_', name.lower())}.py").write_text("\n".join(code), "utf-8")
+    cache = f"--cache-dir={ROOT / '.mypy_cache' / 'examples'}"
+    words = [sys.executable, "-m", "mypy", "--strict", "--config-file=", cache, "."]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=840, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def run_examples(text: str, page: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = PYTHON.findall(text)
     scope: dict[str, object] = {}
     for block in blocks:
         if ">>>" not in block:

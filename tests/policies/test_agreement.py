@@ -20,6 +20,7 @@ from adacompute.policies.agreement import (
     EarlyStopping,
     PetsPolicy,
 )
+from adacompute.policies.base import VoteState
 from adacompute.policies.paths import draw_paths
 from adacompute.records import Sample
 from adacompute.replay.per_problem import run_policy
@@ -68,6 +69,17 @@ def test_asc_on_weighed_votes_is_the_plain_rule_where_all_weigh_the_same(first, 
     weighed = Tally.of([*sure, *[Sample(answer="2", tokens=4, logprob=-4.0)] * second], weigh=WEIGH)
     rule, weighing = AdaptiveConsistency(longest=30), AdaptiveConsistency(longest=30, weigh=WEIGH)
     assert rule.more("?", plain, dial) == weighing.more("?", weighed, dial)
+
+
+def test_asc_on_weighed_votes_doubts_as_scipys_beta_distribution_does():
+    from scipy.special import betainc
+
+    rng = np.random.default_rng(0)
+    runner = np.concatenate([[0.0, 0.0, 1e-9], rng.uniform(0, 300, 2000), rng.uniform(0, 5, 2000)])
+    lead = runner + np.concatenate([[0.0, 1e-9, 40.0], rng.uniform(0, 60, 2000), rng.uniform(0, 5, 2000)])
+    state = dataclasses.replace(VoteState.empty(len(lead)), lead=lead, runner=runner)
+    doubts = AdaptiveConsistency(weigh=WEIGH).compute_doubt(np.zeros((len(lead), 0)), state)
+    assert doubts == pytest.approx(betainc(lead + 1, runner + 1, 0.5), rel=1e-10, abs=0)
 
 
 def test_asc_on_weighed_votes_stops_sooner_where_the_model_is_sure():

@@ -29,9 +29,9 @@ def test_a_recording_opens_and_verifies(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", bundled_names())
 def test_its_stored_classes_are_those_of_a_fresh_comparison(name: str):
-    with bundled(name) as ours, open_pool(FOLDER / f"{name}.parquet") as fresh:
+    with bundled(name) as ours, open_pool(FOLDER / f"{name}.jsonl.gz") as fresh:
         same = [r.classes for r in ours] == [r.classes for r in fresh]
-    target = f"src/adacompute/pool/recordings/{name}.parquet"
+    target = f"src/adacompute/pool/recordings/{name}.jsonl.gz"
     assert same, f"run .venv/bin/python scripts/bundle.py {target} {target}"
 
 

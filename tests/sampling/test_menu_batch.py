@@ -24,6 +24,7 @@ from menu_batches import (
 )
 
 from adacompute.answers import Tally
+from adacompute.client import BreakerSettings, Retries
 from adacompute.client.modes import estimate_menu
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, PolicyError
 from adacompute.policies import StoppingPolicy
@@ -160,6 +161,24 @@ def test_with_both_upstreams_down_it_is_broken_off_and_the_same_call_goes_on(tmp
         done = ask_menu(recorded, path, ups, budget="80 USD per 1000")
     assert done.stopped is None
     assert done.answered == 20
+
+
+def test_upstreams_that_were_never_reached_are_given_up_with_the_cause(tmp_path: Path):
+    recorded = unseen(2)
+    with two_upstreams(recorded) as ups:
+        pass
+    patient = Retries(attempts=1000, deadline=20.0, first=0.01, longest=0.02)
+    breaker = BreakerSettings(failures=1000, first_contact=0.2)
+    plans = [
+        replace(
+            plan,
+            mode=replace(plan.mode, endpoint=replace(plan.mode.endpoint, retries=patient, breaker=breaker)),
+        )
+        for plan in mode_plans(ups)
+    ]
+    done = ask_menu(recorded, tmp_path / "p.sqlite", ups, budget="500 USD per 1000", menu=plans)
+    assert done.stopped == "endpoint"
+    assert "Connection refused" in str(done.why)
 
 
 def test_a_mode_that_fails_for_a_request_is_left_out_for_that_request_alone(tmp_path: Path):

@@ -488,7 +488,7 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"endpoint": None}, ConfigError, "endpoint None is no address"),
         ({"endpoint": "127.0.0.1:8081"}, ConfigError, "give it with http://"),
         ({"budget": 0}, BudgetInvalid, "give a number above 0"),
-        ({"budget": 0.5}, ConfigError, "give 1 to 1,024"),
+        ({"budget": 0.5}, ConfigError, "which is 16 by default"),
         ({"budget": 100}, ConfigError, "budget 100 is above 16 samples, the most that the policy draws"),
         ({"budget": "much"}, BudgetInvalid, "can't be read"),
         ({"budget": "2 USD per 1000"}, BudgetInvalid, "needs prices"),

@@ -152,3 +152,37 @@ def test_c14_of_several_limits_the_largest_is_reserved_whichever_the_upstream_ke
         settled(gate)
     assert {answer.status for answer in answers} == {200, 429}
     assert 900 <= up.count.prompt_tokens + up.count.completion_tokens <= 3000
+
+
+@pytest.mark.parametrize(
+    ("caps", "words"),
+    [
+        ({"key_cap": "0.0001 EUR"}, "cap of 0.0001 EUR"),
+        ({"key_cap": 0.0001, "unit": "money"}, "cap of 0.0001 EUR"),
+        ({"key_cap": "9 tokens"}, "cap of 9 tokens"),
+    ],
+)
+def test_a_cap_may_name_its_unit_and_is_told_in_its_currency(caps: dict[str, Any], words: str):
+    prices = {"input_price": 2.0, "output_price": 8.0, "currency": "EUR"}
+    budget = {"budget": "2 samples", "max_budget": "4 samples"}
+    with Upstream(Honest(tokens=30)) as up, Running(up.url, endpoint=prices, **budget, **caps) as gate:
+        answer = gate.ask(max_tokens=100)
+        unit = gate.get("/dashboard/data").json["unit"]
+    refused(answer, words)
+    assert "money" not in answer.error["message"]
+    assert unit == ("tokens" if "tokens" in words else "money")
+
+
+def test_caps_in_two_units_or_another_currency_are_refused_at_the_start():
+    for caps, words in (
+        ({"cap": "5 USD", "key_cap": "9 tokens"}, "caps are in several units"),
+        ({"cap": "5 EUR"}, "cap: .*not in USD"),
+        ({"cap": "5 USD per 1000"}, "cap: .*is per request"),
+    ):
+        prices = {"input_price": 1.0, "output_price": 1.0}
+        with (
+            Upstream() as up,
+            pytest.raises(ConfigError, match=words),
+            Running(up.url, endpoint=prices, **caps),
+        ):
+            pass

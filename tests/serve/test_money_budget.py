@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,16 @@ from typing import Any
 import pytest
 from behaviours import Reply, Stall
 from crowd import Visit, crowd, ledger_of
+from pacing import HIGH, LOW, recorded
 from running import QUESTION, Running
 
 import adacompute as ac
 from adacompute.errors import BudgetInvalid
+from adacompute.policies.chart import Chart, ChartRow
+from adacompute.records import Budget
+from adacompute.serve.ledger import Rates, Spend
+from adacompute.serve.pacer import Pacer, SampleCosts
+from adacompute.serve.policy_registry import ServedPolicy
 from upstream import Upstream
 
 PRICES = {"input_price": 2.0, "output_price": 8.0, "currency": "EUR"}  # for a million tokens
@@ -204,3 +211,75 @@ def test_ask_counts_a_bare_number_as_the_settings_say(adacompute: Callable, tmp_
         assert "The answer is 7." in adacompute(*words, "--budget", "400", "--unit", "tokens").stdout
         wrong = adacompute(*words, "--budget", "3", code=1)
     assert "write '3 samples' or '3 tokens' to say which" in wrong.stderr
+
+
+@pytest.mark.parametrize("length", [8, 1500], ids=["short replies", "long replies"])
+def test_a_budget_in_money_is_met_from_the_first_requests_whatever_replies_are_long(length: int):
+    def write(number: int, body: dict[str, Any]) -> Reply:
+        rng, count = random.Random(number), body.get("n") or 1
+        hard = "hard" in body["messages"][0]["content"]
+        texts = [f"The answer is {rng.randrange(5) if hard else 7}." for _ in range(count)]
+        tokens = sum(1 + int(length * (1 + hard) * rng.uniform(0.5, 1.5)) for _ in texts)
+        usage = {"prompt_tokens": PROMPT, "completion_tokens": tokens, "total_tokens": PROMPT + tokens}
+        return Reply(texts=texts, usage=usage, logprobs=False)
+
+    rng = random.Random(0)
+    prompts = [
+        f"What is {rng.randrange(99)} times 9? It is {'hard' if rng.random() < 0.4 else 'easy'}."
+        for _ in range(200)
+    ]
+    budget = 3 * (PROMPT * 2.0 + 1.4 * length * 8.0) / 1e6  # three samples
+    words = f"{1000 * budget:.6f} EUR per 1000"
+    with (
+        Upstream(write) as up,
+        ac.Asker(up.url, model="scripted", budget=words, concurrency=1, **PRICES) as asker,
+    ):
+        costs = [reply.cost / budget for reply in asker.ask_many(prompts)]
+    print(f"{sum(costs[:50]) / 50:.2f} of the budget after 50, {sum(costs) / 200:.2f} after 200")
+    assert sum(costs[:50]) / 50 == pytest.approx(1, abs=0.25)
+    assert sum(costs) / 200 == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("at_once", [1, 8, 16])
+def test_the_average_is_near_the_budget_after_50_requests_in_simulation(at_once: int):
+    """In nine of ten runs it was 0.63 to 1.36 of it after 50, and within 10% after 200."""
+    table, target = recorded("facts"), 3.0
+    early, late = [], []
+    for seed in range(30):
+        rng, known = random.Random(seed), SampleCosts()
+        pacer = Pacer(target, start=table.price(2.0), low=LOW, high=HIGH)
+        flight: list[tuple[float, int]] = []
+        costs: list[float] = []
+        for _ in range(200 + at_once):
+            flight.append((pacer.price, rng.randrange(table.drawn.shape[1])))
+            if len(flight) < at_once:
+                continue
+            price, path = flight.pop(rng.randrange(at_once))
+            samples = int(table.rows[table.at(price)][path])
+            costs.append(samples * math.exp(0.8 * rng.gauss(0, 1) - 0.32))
+            known.add(Spend(samples=samples, tokens=round(1000 * costs[-1])))
+            start = table.price(min(12.0, max(1.01, 1000 * target / (known.estimate("tokens") or 1000))))
+            pacer.settle(costs[-1], price, start=start)
+        early.append(sum(costs[:50]) / 50 / target)
+        late.append(sum(costs[:200]) / 200 / target)
+    assert statistics.mean(early) == pytest.approx(1, abs=0.2)
+    assert all(0.4 < share < 1.8 for share in early)
+    assert statistics.mean(late) == pytest.approx(1, abs=0.03)
+    assert all(0.75 < share < 1.25 for share in late)
+
+
+def test_a_lane_starts_at_the_lengths_that_its_policy_was_fitted_on_and_live_ones_correct_them():
+    own = {"waves": 2.0, "agreement": 0.9, "deviation": 0.1, "stays": 0.9}
+    rows = tuple(ChartRow(budget=b, price=0.1 / b, cost=b, tokens=50 * b, **own) for b in (1.5, 2.0, 4.0))
+    chart = Chart(
+        dial="price", unit="samples", problems=50, protocol="p", rows=rows, prompt_tokens=100.0, choices=1
+    )
+    served = ServedPolicy("stopping", ac.StoppingPolicy(), chart=chart, version="1")
+    rates, costs = Rates(input=1.0, output=4.0), SampleCosts()
+    average = Budget(3 * 300e-6, "money", "EUR")  # three samples, each of 100 and 50 tokens
+    assert served.convert_budget(average, costs, rates, (10, 10)) == pytest.approx(3.0)
+    for _ in range(10):  # twice as dear, for as many requests as what was recorded counts for
+        costs.add(Spend(samples=1, tokens=300, nanos=600_000))
+    assert served.convert_budget(average, costs, rates, (10, 10)) == pytest.approx(2.0)
+    unknown = ServedPolicy("stopping", ac.StoppingPolicy(), chart=None, version="1")
+    assert unknown.convert_budget(average, SampleCosts(), rates, (1, 1)) == 2.0  # careful: nothing is known

@@ -12,9 +12,9 @@ from adacompute.cli.options import (
     RayWorkersOption,
     announce_engine,
     check_workers,
+    parse_budget,
     parse_price,
 )
-from adacompute.cli.pool_options import parse_budget
 from adacompute.cli.progress import open_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -27,6 +27,8 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.policies import load_policy
+from adacompute.pool import Menu
+from adacompute.records import Budget
 from adacompute.scale.allocate import AllocateProgress, AllocateResult
 from adacompute.scale.allocate import allocate as run_allocate
 
@@ -56,11 +58,11 @@ OutputOption = Annotated[
     ),
 ]
 BudgetOption = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         metavar="B",
         parser=parse_budget,
-        help="Samples a prompt, on average over all; of a router, cost in its menu's unit.",
+        help="Samples a prompt, on average over all; of a router, cost, e.g. '2 USD per 1000'.",
     ),
 ]
 PriceOption = Annotated[
@@ -109,7 +111,7 @@ def allocate(
             source,
             loaded_policy,
             into=output,
-            budget=budget,
+            budget=_read_average(budget, getattr(loaded_policy, "menu", None)),
             price=price,
             column=column,
             engine=engine.value,
@@ -118,6 +120,18 @@ def allocate(
             progress=report_progress,
         )
     _print_object(result, output) if json else _show(result, output)
+
+
+def _read_average(budget: float | str | None, menu: Menu | None) -> float | None:
+    """A budget in samples, or in the unit of a router's menu."""
+    if not isinstance(budget, str):
+        return budget
+    average = Budget.parse(budget, currency=None if menu is None else menu.currency or None)
+    unit = "samples" if menu is None else menu.unit
+    if average.unit != unit:
+        name = unit if menu is None else menu.currency or unit
+        raise typer.BadParameter(f"{budget!r} is not in {name}; give a number of it", param_hint="--budget")
+    return average.amount
 
 
 def _print_object(result: AllocateResult, output: Path) -> None:

@@ -82,6 +82,7 @@ from adacompute.cli.sampling_options import (
     choose_tasks,
     choose_template,
     name_endpoint_options,
+    read_max_cost,
     read_problem_set,
     resolve_verifier,
 )
@@ -358,6 +359,7 @@ def answer(
     upstream = override_section(upstream, **endpoint_options)
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
+    most = read_max_cost(max_cost, upstream.currency)
     if len(modes) < 2:
         _check_budget(budget, prices, vllm=vllm)
         warn_counting(budget, prices)
@@ -390,7 +392,7 @@ def answer(
         policy = _load_policy(policy_name, budget)
     pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
     tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
-    options: dict[str, Any] = {"policy": policy, "budget": budget, "max_cost": max_cost}
+    options: dict[str, Any] = {"policy": policy, "budget": budget, "max_cost": most}
     options |= {"another": another, "regrade": regrade, "verifier": scorer}
     if plans:
         plans = list(choose_modes(policy, plans))

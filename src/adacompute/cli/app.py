@@ -51,6 +51,8 @@ class AdvancedCommand(TyperCommand):
 class _RootGroup(TyperGroup):
     """The root command. It knows its commands by name, and imports one when it is called."""
 
+    _completes_names = False
+
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's own click
         return list(map(_skip_conversion, super().get_params(ctx)))
 
@@ -60,7 +62,13 @@ class _RootGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401 - typer's own click
         if cmd_name not in COMMANDS:
             ctx.fail(explain_unknown(cmd_name))
+        if self._completes_names:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name].summary)
         return load_command(cmd_name)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:  # noqa: ANN401 - typer's own click
+        self._completes_names = True  # for which no command is imported
+        return super().shell_complete(ctx, incomplete)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
         formatter.write(render_help(ctx.command_path, columns=formatter.width + 2))
@@ -132,7 +140,6 @@ def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function wit
 
 app = typer.Typer(
     cls=_RootGroup,
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -72,6 +72,7 @@ from adacompute.cli.sampling_options import (
     choose_tasks,
     choose_template,
     name_endpoint_options,
+    read_max_cost,
     read_problem_set,
     resolve_verifier,
 )
@@ -643,7 +644,7 @@ def collect(
             plans,
             tasks,
             options=MenuRunOptions(
-                max_cost=max_cost,
+                max_cost=read_max_cost(max_cost, modes[0][1].currency),
                 retry_failed=retry_failed,
                 another=another,
                 regrade=regrade,
@@ -690,7 +691,7 @@ def collect(
             asking=spec,
             samples=wanted_samples,
             prices=prices,
-            max_cost=max_cost,
+            max_cost=read_max_cost(max_cost, prices.currency),
             retry_rounds=retry_failed,
             another=another,
             regrade=regrade,

@@ -13,6 +13,8 @@ _DESCRIPTION = "Vote over LLM samples within an average budget, spent where it h
 _OPTIONS = (
     ("--config FILE", "Settings (TOML). [default: adacompute.toml, if there is one]"),
     ("--version", "Print the version and exit."),
+    ("--install-completion", "Complete commands and options by Tab in this shell."),
+    ("--show-completion", "Print what that would install."),
     ("-h, --help", "Show this message and exit."),
 )
 _MAX_WIDTH = 80  # columns, as in the help of the commands

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["CommandStopped", "main"]
 
 _HELP_WIDTH = 80  # columns, where there is no terminal
+_COMPLETION = "_ADACOMPUTE_COMPLETE"  # the variable by which a shell asks for completions
 
 
 class CommandStopped(BaseException):
@@ -64,11 +65,12 @@ def main(commands: "typer.Typer | None" = None) -> None:
 
 def _run(words: list[str]) -> None:
     """Answer `--version`, `--help` and an unknown command at once; for all else, import the commands."""
+    is_completing = _COMPLETION in os.environ and not words
     if words == ["--version"]:
         print_line(f"adacompute {adacompute.__version__}")
-    elif words in ([], ["-h"], ["--help"]):
+    elif words in ([], ["-h"], ["--help"]) and not is_completing:
         _print_help(is_error=not words)
-    elif words[0] not in COMMANDS and not words[0].startswith("-"):
+    elif not is_completing and words[0] not in COMMANDS and not words[0].startswith("-"):
         program = _find_program()
         print_message(render_usage(program))
         print_message(f"Try '{program} -h' for help.")

@@ -49,7 +49,7 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.errors import BudgetInvalid
+from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import Saving
@@ -88,8 +88,8 @@ _IN_SAMPLE_NOTE = (
 )
 
 
-def show_evaluation(evaluation: Evaluation, *, name: str, prices: TokenPrices) -> None:
-    """Show what pays at which budget, by how much, and how sure that is."""
+def show_evaluation(evaluation: Evaluation, *, name: str, prices: TokenPrices, tables: bool) -> None:
+    """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
     print_line(
         f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
     )
@@ -99,6 +99,9 @@ def show_evaluation(evaluation: Evaluation, *, name: str, prices: TokenPrices) -
         print_line()
     show_verdict(evaluation.verdict, prices)
     print_line()
+    if not tables and evaluation.verdict.rows:
+        print_line("Every policy beside the others: --tables")
+        return
     show_tables(evaluation)
     print_line()
     print_paragraph(_compose_notes(evaluation))
@@ -305,7 +308,6 @@ def _compose_notes(evaluation: Evaluation) -> str:
     return " ".join(parts)
 
 
-_MAX_BUDGET = 16  # samples a request
 _ORDERS = 50  # of the samples
 MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
 
@@ -330,13 +332,19 @@ AverageBudgetsOption = Annotated[
     ),
 ]
 _COMPARED = tuple(name for name in POLICIES if name != "menu")  # that one pool allows
+_FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
+_LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
+_LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
 PoliciesOption = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help=f"Any of {', '.join(sorted(_COMPARED))}; or all. "
+        help=f"Any of {_LISTED}; or all. Also prints their tables. "
         "[default: all but bayes, guarantee, pets and shuffled]",
     ),
+]
+TablesFlag = Annotated[
+    bool, typer.Option("--tables", help="Below the verdict, print the tables of all policies.")
 ]
 ProtocolOption = Annotated[
     ProtocolName, typer.Option(help="Judge on problems not fitted on, or as the paper did (in-sample).")
@@ -386,6 +394,7 @@ def evaluate(
     parameters: ParametersOption = None,
     extract: ExtractOption = None,
     percent: PercentOption = None,
+    tables: TablesFlag = False,
     json: JsonFlag = False,
 ) -> None:
     """Compare policies at the same average cost, on held-out problems.
@@ -439,7 +448,7 @@ def evaluate(
     prices = choose_prices(settings.endpoint, input_price, output_price, currency)
     averages = parse_budget_list(budgets, unit, prices.currency)
     in_samples = all(average.unit == "samples" for average in averages)
-    requested_budgets = _check_averages(averages) if averages and in_samples else None
+    requested_budgets = [average.amount for average in averages] if averages and in_samples else None
     if not in_samples and protocol is ProtocolName.paper:
         raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint="--protocol paper")
     ballots = read_ballots(
@@ -490,7 +499,7 @@ def evaluate(
             {"pool": name, **evaluation.to_dict(), "savings": build_savings(evaluation.verdict, prices)}
         )
     else:
-        show_evaluation(evaluation, name=name, prices=prices)
+        show_evaluation(evaluation, name=name, prices=prices, tables=tables or policies is not None)
 
 
 def _parse_policies(text: str | None) -> tuple[str, ...]:
@@ -498,7 +507,8 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
         return POLICY_NAMES
     if text.strip() == "all":
         return (*(name for name in _COMPARED if name != "oracle"), "oracle")
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    words = [part.strip().lower().replace("_", "-") for part in text.split(",") if part.strip()]
+    names = tuple(_FULL_NAMES.get(word, word) for word in words)
     for name in names:
         if name == "menu":
             raise typer.BadParameter(
@@ -506,9 +516,9 @@ def _parse_policies(text: str | None) -> tuple[str, ...]:
                 param_hint="--policies",
             )
         if name not in _COMPARED:
-            known = ", ".join(sorted(_COMPARED))
+            hint = suggest_name(name, (*_COMPARED, *_FULL_NAMES))
             raise typer.BadParameter(
-                f"there is no policy {name!r}; the policies are {known}", param_hint="--policies"
+                f"there is no policy {name!r}; {hint}the policies are {_LISTED}", param_hint="--policies"
             )
     if not names or len(set(names)) < len(names):
         raise typer.BadParameter(f"{text!r} names no policy, or one twice", param_hint="--policies")
@@ -524,20 +534,12 @@ def parse_budget_list(text: str | None, unit: BudgetUnit, currency: str) -> tupl
     if text is None and unit == "samples":
         return ()
     if text is None:
-        raise typer.BadParameter(f"there is no default in {unit}; give a list", param_hint="--budgets")
+        name = currency if unit == "money" else unit
+        raise typer.BadParameter(f"there is no default in {name}; give a list", param_hint="--budgets")
     try:
         return tuple(Budget.parse(part, unit=unit, currency=currency) for part in split_budgets(text))
     except BudgetInvalid as exc:
         raise typer.BadParameter(f"{text!r}: {exc}", param_hint="--budgets") from exc
-
-
-def _check_averages(averages: Sequence[Budget]) -> tuple[float, ...]:
-    """Average numbers of samples; refused before any sample is read."""
-    for average in averages:
-        if not 1 <= average.amount <= _MAX_BUDGET:
-            reason = f"{average.amount:g} samples on average can't be spent; give 1 to {_MAX_BUDGET}"
-            raise typer.BadParameter(reason, param_hint="--budgets")
-    return tuple(average.amount for average in averages)
 
 
 def _choose_averages(ballots: Ballots) -> tuple[float, ...]:

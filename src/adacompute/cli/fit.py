@@ -70,6 +70,7 @@ from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
     PolicyMaker,
+    check_averages,
     make_policy,
     select_problems,
     uses_weighted_votes,
@@ -214,15 +215,6 @@ class Learner(StrEnum):
     svm = "svm"
     forest = "forest"
     mlp = "mlp"
-
-
-def _check_samples(budget: Budget) -> None:
-    """Refuse an average number of samples that no request could have."""
-    if budget.unit == "samples" and not 1 <= budget.amount <= MAX_SAMPLES:
-        raise typer.BadParameter(
-            f"'{budget.amount:g}' is not an average number of samples; give 1 to {MAX_SAMPLES}, e.g. 2",
-            param_hint="--budget",
-        )
 
 
 PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
@@ -389,6 +381,8 @@ def fit(
     if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
         longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
     ballots, longest_recorded = select_problems(ballots, longest)
+    if budget is not None:
+        check_averages([budget], longest_recorded)
     arguments: dict[str, Any] = {"longest": longest_recorded}
     arguments["weigh"] = (
         fit_confidence_weights(ballots) if uses_weighted_votes(ballots, votes.value) else None
@@ -539,7 +533,6 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
     """The budget in samples; None where there is none, or it is in another unit and has to be calibrated."""
     if average is None:
         return None
-    _check_samples(average)
     if average.unit == "samples":
         return average.amount
     if policy is LearnedPolicy.classifier:

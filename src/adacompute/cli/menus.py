@@ -260,18 +260,27 @@ def fit_menu(
     json: bool,
 ) -> None:
     """Learn a policy over the menu, save it, and say what its price buys on these samples."""
-    ballots, menu = options.read(answers)
-    amount = None if budget is None else parse_menu_budget(budget, menu, unit=unit)
-    _warn_few(ballots, options.name)
-    settings: dict[str, Any] = {} if longest is None else {"longest": longest}
-    policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", families=families, **settings)
-    policy.fit(ballots, labels=labels)
-    summary = _summarise_fit(policy, ballots, options, output)
+    with show_progress(f"fitting {options.name}") as report_progress:
+        ballots, menu = options.read(answers)
+        amount = None if budget is None else parse_menu_budget(budget, menu, unit=unit)
+        _warn_few(ballots, options.name)
+        settings: dict[str, Any] = {} if longest is None else {"longest": longest}
+        policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", families=families, **settings)
+        steps = 1 if amount is None else 2
+        report_progress(0, steps, "samples read")
+        policy.fit(ballots, labels=labels)
+        report_progress(1, steps, "learned")
+        summary = _summarise_fit(policy, ballots, options, output)
+        if amount is not None:
+            summary["calibrated"] = _calibrate(policy, ballots, amount)
+            report_progress(2, steps, "calibrated")
     if amount is not None:
-        summary["calibrated"] = _calibrate(policy, ballots, amount)
         _warn_unspent(summary["calibrated"]["cost"], amount, menu)
     policy.save(output)
-    evaluation = _evaluate(ballots, menu, options.name, labels=labels, families=families) if judge else None
+    evaluation = None
+    if judge:
+        with show_progress(f"evaluating {options.name}") as report_progress:
+            evaluation = _evaluate(ballots, menu, report_progress, labels=labels, families=families)
     summary["evaluation"] = None if evaluation is None else evaluation.to_dict()
     if json:
         print_json(summary)
@@ -333,7 +342,7 @@ def _summarise_fit(
 def _calibrate(policy: MenuPolicy, ballots: MenuBallots, amount: float) -> dict[str, Any]:
     price = calibrate(policy, ballots, amount, orders=_ORDERS)
     result = replay(policy, ballots, price=price, orders=_ORDERS)
-    accuracy = None if result.accuracy is None else result.accuracy.mean
+    accuracy = result.accuracy.mean if result.accuracy.problems else None
     return {
         "budget": amount,
         "dial": price,
@@ -437,7 +446,7 @@ def _show_replay(result: Replayed, menu: Menu, name: str) -> None:
     print_fact("cost", f"{menu.format_cost(result.cost)} on average")
     print_fact("modes", _format_draws(dict(result.draws or {})))
     accuracy = result.accuracy
-    if accuracy is None:
+    if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
         interval = format_interval(accuracy.low, accuracy.high)
@@ -460,19 +469,24 @@ def evaluate_modes(
     **settings: Any,  # noqa: ANN401 - of evaluate_menu
 ) -> None:
     """Compare the menu with each mode alone, fixed mixes, cascades and routers, on held-out problems."""
-    ballots, menu = options.read(answers)
-    averages = _parse_menu_budgets(budgets, menu, unit=unit)
-    evaluation = _evaluate(ballots, menu, options.name, budgets=averages, **settings)
+    with show_progress(f"evaluating {options.name}") as report_progress:
+        ballots, menu = options.read(answers)
+        averages = _parse_menu_budgets(budgets, menu, unit=unit)
+        evaluation = _evaluate(ballots, menu, report_progress, budgets=averages, **settings)
     if json:
         print_json({**options.describe(), **evaluation.to_dict()})
     else:
         show_menu_evaluation(evaluation, name=options.name)
 
 
-def _evaluate(ballots: MenuBallots, menu: Menu, name: str, **settings: Any) -> MenuEvaluation:  # noqa: ANN401 - of evaluate_menu
+def _evaluate(
+    ballots: MenuBallots,
+    menu: Menu,
+    progress: Callable[[int, int, str], None],
+    **settings: Any,  # noqa: ANN401 - of evaluate_menu
+) -> MenuEvaluation:
     workers = settings.pop("workers", None) or min(_MAX_WORKERS, os.cpu_count() or 1)
-    with show_progress(f"evaluating {name}") as report_progress:
-        return evaluate_menu(ballots, menu, workers=workers, progress=report_progress, **settings)
+    return evaluate_menu(ballots, menu, workers=workers, progress=progress, **settings)
 
 
 def show_menu_evaluation(evaluation: MenuEvaluation, *, name: str) -> None:

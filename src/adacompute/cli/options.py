@@ -88,6 +88,7 @@ __all__ = [
     "parse_finite",
     "parse_number",
     "parse_price",
+    "parse_total",
     "refuse_endpoint_options",
     "split_budgets",
     "warn_counting",
@@ -226,6 +227,18 @@ def parse_budget(text: str) -> float | str:
         raise typer.BadParameter(str(exc)) from None
     value = parse_number(text)
     return value if math.isfinite(value) else text
+
+
+def parse_total(text: str) -> float | str:
+    """As `parse_budget`, of a sum for all requests together, such as a cap: 5000, or 5USD."""
+    value = parse_number(text)
+    if math.isfinite(value):
+        return value
+    try:
+        Budget.parse(text, currency=None, total=True)
+    except BudgetInvalid as exc:
+        raise typer.BadParameter(str(exc)) from None
+    return text
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {

@@ -16,11 +16,10 @@ import numpy.typing as npt
 import orjson
 import typer
 
-from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source, parse_finite
+from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source
 from adacompute.cli.terminal import format_count, format_path, print_message
 from adacompute.config import MODE_KEYS, AnswersConfig, read_toml
 from adacompute.errors import (
-    BudgetOutOfRange,
     ConfigError,
     PriceInvalid,
     ScaleError,
@@ -58,7 +57,6 @@ __all__ = [
     "build_menu",
     "build_scoring",
     "limit_budgets",
-    "parse_budget",
     "read_ballots",
     "read_menu",
     "read_menu_ballots",
@@ -219,14 +217,6 @@ class CostUnit(StrEnum):
 class TooFew(StrEnum):
     error = "error"
     drop = "drop"
-
-
-def parse_budget(text: str) -> float:
-    """Parse an average budget above 0; refused before any sample is read."""
-    budget = parse_finite(text)
-    if budget <= 0:
-        raise BudgetOutOfRange(f"budget {text} can't be spent; give a number above 0, e.g. 2")
-    return budget
 
 
 AggregateOption = Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")]

@@ -19,9 +19,9 @@ from adacompute.cli.options import (
     announce_engine,
     check_workers,
     load_settings,
+    parse_budget,
     parse_price,
 )
-from adacompute.cli.options import parse_budget as parse_budget_text
 from adacompute.cli.pool_options import (
     JoinOption,
     MissingOption,
@@ -30,7 +30,6 @@ from adacompute.cli.pool_options import (
     ParametersOption,
     TooFew,
     TooFewOption,
-    parse_budget,
     read_ballots,
     read_shards,
 )
@@ -47,6 +46,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.policies import MenuPolicy, load_policy
 from adacompute.policies.base import Policy
+from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
 from adacompute.scale.stages import calibrate_shards, replay_open_shards
@@ -97,7 +97,7 @@ def replay(
     over the modes of --join, or of a pool with several, at the costs that it was fitted with.
     """
     check_workers(engine, workers)
-    budget = None if budget_text is None else _read_budget(budget_text)
+    budget = None if budget_text is None else parse_budget(budget_text)
     announce_engine(engine)
     loaded_policy = load_policy(policy)
     _check_dial(loaded_policy, budget, price)
@@ -128,7 +128,12 @@ def replay(
             "give a pool; for a policy over a menu, or --join NAME=POOL", param_hint="POOL"
         )
     if isinstance(budget, str):
-        budget = parse_budget(budget)
+        average = Budget.parse(budget, currency=None)
+        if engine is EngineName.ray and average.unit != "samples":
+            raise typer.BadParameter(
+                f"{budget!r}: engine ray counts samples; give e.g. 2", param_hint="--budget"
+            )
+        budget = average.amount if average.unit == "samples" else budget
     read_options: dict[str, Any] = {
         "answers": load_settings(context).answers,
         "model": model,
@@ -163,15 +168,6 @@ def replay(
     print_json(body) if json else _show(result, format_path(source))
 
 
-def _read_budget(text: str) -> float | str:
-    """A number above 0, or a text such as `2 USD per 1000`; refused before any sample is read."""
-    try:
-        return parse_budget(text)
-    except typer.BadParameter:
-        parse_budget_text(text)
-        return text
-
-
 def _check_dial(policy: Policy, budget: float | str | None, price: float | None) -> None:
     if policy.dial is None:
         if budget is not None or price is not None:
@@ -193,7 +189,7 @@ def _show(result: Replayed, name: str) -> None:
     print_line()
     print_fact("cost", f"{result.cost:.3g} samples a request on average")
     accuracy = result.accuracy
-    if accuracy is None:
+    if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
         print_fact(

@@ -65,7 +65,7 @@ PromptTokensOption = Annotated[
         min=0,
         metavar="N",
         callback=check_finite,
-        help="Prompt tokens of a request, on average; pools don't record them.",
+        help="Prompt tokens of a request, on average. [default: as the pool's calls recorded them]",
     ),
 ]
 ReportCurrencyOption = Annotated[

@@ -20,6 +20,7 @@ from adacompute.cli.options import (
     check_workers,
     override_section,
     parse_columns,
+    parse_total,
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
@@ -30,6 +31,7 @@ from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, Veri
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
+from adacompute.records import Budget
 from adacompute.sampling import ModePlan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
@@ -67,6 +69,7 @@ __all__ = [
     "choose_tasks",
     "choose_template",
     "name_endpoint_options",
+    "read_max_cost",
     "read_problem_set",
     "resolve_verifier",
 ]
@@ -93,8 +96,12 @@ TopLogprobsOption = Annotated[
 ]
 LogprobsFlag = Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighted by them.")]
 MaxCostOption = Annotated[
-    float | None,
-    typer.Option(metavar="MONEY", help="Stop before the calls into this pool could cost more than this."),
+    str | None,
+    typer.Option(
+        metavar="SUM",
+        parser=parse_total,
+        help="Stop before the calls into this pool could cost more than this, e.g. 5 or 5USD.",
+    ),
 ]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")]
 AddSourceFlag = Annotated[
@@ -261,6 +268,18 @@ VllmEngineOptions = Annotated[
 ]
 
 
+def read_max_cost(value: float | str | None, currency: str) -> float | None:
+    """Read --max-cost, a sum in the currency of the prices."""
+    if not isinstance(value, str):
+        return value
+    total = Budget.parse(value, unit="money", currency=currency, total=True)
+    if total.unit != "money":
+        raise typer.BadParameter(
+            f"{value!r} is no sum in {currency}; give e.g. 5{currency}", param_hint="--max-cost"
+        )
+    return total.amount
+
+
 def check_engine_options(
     engine: EngineName,
     workers: int | None,
@@ -269,7 +288,7 @@ def check_engine_options(
     *,
     url: str | None,
     model: str | None,
-    max_cost: float | None,
+    max_cost: float | str | None,
 ) -> None:
     """Refuse options that don't go together; EngineUnavailable where vLLM is asked for and not installed."""
     check_workers(engine, workers)

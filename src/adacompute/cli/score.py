@@ -57,6 +57,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.config import ScoreConfig
+from adacompute.errors import needs_extra
 from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
 from adacompute.scale.stages import score_open_shards
@@ -189,8 +190,9 @@ def _write_scores(scores: AccuracyTable, path: Path) -> None:
                 writer.writerow(_COLUMNS)
                 writer.writerows(_iterate_rows(scores))
             return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        with needs_extra("parquet"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
 
         columns = zip(*_iterate_rows(scores), strict=True)
         pq.write_table(pa.table(dict(zip(_COLUMNS, map(list, columns), strict=True))), beside)

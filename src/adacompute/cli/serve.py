@@ -37,6 +37,7 @@ from adacompute.cli.options import (
     describe_settings,
     load_settings,
     override_section,
+    parse_total,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.config import (
@@ -49,14 +50,14 @@ from adacompute.config import (
     read_keys,
     read_menu_file,
 )
-from adacompute.errors import PolicyError, shorten
+from adacompute.errors import EndpointError, PolicyError, shorten
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 
 __all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 
 if TYPE_CHECKING:
-    from adacompute.client import Verifier
+    from adacompute.client import Endpoint, Verifier
     from adacompute.serve.chat import Gateway
 
 _MODE_TEXTS = {
@@ -197,9 +198,11 @@ def describe_state(settings: ServeConfig) -> str:
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describe the caps; None where there are none, or only caps of single keys."""
-    unit = currency if settings.unit == "money" else settings.unit
-    parts = [f"{settings.cap:,g} {unit} in all"] if settings.cap else []
-    parts += [f"{settings.key_cap:,g} {unit} a key"] if settings.key_cap else []
+    from adacompute.serve.ledger import parse_cap  # imported here, so that other commands start without it
+
+    given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
+    caps = [(parse_cap(place, value, settings.unit, currency), of) for place, value, of in given]
+    parts = [f"{cap.amount:,g} {cap.currency or cap.unit} {of}" for cap, of in caps if cap is not None]
     if not parts:
         return None
     return ", ".join(parts) + ("" if settings.window == "ever" else f", each {settings.window}")
@@ -207,18 +210,18 @@ def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
 
 def _describe_spending(gateway: "Gateway") -> list[str]:
     """Describe what was spent of the caps already: of the common one, and of keys that may spend no more."""
-    ledger, unit = gateway.resources.ledger, gateway.settings.unit
-    currency = gateway.config.endpoint.currency if unit == "money" else unit
-    balance, lines = ledger.account(), []
+    ledger = gateway.resources.ledger
+    caps, balance, lines = ledger.caps, ledger.account(), []
     for key, part in {"": balance, **balance.keys}.items():
-        cap, amount = ledger.caps.for_key(key), part.total.amount_in(unit)
+        cap, amount = caps.for_key(key), part.total.amount_in(caps.unit)
         is_used_up = cap is not None and amount >= cap
         if cap is not None and amount and (is_used_up or not key):
             owner, end = f"key {key}: " if key else "", "; the cap is used up" if is_used_up else ""
-            lines.append(f"{owner}{amount:,g} of {cap:,g} {currency} spent{end}")
+            lines.append(f"{owner}{amount:,g} of {cap:,g} {caps.unit_name} spent{end}")
     return lines
 
 
+_NO_ROUTE = (404, 405, 501)  # answers of an upstream that has no such route
 _CONFIG_SECTIONS = ("serve", "endpoint", "answers", "verifier")  # sections that the gateway uses
 
 
@@ -298,9 +301,9 @@ def check_gateway(config: Config) -> dict[str, Any]:
     from adacompute.serve import server  # imported here, so that other commands start without it
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        models = runner.run(_list_models(config))  # first: without an upstream nothing else matters
+        models, error = runner.run(_list_models(config))  # first: without an upstream nothing else matters
         check_policy_folder(config.serve.policy)
-        return runner.run(_open_and_check(config)) | {"models": models}
+        return runner.run(_open_and_check(config)) | {"models": models, "models_error": error}
 
 
 def check_policy_folder(folder: str) -> None:
@@ -327,7 +330,10 @@ def show_check(facts: dict[str, Any]) -> None:
     more = ", …" if len(models) > 8 else ""
     listed = f"{', '.join(models[:8])}{more}"
     print_fact("models", f"{len(models)}: {listed}" if models else "none listed")
-    if facts["model"] and facts["model"] not in models:
+    if facts["models_error"]:
+        reason = shorten(facts["models_error"], 200)
+        print_fact("note", f"the upstream doesn't list its models ({reason}): requests have to name one")
+    elif facts["model"] and facts["model"] not in models:
         listing = f"lists {listed}; not" if models else "doesn't list"
         print_fact(
             "warning", f"the upstream {listing} {facts['model']}: requests may fail with 404; see --model"
@@ -336,20 +342,34 @@ def show_check(facts: dict[str, Any]) -> None:
         print_fact("warning", f"the verifier gives no score ({shorten(facts['verifier_error'], 200)})")
 
 
-async def _list_models(config: Config) -> list[str]:
-    """List the upstream's models; EndpointError where it can't be reached or used."""
-    from adacompute.client import Client
+async def _list_models(config: Config) -> tuple[list[str], str | None]:
+    """List the upstream's models, or say why it lists none; EndpointError where it can't be used."""
     from adacompute.client.modes import build_mode_endpoints
     from adacompute.client.settings import build_endpoint
 
     if config.serve.menu:
         menu = read_menu_file(Path(config.serve.menu))
         for mode in build_mode_endpoints(menu):
-            async with Client(mode.endpoint) as client:
-                await client.models()
-        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model]
-    async with Client(build_endpoint(config.endpoint, remedy="give --upstream URL")) as client:
-        return await client.models()
+            await _ask_for_models(mode.endpoint)
+        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+    return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
+
+
+async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
+    from adacompute.client import Client
+    from adacompute.client.forward import ForwardRequest
+
+    async with Client(endpoint) as client:
+        try:
+            return await client.models(), None
+        except EndpointError as exc:
+            if exc.status not in _NO_ROUTE:
+                raise
+            empty = ForwardRequest(method="POST", path="/chat/completions", body=b"{}")
+            async with client.forward(empty) as reply:  # refused, so it costs nothing
+                if reply.status in _NO_ROUTE:
+                    raise
+            return [], str(exc)
 
 
 async def _open_and_check(config: Config) -> dict[str, Any]:
@@ -414,8 +434,8 @@ HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
 PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
 WorkersOption = Annotated[int | None, build_option(ServeConfig, "workers", metavar="N")]
 KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
-CapOption = Annotated[float | None, build_option(ServeConfig, "cap", metavar="N")]
-KeyCapOption = Annotated[float | None, build_option(ServeConfig, "key_cap", metavar="N")]
+CapOption = Annotated[str | None, build_option(ServeConfig, "cap", metavar="N", parser=parse_total)]
+KeyCapOption = Annotated[str | None, build_option(ServeConfig, "key_cap", metavar="N", parser=parse_total)]
 CapUnitOption = Annotated[str | None, build_option(ServeConfig, "unit", "--unit")]
 CapWindowOption = Annotated[str | None, build_option(ServeConfig, "window", "--window")]
 ModeOption = Annotated[str | None, build_option(ServeConfig, "mode", "--mode")]

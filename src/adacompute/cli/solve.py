@@ -27,12 +27,12 @@ from adacompute.cli.options import (
     announce_engine,
     check_workers,
     load_settings,
+    parse_budget,
     parse_budgets,
 )
 from adacompute.cli.pool_options import (
     Aggregate,
     AggregateOption,
-    CostOption,
     CostUnit,
     CurrencyOption,
     Estimator,
@@ -46,7 +46,6 @@ from adacompute.cli.pool_options import (
     build_cost,
     build_scoring,
     limit_budgets,
-    parse_budget,
     read_ballots,
     read_shards,
 )
@@ -80,7 +79,7 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Frontier, ModeName
+from adacompute.records import AccuracyTable, Allocation, Budget, Frontier, ModeName
 from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
 from adacompute.score import MeanEstimate
 from adacompute.score.shrinkage import shrink as shrink_table
@@ -609,7 +608,15 @@ class SolveMethod(StrEnum):
 
 
 BudgetOption = Annotated[
-    float, typer.Option(metavar="B", parser=parse_budget, help="The average cost of a problem, e.g. 2.")
+    str,
+    typer.Option(
+        metavar="B",
+        parser=parse_budget,
+        help="The average cost of a problem, e.g. 2, '500 tokens' or '2 USD per 1000'.",
+    ),
+]
+SolveCostOption = Annotated[
+    CostUnit | None, typer.Option(help="What --budget counts, if it doesn't say. [default: samples]")
 ]
 MethodOption = Annotated[
     SolveMethod, typer.Option(help="The exact solution, or the paper's bisection for one price.")
@@ -624,7 +631,7 @@ def solve(
     aggregate: AggregateOption = Aggregate.vote,
     by: SignalOption = None,
     estimator: EstimatorOption = Estimator.exact,
-    cost: CostOption = CostUnit.samples,
+    cost: SolveCostOption = None,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
     currency: CurrencyOption = None,
@@ -649,13 +656,19 @@ def solve(
     config, name = load_settings(context), format_path(source)
     budget_list = parse_budgets(config.score, budgets)
     uses_default = budgets is None and config.score == ScoreConfig()
+    average, cost, currency = _read_average(budget, cost, currency)
     scoring_method = build_scoring(
         aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
     )
     read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
     read_options |= {"extract": extract, "percent": percent}
     options = _SolveOptions(
-        name=name, budget=budget, scoring_method=scoring_method, shrink=shrink, method=method, too_few=too_few
+        name=name,
+        budget=average,
+        scoring_method=scoring_method,
+        shrink=shrink,
+        method=method,
+        too_few=too_few,
     )
     if engine is EngineName.ray:
         with read_shards(source, workers=workers, **read_options) as shards:
@@ -667,9 +680,21 @@ def solve(
         )
         scored = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
         table = shrink_table(scored) if shrink else scored
-        allocation = solve_table(table, budget=budget, method=method.value)
+        allocation = solve_table(table, budget=average, method=method.value)
         result = _build_result(ballots, scored, table, allocation, options)
     print_json(build_result_object(result)) if json else show_result(result)
+
+
+def _read_average(
+    budget: float | str, cost: CostUnit | None, currency: str | None
+) -> tuple[float, CostUnit, str | None]:
+    """The average cost of a problem, its unit and its currency, as the budget says them or the options."""
+    if not isinstance(budget, str):
+        return budget, cost or CostUnit.samples, currency
+    average = Budget.parse(budget, currency=currency)
+    if cost is not None and cost.value != average.unit:
+        raise typer.BadParameter(f"{budget!r} is not in {cost.value}; leave it out", param_hint="--cost")
+    return average.amount, CostUnit(average.unit), average.currency or currency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ _NEXT_ADDRESS_SECONDS = 0.25  # after which the next address of a name is tried,
 _MAX_HEAD_BYTES = 65_536  # of a reply's first line and headers, and of the trailers after its body
 _MAX_LINE_BYTES = 4096  # of the line before a chunk; also what is parsed at once, so that a limit is noticed
 _DISTRUST_SECONDS = 60.0  # without kept connections, after a byte that nobody asked for
+# what OpenSSL calls a reply that isn't TLS, by its version
+_PLAIN_REASONS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+_TLS_ALERT = b"\x15\x03"  # that a server of TLS begins its answer to plain HTTP with
 _MAX_BUFFERED = 131_072  # bytes of a reply that nobody has read, after which no more are received
 _WRITE_BYTES = 1_048_576  # of a request that are written at once: copying more would hold up others
 
@@ -288,7 +291,10 @@ class Connection(asyncio.Protocol):
             self.abort(NotHttp("it changes to another protocol"))
         except (httptools.HttpParserError, NotHttp) as exc:
             if not self._is_complete:
-                self.abort(NotHttp(str(exc) or type(exc).__name__))
+                is_tls = not self._response.status and data.startswith(_TLS_ALERT)
+                self.abort(
+                    NotHttp("it is TLS; is it https://?" if is_tls else str(exc) or type(exc).__name__)
+                )
                 return
             self._pool.distrust()  # what comes after the reply is nobody's
         if self._is_complete:
@@ -539,6 +545,9 @@ def _make_tls_context() -> ssl.SSLContext:
 
 def _explain(exc: Exception) -> str:
     """Why no connection could be made; the event loops word the same error differently."""
+    if isinstance(exc, ssl.SSLError):  # its errno is none of the system's
+        remedy = "; is it http://?" if exc.reason in _PLAIN_REASONS else ""
+        return f"the TLS handshake failed: {(exc.reason or str(exc)).lower().replace('_', ' ')}{remedy}"
     if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
         return os.strerror(exc.errno)
     return (exc.strerror if isinstance(exc, OSError) else None) or str(exc) or type(exc).__name__

@@ -260,12 +260,9 @@ class ForwardReply:
 def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Those headers of a reply that are passed on: none that tell of the upstream, or set something."""
     return {
-        name.lower(): value
+        name: value
         for name, value in headers.items()
-        if name.lower() in _REPLY_HEADERS
-        and len(value) <= _MAX_HEADER
-        and value.isascii()
-        and value.isprintable()
+        if name in _REPLY_HEADERS and len(value) <= _MAX_HEADER and value.isascii() and value.isprintable()
     }
 
 
@@ -293,9 +290,8 @@ class ForwardCall:
         self, context: CallContext, request: ForwardRequest, until: float, on_call: CallListener | None
     ) -> None:
         self.context = context
-        self.url = URL(
-            f"{context.endpoint.url}{request.path}{request.query and '?' + request.query}", encoded=True
-        )
+        query = f"?{request.query}" if request.query else ""
+        self.url = URL(f"{context.endpoint.url}{request.path}{query}", encoded=True)
         self._request = request
         self._until = until
         self._on_call = on_call

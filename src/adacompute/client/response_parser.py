@@ -52,6 +52,7 @@ __all__ = [
     "DrawOutcome",
     "DrawSuccess",
     "HttpReply",
+    "ReplyCompressed",
     "Response",
     "SentRequest",
     "TooManyChoices",
@@ -257,6 +258,12 @@ class FieldsRefused(EndpointRefused):
 
 class CertificateUntrusted(EndpointUnreachable):
     """The server's certificate is wrong, so trying again doesn't help."""
+
+
+class ReplyCompressed(ReplyInvalid):
+    """The server compresses its replies, though it wasn't asked to."""
+
+    kind = "compressed"
 
 
 def interpret_reply(

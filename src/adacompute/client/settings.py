@@ -6,10 +6,11 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
+from typing import cast
 from urllib.parse import SplitResult, urlsplit
 
 from adacompute.config import EndpointConfig, read_key
@@ -89,6 +90,17 @@ class BreakerSettings:
         for name in ("seconds", "longest", "first_contact"):
             _check_positive(getattr(self, name), f"breaker {name.replace('_', ' ')}", "seconds, e.g. 5")
 
+    def share(self, modes: int) -> "BreakerSettings":
+        """The settings of one of several modes, which may be tried one after the other."""
+        return replace(self, first_contact=self.first_contact / modes)
+
+
+class _KeyField:
+    """The type of a field that is given a text or a Secret and holds a Secret."""
+
+    def __get__(self, owner: object, kind: type) -> Secret | None: ...
+    def __set__(self, owner: object, value: str | Secret | None) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
@@ -99,7 +111,7 @@ class Endpoint:
     """
 
     url: str
-    key: Secret | None = None
+    key: _KeyField = field(default=cast("_KeyField", None))
     key_header: str = ""  # that holds the key as it is; "": Authorization, as a bearer token
     # of every request; their values may be secrets
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)

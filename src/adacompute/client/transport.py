@@ -20,6 +20,7 @@ from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     CertificateUntrusted,
     HttpReply,
+    ReplyCompressed,
     one_line,
     read_json,
     redact,
@@ -40,8 +41,15 @@ _SHORT_BYTES = 65_536  # of a request that is written at once, without waiting f
 _REPEATABLE = ("GET", "HEAD", "DELETE")  # requests that may be sent again where a kept connection was closed
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
+_GZIP = b"\x1f\x8b"  # that a body in gzip begins with
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
+_CA_REMEDY = "name a file with its CA's certificate in the environment variable SSL_CERT_FILE"
+_CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, for another name, for another IP address
+    10: "have it renewed",
+    62: "check the address",
+    64: "check the address",
+}
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 is the reply to
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
@@ -396,6 +404,8 @@ class Transport:
             only = limits.signals_only and status == 200
             value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
         except ValueError as exc:
+            if status == 200 and raw.startswith(_GZIP):
+                raise _build_compressed_error(response, "gzip", "though its headers don't say so")  # noqa: B904
             if status == 200:
                 kind = one_line(response.headers.get("content-type", "no content type"), key)
                 raise ReplyInvalid(  # noqa: B904 - the cause holds the body, and is dropped in `exchange`
@@ -406,7 +416,8 @@ class Transport:
                 )
             decoded = raw.decode("utf-8", "replace").replace("\0", "")  # UTF-16 would hide a key
             value = redact(decoded, key)
-        value = unwrap_error(value)
+        if isinstance(value, list):
+            value = unwrap_error(value)
         if status == 200:
             return HttpReply(status, value, size=len(raw))
         if 300 <= status < 400:
@@ -432,7 +443,10 @@ class Transport:
         if timer.expired or isinstance(exc, ConnectTimeout):
             return self._build_timeout(url, timer)
         if isinstance(exc, ssl.SSLCertVerificationError):
-            return CertificateUntrusted(f"{url}: its certificate can't be trusted ({why}); check the address")
+            remedy = _CERTIFICATE_REMEDIES.get(exc.verify_code, _CA_REMEDY)
+            return CertificateUntrusted(
+                f"{url}: its certificate can't be trusted ({exc.verify_message}); {remedy}"
+            )
         if timer.sent is None or isinstance(exc, ConnectFailed):
             return EndpointUnreachable(
                 f"{url}: can't be reached ({why}); is it running, and the address right?"
@@ -576,12 +590,15 @@ def _check_encoding(response: HttpResponse) -> None:
     encoding = _find_encoding(response)
     if encoding:
         response.close()
-        raise ReplyInvalid(
-            f"{response.url}: answered with a body in {encoding}, though none was asked for; turn its "
-            "compression off",
-            status=response.status,
-            paid=True,
-        )
+        raise _build_compressed_error(response, encoding, "though none was asked for")
+
+
+def _build_compressed_error(response: HttpResponse, encoding: str, though: str) -> ReplyCompressed:
+    return ReplyCompressed(
+        f"{response.url}: answered with a body in {encoding}, {though}; turn its compression off",
+        status=response.status,
+        paid=True,
+    )
 
 
 def _find_encoding(response: HttpResponse) -> str:

@@ -44,6 +44,7 @@ __all__ = [
     "SplitData",
     "SplitResult",
     "Votes",
+    "check_averages",
     "join_forecasts",
     "leave_out_short",
     "make_policy",
@@ -372,7 +373,7 @@ def prepare_setup(
             "collect 2 or more of each problem"
         )
     evaluated, _ = select_replayable(evaluated, longest)  # raises where something is missing
-    checked_budgets = _check_budgets(evaluated, budgets, longest)
+    checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
     setup = EvaluationSetup(
         ballots=evaluated,
@@ -432,15 +433,14 @@ def _choose_longest(drawn: Ints) -> int:
     return min(LONGEST, int(np.sort(drawn)[-problems]))
 
 
-def _check_budgets(ballots: Ballots, budgets: Sequence[float], longest: int) -> tuple[float, ...]:
-    """Average budgets, rising, checked against the recorded samples."""
+def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
+    """Average budgets, rising; BudgetOutOfRange for one that `longest` samples a problem can't spend."""
     rising = tuple(sorted({float(budget) for budget in budgets}))
     for budget in rising:
         if not 1 <= budget <= longest:
             raise BudgetOutOfRange(
-                f"budget {budget:g} is not within 1 to {longest}, the samples of the problem with fewest "
-                f"({ballots.ids[int(ballots.drawn.argmin())]!r}) "
-                f"or the most a policy asks for; give one that is"
+                f"budget {budget:g} can't be spent: a problem has {longest} samples, or a policy draws no "
+                f"more; give 1 to {longest}"
             )
     if not rising:
         raise BudgetOutOfRange("no budget was given to evaluate at; give one or more, e.g. 2")

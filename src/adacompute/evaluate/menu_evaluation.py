@@ -162,7 +162,8 @@ def evaluate_menu(
     holds out and resamples whole subjects. `labels` and `weigh` are the policy's: without labels policies are
     fitted and settings chosen by agreement, and judged by grades where there are any. `fitted` are policies
     that were fitted on other recordings, by the names of their rows: they are judged as they are, and of the
-    training problems only their costs are used. `progress(done, total, last)` is called after each step.
+    training problems only their costs are used. `progress(done, total, last)` is called before the first step
+    and after each.
     """
     modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))
     if len(modes) < 2:
@@ -199,6 +200,8 @@ def evaluate_menu(
     ]
     steps = len(tasks) + (oracle and not has_oracle)
     brackets: tuple[OracleBracket, ...] = ()
+    if progress is not None:
+        progress(0, steps, "samples read")
     with open_workers(job, workers=workers) as run_tasks:
         for done, (index, result) in enumerate(run_tasks(_call, tasks), start=1):
             is_oracle = tasks[index][0] is _measure_oracle

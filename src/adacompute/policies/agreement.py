@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import NotFitted, PolicyError, TooFewSamples
+from adacompute.errors import NotFitted, PolicyError, TooFewSamples, needs_extra
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
@@ -116,10 +116,7 @@ class AdaptiveConsistency(_AgreementPolicy):
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
         if self.weigh is not None:
-            # imported here because plain votes don't need it
-            from scipy.special import betainc  # type: ignore[import-untyped]
-
-            return np.asarray(betainc(state.lead + 1.0, state.runner + 1.0, 0.5))
+            return _compute_beta_below_half(state.lead + 1.0, state.runner + 1.0)
         table = _build_doubt_table(self.longest)
         votes = state.first + state.second
         in_table = votes <= self.longest  # with more votes than that, nothing is drawn anyway
@@ -183,6 +180,22 @@ class DoublingPolicy(_AgreementPolicy):
         share = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=answered)
         stops = answered & (share >= min_share)
         return np.where(stops, 0, self._limit_draw(state, np.maximum(state.drawn, 2)))
+
+
+def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
+    """The share of Beta(a, b) below a half, for a >= b, by the continued fraction of the incomplete beta
+    function, which needs a number of terms that grows as the root of `a`.
+    """
+    fraction = np.ones_like(a)
+    for m in range(20 + math.isqrt(int(a.max(initial=0.0))), 0, -1):
+        n = a + 2 * m
+        fraction = 1 + m * (b - m) / 2 / ((n - 1) * n) / fraction
+        fraction = 1 - (a + m - 1) * (a + b + m - 1) / 2 / ((n - 2) * (n - 1)) / fraction
+    log_density = _log_gamma(a + b) - _log_gamma(a + 1) - _log_gamma(b) - (a + b) * math.log(2)
+    return np.asarray(np.exp(log_density) / fraction)
+
+
+_log_gamma = np.vectorize(math.lgamma, otypes=[float])
 
 
 @lru_cache(maxsize=8)
@@ -479,7 +492,8 @@ def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
 
 def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
     """Slope a and offset b of the curve Phi(a sqrt(k) + b) of each problem, each (problems,)."""
-    from scipy.special import ndtri
+    with needs_extra("fit"):
+        from scipy.special import ndtri  # type: ignore[import-untyped]
 
     counts = counts[:, :_CURVE_ANSWERS]
     distinct, owner = np.unique(counts / counts.sum(axis=1, keepdims=True), axis=0, return_inverse=True)

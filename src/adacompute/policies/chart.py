@@ -7,7 +7,7 @@ its policy by hash and carries its own hash: a damaged chart, or one of another 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +26,7 @@ from adacompute.policies.artefact import (
     read_content,
 )
 from adacompute.policies.base import Dial
+from adacompute.pool.ballots import count_calls
 
 __all__ = ["Chart", "ChartRow", "read_chart", "write_chart"]
 
@@ -95,6 +96,22 @@ class Chart:
         """The dial for an average number of samples; None outside of the rows, or without a dial."""
         row = self.row_at(budget)
         return None if row is None else row.price
+
+    def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
+        """What a sample costs where a request costs about `target`, by the lengths that were recorded.
+
+        `price` is what so many tokens of prompts and of responses cost. None: no lengths are known.
+        """
+        if self.prompt_tokens is None:
+            return None
+        calls = [float(count_calls(row.cost, self.choices, row.waves)) for row in self.rows]
+        costs = [
+            (price(self.prompt_tokens * count, row.tokens), row.cost)
+            for row, count in zip(self.rows, calls, strict=True)
+            if row.tokens is not None
+        ]
+        nearest = min(costs, key=lambda pair: abs(pair[0] - target), default=None)
+        return None if nearest is None else nearest[0] / nearest[1]
 
     def row_at(self, budget: float) -> ChartRow | None:
         """What to expect at a budget, interpolated between its neighbours; prices by their logarithm.

@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
 
 import orjson
 
-from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, to_one_line
+from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, needs_extra, to_one_line
 from adacompute.pool.rows import (
     DAMAGE_ERRORS,
     Flaw,
@@ -197,7 +197,8 @@ def read_parquet(path: Path, *, file: int = 0) -> Iterator[Entry]:
 
 def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[str]) -> None:
     """One row a problem, zstd; `levels` are the SQLite types of the levels there are."""
-    import pyarrow.parquet as pq
+    with needs_extra("parquet"):
+        import pyarrow.parquet as pq
 
     schema = _build_schema(levels)
     with pq.ParquetWriter(
@@ -218,7 +219,8 @@ def write_parquet(lines: Iterable[dict[str, Any]], path: Path, *, levels: set[st
 
 def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, Any], list[Any] | None]]]:
     """Rows with their samples, a batch at a time; every error of pyarrow is raised from here."""
-    import pyarrow.parquet as pq
+    with needs_extra("parquet"):
+        import pyarrow.parquet as pq
 
     try:
         source = pq.ParquetFile(raw)

@@ -26,6 +26,7 @@ from adacompute.errors import (
     PoolNotFound,
     RecordInvalid,
     format_value,
+    needs_extra,
     to_one_line,
 )
 from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_exactly, read_jsonl
@@ -140,7 +141,8 @@ class Archive:
         if info.compress_type != _ZSTD:
             with self._zip.open(info) as member:
                 return member.read(bound)
-        import pyarrow as pa
+        with needs_extra("parquet"):
+            import pyarrow as pa
 
         with self._path.open("rb") as raw:
             raw.seek(info.header_offset)

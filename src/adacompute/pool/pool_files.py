@@ -436,7 +436,7 @@ def bundled(name: str) -> Pool:
     folder = _find_folder(name)
     # comparing answers takes seconds, and for a fixed file it comes out the same every time
     classes = json.loads(gzip.decompress((folder / f"{name}.classes.gz").read_bytes()))
-    with as_file(folder / f"{name}.parquet") as path:
+    with as_file(folder / f"{name}.jsonl.gz") as path:
         return open_file(path, Task(), classes=classes)
 
 

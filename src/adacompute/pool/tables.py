@@ -172,7 +172,8 @@ def choose_source(
     parameters: Mapping[str, Any] | None = None,
 ) -> int | None:
     """The key of the one source that matches; None where the pool has no source at all."""
-    return pick_source(read_sources(connection, idle=False), path, model=model, parameters=parameters)
+    sources = read_sources(connection, idle=parameters is not None)
+    return pick_source(sources, path, model=model, parameters=parameters)
 
 
 def pick_source(

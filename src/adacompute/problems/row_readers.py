@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
-from adacompute.errors import ProblemsInvalid, format_value, to_one_line
+from adacompute.errors import ProblemsInvalid, format_value, needs_extra, to_one_line
 from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_exactly, unpack_stream
 from adacompute.pool.rows import DAMAGE_ERRORS, Json
 
@@ -253,7 +253,8 @@ _POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # of a pool file
 
 def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
     """The rows of one file; a null is an absent value."""
-    import pyarrow.parquet as pq
+    with needs_extra("parquet"):
+        import pyarrow.parquet as pq
 
     with translate_os_errors(path), path.open("rb") as raw:
         number = 0

@@ -214,7 +214,7 @@ class Replayed:
     problems: int
     orders: int  # paths a problem; 0 where no orders were needed
     cost: float  # mean a request, in `unit`
-    accuracy: MeanEstimate | None  # with its 95% interval over problems; None: correctness is not known
+    accuracy: MeanEstimate  # with its 95% interval over problems; of 0 problems, NaN: not known
     agreement: float  # with the vote of all of a problem's samples, 0 to 1
     waves: float  # mean a request
     most_waves: int
@@ -239,9 +239,9 @@ class Replayed:
             "problems": self.problems,
             "orders": self.orders,
             "cost": self.cost,
-            "accuracy": None if accuracy is None else accuracy.mean,
-            "low": None if accuracy is None else accuracy.low,
-            "high": None if accuracy is None else accuracy.high,
+            "accuracy": accuracy.mean if accuracy.problems else None,
+            "low": accuracy.low,
+            "high": accuracy.high,
             "agreement": self.agreement,
             "waves": self.waves,
             "most_waves": self.most_waves,
@@ -366,7 +366,7 @@ def build_result(
         problems=len(ballots),
         orders=orders,
         cost=float(results.cost.mean()),
-        accuracy=bootstrap_mean(known, rng) if len(known) else None,
+        accuracy=bootstrap_mean(known, rng),
         agreement=float(results.agreement.mean()),
         waves=float(results.waves.mean()),
         most_waves=results.most_waves,

@@ -365,7 +365,10 @@ def _prepare_menu_batch(
     modes = tuple(
         BatchMode(
             name=plan.name,
-            engine=make_engine(engines.get(plan.name, plan.mode.endpoint)),
+            engine=make_engine(
+                engines.get(plan.name)
+                or replace(plan.mode.endpoint, breaker=plan.mode.endpoint.breaker.share(len(menu)))
+            ),
             asking=plan.asking,
             prices=plan.prices,
             cost_budget=CostBudget(prices=plan.prices, most_tokens=plan.asking.most_tokens, cap=cap),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from adacompute.atomic import publish_file
-from adacompute.errors import CollectError
+from adacompute.errors import CollectError, needs_extra
 from adacompute.pool import Pool
 from adacompute.records import Problem
 from adacompute.sampling.plan import Asking
@@ -46,6 +46,9 @@ def check_output(path: Path, *, overwrite: bool) -> None:
     """CollectError where answers couldn't be written to a path; checked before they are paid for."""
     if path.suffix not in _WRITERS:
         raise CollectError(f"{path}: can't tell what kind of file to write; give {', '.join(_WRITERS)}")
+    if path.suffix == ".parquet":
+        with needs_extra("parquet"):
+            import pyarrow  # noqa: F401
     if not path.parent.is_dir():
         raise CollectError(f"{path}: its folder is not there; create {path.parent} first")
     if path.is_dir() or (path.exists() and not overwrite):

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.atomic import lock_file, sync_path
-from adacompute.errors import ScaleError, to_one_line
+from adacompute.errors import ScaleError, needs_extra, to_one_line
 from adacompute.pool.rows import DAMAGE_ERRORS
 
 __all__ = [
@@ -184,7 +184,8 @@ def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[
 
 def open_parquet(path: str | Path) -> Arrow:
     """The open file, read as it is needed: whole row groups may not fit in memory."""
-    import pyarrow.parquet as pq
+    with needs_extra("parquet"):
+        import pyarrow.parquet as pq
 
     return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
 

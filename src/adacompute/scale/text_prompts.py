@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 import orjson
 
 from adacompute.atomic import sync_path
-from adacompute.errors import ScaleError, format_value, to_one_line
+from adacompute.errors import ScaleError, format_value, needs_extra, to_one_line
 from adacompute.scale.prompt_files import (
     BUDGET,
     COLUMN_NAMES,
@@ -69,8 +69,9 @@ def read_text_prompts(
     source: Path, place: Path, *, column: str | None, added: Sequence[str] = (BUDGET,)
 ) -> PromptSet:
     """The prompts of a JSONL or CSV file, as Parquet in the working folder."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    with needs_extra("parquet"):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
     if not source.exists():
         raise ScaleError(

@@ -6,6 +6,7 @@ answers were not recorded are left out of votes and of agreement, which is the l
 in disjoint windows of b.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,7 +32,7 @@ _Z = 1.959964  # of a 95% interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanEstimate:
-    """A mean over problems with its 95% interval; no interval from a single problem."""
+    """A mean over problems with its 95% interval; no interval from a single problem, NaN from none."""
 
     mean: float
     low: float | None
@@ -164,9 +165,9 @@ def estimate_mean(values: Floats) -> MeanEstimate:
 
     Where all problems have the same value, Wilson's interval: four problems out of four prove little.
     """
-    mean = float(values.mean())
-    if len(values) == 1:
-        return MeanEstimate(mean=mean, low=None, high=None, problems=1)
+    mean = float(values.mean()) if len(values) else math.nan
+    if len(values) <= 1:
+        return MeanEstimate(mean=mean, low=None, high=None, problems=len(values))
     count, spread = len(values), float(values.std(ddof=1))
     middle, half = mean, _Z * spread / count**0.5
     if spread == 0:

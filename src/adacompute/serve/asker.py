@@ -191,7 +191,7 @@ class Asker:
             in_memory=in_memory,
             concurrency=concurrency if upstream is None else min(concurrency, upstream.limits.concurrency),
             has_prices=has_prices,
-            breaker=_BREAKER,
+            breaker=_BREAKER if menu is None else _BREAKER.share(len(menu.modes)),
         )
         self._window = 2 * concurrency  # prompts of `ask_iter` that are read ahead
         finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)

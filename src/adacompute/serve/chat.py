@@ -29,6 +29,7 @@ from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import (
+    EARLY_REQUESTS,
     PacerFactory,
     PacerProtocol,
     Pacers,
@@ -453,38 +454,26 @@ class Gateway:
             return None
 
         def make(target: float) -> PacerProtocol:
-            budget = self._estimate_budget(served, target, unit, request)
-            start, low, high = served.find_start(budget) or (0.0, 0.0, 1.0)
+            start, low, high = self._find_start(served, target, unit, request)
             return self.make_pacer(
                 served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
             )
 
         return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
 
-    def _estimate_budget(
-        self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None
-    ) -> float:
-        """A budget as a policy counts it: in samples, or in the unit of its menu."""
-        menu = served.menu
-        if menu is None:
-            return max(1.0, round(target / self._estimate_sample(unit, request), 2))
-        if menu.unit == unit and (unit != "money" or menu.currency == self.config.endpoint.currency):
-            return target
-        dearest = menu.modes[-1]
-        return target / self._estimate_sample(unit, request, dearest.name) * (dearest.cost or 1.0)
-
-    def _estimate_sample(self, unit: BudgetUnit, request: ChatRequest | None, mode: str = "") -> float:
-        """What one sample may cost: as those before, or by the length of the first prompt."""
-        cost = self.find_costs(mode).estimate(unit)
-        if cost:
-            return cost
-        prompt_tokens, max_tokens = GUESSED_PROMPT, GUESSED_RESPONSE
-        if request is not None:
-            prompt_tokens = max(1, request.prompt_tokens // _TOKEN_BYTES)
-            max_tokens = min(max_tokens, request.max_tokens) if request.has_token_limit else max_tokens
+    def _find_start(
+        self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
+    ) -> tuple[float, float, float]:
+        """Where a dial begins, its lowest and its highest value, by what a sample is known to cost."""
+        mode = "" if served.menu is None else served.menu.modes[-1].name
         rates = self.resources.sources[mode or self.resources.default].rates
-        spend = rates.compute_max(samples=1, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return spend.amount_in(unit) or 1.0
+        lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
+        if request is not None:
+            limit = request.max_tokens if request.has_token_limit else GUESSED_RESPONSE
+            lengths = (max(1, request.prompt_tokens // _TOKEN_BYTES), min(limit, GUESSED_RESPONSE))
+        average = Budget(target, unit, self.config.endpoint.currency)
+        budget = served.convert_budget(average, self.find_costs(mode), rates, lengths)
+        return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def find_costs(self, mode: str = "") -> SampleCosts:
         """What one sample costs: of a mode of the menu, or of all."""
@@ -587,9 +576,10 @@ class Gateway:
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
-        self.pacers.settle(
-            outcome.policy, outcome.budget, pacer, outcome.budget_cost, price, unit=outcome.unit
-        )
+        budget, unit, start = outcome.budget, outcome.unit, None
+        if unit != "samples" and pacer.requests < EARLY_REQUESTS:
+            start, _, _ = self._find_start(self.policy_registry.get(outcome.policy), budget, unit)
+        self.pacers.settle(outcome.policy, budget, pacer, outcome.budget_cost, price, unit=unit, start=start)
         self.reporter.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average, outcome.unit)
 
     def _build_outcome(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:

@@ -22,8 +22,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
-from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.records import Call, quick_dataclass
+from adacompute.errors import (
+    BudgetInvalid,
+    CapReached,
+    ConfigError,
+    EndpointError,
+    LedgerUnavailable,
+    SendingStopped,
+)
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick_dataclass
 
 __all__ = [
     "NANOS",
@@ -53,6 +60,7 @@ __all__ = [
     "make_closed_error",
     "make_reader",
     "name_window",
+    "parse_cap",
     "to_amounts",
     "unit_index",
     "window_name_length",
@@ -158,6 +166,12 @@ class Rates:
             nanos=self._compute_nanos(prompts, 0, completions),
         )
 
+    def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
+        """What so many tokens cost in tokens or money, as a number that may be estimated with."""
+        if unit == "tokens":
+            return prompt_tokens + completion_tokens
+        return (prompt_tokens * self.input + completion_tokens * self.output) / 1e6
+
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
         """What the calls that were paid for cost."""
         samples = fresh = cached = completions = 0
@@ -253,6 +267,14 @@ def find_window_end(name: str) -> float | None:
     return (datetime.strptime(name, "%Y-%m-%dT%H").replace(tzinfo=UTC) + timedelta(hours=1)).timestamp()
 
 
+def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -> Budget | None:
+    """A cap: a number, which counts in `unit`, or a text such as "5 USD"; None: 0 is none."""
+    try:
+        return Budget.parse(value, unit=unit, currency=currency, total=True) if value else None
+    except BudgetInvalid as exc:
+        raise ConfigError(f"{place}: {exc}") from exc
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
     """Hard limits on spending, in one unit; None: no limit."""
@@ -263,6 +285,12 @@ class Caps:
     by_key: Mapping[str, float] = field(default_factory=dict)  # caps of single keys, by name
     window: Window = "ever"  # after which they start again, by UTC
     place: str = ""  # where clients are told that the ledger is; "": nowhere
+    currency: str = DEFAULT_CURRENCY  # of money
+
+    @property
+    def unit_name(self) -> str:
+        """The unit for people: money by its currency."""
+        return self.currency if self.unit == "money" else self.unit
 
     @property
     def counts_tokens(self) -> bool:
@@ -503,7 +531,7 @@ class CapChecker:
             remedy = "ask the operator for a higher cap, because it doesn't start again"
         else:
             remedy = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
-        need = f", and this request may take {requested}"
+        need = f", and this request may take {requested} {self._caps.unit_name}"
         if (balance.spent + balance.maybe).amount_in(unit) >= cap:
             place = f" (what was spent is kept in {self._caps.place})" if self._caps.place else ""
             need = f": it is used up{place}"
@@ -511,7 +539,7 @@ class CapChecker:
             remedy = f"give a smaller max_tokens; {remedy}"
         problem = "the gateway's cap is reached"  # what others have spent is not shown
         if key is not None:
-            problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {unit} "
+            problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
         return CapReached(f"{problem}{need}; {remedy}", retry_after=1.0 if may_free_up else seconds_left)
 

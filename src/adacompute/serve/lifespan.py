@@ -35,7 +35,7 @@ from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
-from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus
+from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
 from adacompute.serve.observability import Observability
@@ -93,7 +93,7 @@ async def open_gateway(
         origins = [(worker.setup.divide(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     keys = Keys.from_config(_list_keys(settings, worker))
-    caps = _build_caps(settings, keys, in_memory=in_memory)
+    caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
     address = config.verifier.url.rstrip("/")
@@ -122,6 +122,7 @@ async def open_gateway(
         observability = Observability(
             replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
         )
+        observability.cap_unit = caps.unit
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
@@ -365,17 +366,25 @@ async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
-def _build_caps(settings: ServeConfig, keys: Keys, *, in_memory: bool) -> Caps:
-    is_shown = (
-        not in_memory and not len(keys) and not settings.redis
-    )  # with keys, it is the operator's affair
+def _build_caps(settings: ServeConfig, keys: Keys, currency: str, *, in_memory: bool) -> Caps:
+    given = {"cap": settings.cap, "key_cap": settings.key_cap}
+    given |= {f"cap of key {key.name!r}": key.cap for key in keys if key.cap is not None}
+    caps = {place: parse_cap(place, value, settings.unit, currency) for place, value in given.items()}
+    (total, per_key, *_), units = caps.values(), {cap.unit for cap in caps.values() if cap is not None}
+    if len(units) > 1:
+        listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
+        raise ConfigError(f"caps are in several units: {listed}; give all in one")
+    is_shown = not in_memory and not len(keys) and not settings.redis  # else only operators know of it
     return Caps(
-        unit=settings.unit,
-        total=settings.cap or None,
-        per_key=settings.key_cap or None,
-        by_key={key.name: key.cap for key in keys if key.cap is not None},
+        unit=units.pop() if units else settings.unit,
+        total=None if total is None else total.amount,
+        per_key=None if per_key is None else per_key.amount,
+        by_key={
+            key.name: cap.amount for key in keys if (cap := caps.get(f"cap of key {key.name!r}")) is not None
+        },
         window=settings.window,
         place=settings.state if is_shown else "",
+        currency=currency,
     )
 
 
@@ -412,7 +421,7 @@ def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
 
 def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
     """What was spent, in total first, then by key."""
-    ledger, unit = gateway.resources.ledger, gateway.settings.unit
+    ledger, unit = gateway.resources.ledger, gateway.resources.ledger.caps.unit
     balance = ledger.account()
     return [
         SpendStatus(

@@ -594,6 +594,7 @@ class Observability:
         self._since = now()
         self._metrics = Metrics()
         self._history = TrafficHistory(texts=settings.show_texts, now=now)
+        self.cap_unit: BudgetUnit = settings.unit  # unless a cap names its own
         self._dials = DialTable(self._budget.unit, self._endpoint.currency)
         self._drifts = DriftMonitors()
         self._versions: dict[str, str] = {}
@@ -780,7 +781,7 @@ class Observability:
         for policy, drifted in self._drifts.states().items():
             metrics.set_drift(policy, drifted)
         if spending := self._read_spending():
-            total, unit = spending[0], self._settings.unit
+            total, unit = spending[0], self.cap_unit
             for state in ("spent", "maybe", "reserved"):
                 metrics.at_labels(metrics.ledger, state, unit).set(getattr(total, state))
             if total.cap is not None:
@@ -845,7 +846,7 @@ class Observability:
             "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
             "shortfall": self._shortfall(),
             "exploring": settings.explore > 0,
-            "unit": settings.unit,
+            "unit": self.cap_unit,
             "window": settings.window,
             "keys": bool(settings.keys_file),
             "texts": settings.show_texts,

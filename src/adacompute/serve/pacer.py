@@ -53,6 +53,7 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.ledger import Spend
 
 __all__ = [
+    "EARLY_REQUESTS",
     "Bounds",
     "DialAges",
     "DialMeans",
@@ -259,6 +260,9 @@ _SILENCE = 60.0  # seconds after which nothing relevant can be in flight
 
 _RECENT_COSTS = 1000  # requests that the mean cost of a sample is about
 _ENOUGH_COSTS = 20  # requests after which that mean is told
+_RECORDED_COSTS = 10.0  # requests that recorded lengths count for
+EARLY_REQUESTS = 50  # of a lane, while what a sample costs still moves where its dial began
+_EARLY_STEP = 0.5  # of the dial's scale, at most, that one of these suggests
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
@@ -286,10 +290,13 @@ class SampleCosts:
         for unit, mean in self._means.items():
             self._means[unit] = mean + weight * (spent.amount_in(unit) / spent.samples - mean)
 
-    def estimate(self, unit: BudgetUnit) -> float | None:
-        """The mean so far; None before the first request."""
+    def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
+        """The mean so far, with what `recorded` samples cost as some requests of it; None: not known yet."""
         if unit == "samples":
             return 1.0
+        if recorded is not None:
+            weight = _RECORDED_COSTS / (_RECORDED_COSTS + self.requests)
+            return weight * recorded + (1 - weight) * self._means[unit]
         return self._means[unit] if self.requests else None
 
     def find(self, unit: BudgetUnit) -> float | None:
@@ -377,7 +384,8 @@ class Pacer:
         self._spent = 0.0
         self._debt = 0.0  # spent above the budget so far, as far as it is carried over
         self._in_flight = 0.0  # requests that end between a request's beginning and its end
-        self._centre = self._to_scale(min(max(start, low), high))
+        self._centre = self._start = self._to_scale(min(max(start, low), high))
+        self._start_share = 1.0  # of the start in the centre
         self._slope = _SLOPE * target
         # running means of dial and cost, and of dial² and dial x cost about them
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
@@ -396,12 +404,16 @@ class Pacer:
         """Cost per request so far; the target before the first."""
         return self._spent / self.requests if self.requests else self.target
 
-    def settle(self, cost: float, price: float | None = None) -> None:
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Learns from a request that has ended and cost so much.
 
         `price` is the dial that it was decided at; without it the present one is assumed, which is
-        worse the more requests overlap. Requests without a result are not to be settled.
+        worse the more requests overlap. Requests without a result are not to be settled. `start`: where the
+        dial would begin by what is known now.
         """
+        is_early = start is not None and self.requests < EARLY_REQUESTS
+        if start is not None and is_early:
+            self._move_start(self._to_scale(min(max(start, self._low), self._high)))
         if not math.isfinite(cost) or cost < 0:
             return
         if price is not None and not math.isfinite(price):
@@ -416,7 +428,11 @@ class Pacer:
         weight = max(_MEMORY, 1 / (self.requests + _WARMUP))
         self._learn_slope(dial, cost, weight)
         share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
-        self._centre += weight * (dial + excess / self._slope - self._centre) + share
+        step = dial + excess / self._slope - self._centre
+        if is_early:  # many were decided at the old start, far away, and tell little of costs here
+            step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
+        self._start_share *= 1 - weight
+        self._centre += weight * step + share
         self._centre = min(max(self._centre, self._bottom), self._top)
         self._choose_dial()
 
@@ -456,6 +472,11 @@ class Pacer:
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, self.target, 0.0, 0.0
         self._dial_ages, self._dial_means = DialAges(), DialMeans()
         self._choose_dial()
+
+    def _move_start(self, start: float) -> None:
+        """Moves the centre by as much as it still rests on where the dial began."""
+        self._centre += self._start_share * (start - self._start)
+        self._start = start
 
     def _horizon(self, debt: float) -> float:
         in_flight = (_DEBT_HORIZON_PER_FLIGHT if debt > 0 else _CREDIT_HORIZON_PER_FLIGHT) * self._in_flight
@@ -549,8 +570,11 @@ class PacerProtocol(Protocol):
     def bounds(self) -> Bounds:
         """The kind of dial, its lowest and its highest value."""
 
-    def settle(self, cost: float, price: float | None = None) -> None:
-        """Learns from a request that has ended and cost so much, decided at that price."""
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
+        """Learns from a request that has ended and cost so much, decided at that price.
+
+        `start`: where the dial would begin by what is known now.
+        """
 
     def state(self) -> dict[str, float | str]:
         """Plain data for `restore`."""
@@ -656,9 +680,10 @@ class Pacers:
         price: float | None,
         *,
         unit: BudgetUnit = "samples",
+        start: float | None = None,
     ) -> None:
         """Settles a request of a lane with its pacer; the lane is kept from now on."""
-        pacer.settle(cost, price)
+        pacer.settle(cost, price, start=start)
         lane = (policy, round_budget(budget, unit), unit)
         if self._alive.get(lane) is not pacer:  # another policy serves by now
             return

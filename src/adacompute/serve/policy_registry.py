@@ -9,6 +9,7 @@ In this order: `SignalScales` and `ModelScales` (weights), `DriftMonitors`, `Ser
 `PolicyRegistry`, which reads and swaps them.
 """
 
+import functools
 import itertools
 import math
 import os
@@ -29,8 +30,9 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import load_bundled_chart
-from adacompute.records import Sample
-from adacompute.serve.pacer import find_bounds, find_menu, guess_start
+from adacompute.records import Budget, Sample
+from adacompute.serve.ledger import Rates
+from adacompute.serve.pacer import SampleCosts, find_bounds, find_menu, guess_start
 
 __all__ = [
     "SINGLE",
@@ -481,6 +483,7 @@ SINGLE = "single"  # the name of the policy of one sample and no vote
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _MAX_GUESSES = 256  # starting dials that are kept
+_UNSURE_SAMPLES = 2.0  # a request on average, at most, before it is known what one costs
 _VERSION_LENGTH = 12  # digits of a version
 _UNSERVABLE_KINDS = ("oracle", "shuffled")  # they know the answers of a pool, and nothing of a new prompt
 
@@ -520,6 +523,25 @@ class ServedPolicy:
         """Learns how confident live samples of a model are; with a menu, of a mode."""
         if self._scales is not None:
             self._scales.observe(samples, model)
+
+    def convert_budget(
+        self, average: Budget, costs: SampleCosts, rates: Rates, lengths: tuple[float, float]
+    ) -> float:
+        """A budget as the policy counts it: in samples, or in the unit of its menu.
+
+        A sample costs as those before it and those that the policy was fitted on; else as `lengths` says,
+        a guess of the tokens of a prompt and of a response.
+        """
+        target, unit, menu = average.amount, average.unit, self.menu
+        if menu is not None and menu.unit == unit and (unit != "money" or menu.currency == average.currency):
+            return target
+        price = functools.partial(rates.price, unit=unit)
+        recorded = None if self.chart is None or menu is not None else self.chart.sample_cost(target, price)
+        cost = costs.estimate(unit, recorded)
+        budget = target / (cost or price(*lengths) or 1.0)
+        if menu is not None:
+            return budget * (menu.modes[-1].cost or 1.0)
+        return max(1.0, round(budget if cost else min(budget, _UNSURE_SAMPLES), 2))
 
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
         """The starting dial for a budget, the lowest and the highest; None: the policy has no dial.

@@ -18,7 +18,7 @@ import orjson
 
 from adacompute.client import Event, Response
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
-from adacompute.client.response_parser import encode_json, replace_surrogates
+from adacompute.client.response_parser import ReplyCompressed, encode_json, replace_surrogates
 from adacompute.client.streaming import split_tokens
 from adacompute.errors import (
     CapReached,
@@ -387,6 +387,9 @@ def _describe_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]
         return _format_error(
             502, {}, "the upstream can't be reached; try again later", kind, "upstream_unreachable"
         )
+    if isinstance(error, ReplyCompressed):
+        message = "the upstream compresses its answers, which the gateway doesn't ask for; tell the operator"
+        return _format_error(502, {}, message, kind, "upstream_failed")
     if isinstance(error, ReplyInvalid) and error.status in (None, 200):
         message = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
         return _format_error(502, {}, message, kind, "upstream_failed")

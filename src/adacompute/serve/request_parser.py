@@ -123,7 +123,7 @@ class Key:
 
     name: str
     secret: Secret
-    cap: float | None = None  # on its spending; None: the common cap of keys
+    cap: float | str | None = None  # on its spending; None: the common cap of keys
     operator: bool = False  # may see metrics and the dashboard, and change the budget
 
 

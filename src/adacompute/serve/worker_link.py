@@ -52,7 +52,7 @@ from adacompute.serve.ledger import (
     to_amounts,
 )
 from adacompute.serve.observability import Observability
-from adacompute.serve.pacer import PacerProtocol, round_budget
+from adacompute.serve.pacer import EARLY_REQUESTS, PacerProtocol, round_budget
 from adacompute.serve.policy_registry import SharedPolicies
 from adacompute.serve.recorder import QueuedRequest, Recorder, WorkerRecorder
 from adacompute.serve.reply import NO_VERIFICATIONS, ForwardOutcome, RequestOutcome, Usage
@@ -231,7 +231,7 @@ class WorkerSetup:
 
     index: int  # from 0
     config: Config  # max_requests is this worker's part
-    keys: tuple[tuple[str, str, str, float | None, bool], ...]  # name, key, its source, cap, operator
+    keys: tuple[tuple[str, str, str, float | str | None, bool], ...]  # name, key, its source, cap, operator
     menu: MenuConfig | None
     policies: SharedPolicies
     scales: Mapping[str, Any]
@@ -704,7 +704,9 @@ class WorkerHub:
         policy, budget, *_ = parse_lane(name)
         unit = parse_lane_unit(name)
         cost, price = map(float, text.split())
-        self._gateway.pacers.settle(policy, budget, pacer, cost, price, unit=unit)
+        early = unit != "samples" and pacer.requests < EARLY_REQUESTS
+        begin = float(start) if early else None
+        self._gateway.pacers.settle(policy, budget, pacer, cost, price, unit=unit, start=begin)
         self._changed_lanes.add(name)
         if self._price_timer is None:
             loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from numbers import Real
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid
+from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid, needs_extra
 from adacompute.records import AccuracyTable, Allocation, Cap, CapUse, Mix, format_lower_bound
 from adacompute.solve.pricing import build_allocation, compute_mix_change
 
@@ -413,7 +413,8 @@ def _solve_programme(
     `equal`, (limits,): the limits whose room must be used up; they get no price. Equal problems are one
     row of the programme, so that ties make it smaller and not harder.
     """
-    from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
+    with needs_extra("fit"):
+        from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
 
     groups = _group_equal_rows(part, aim)
     equal = np.zeros(len(part.room), dtype=bool) if equal is None else equal

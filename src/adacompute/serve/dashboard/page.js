@@ -140,7 +140,7 @@ function spentTile(board) {
 // what each mode of a menu cost in the span
 function spentBy(board) {
   const { modes, unit } = menuOf(board);
-  return `last ${board.span}: ${modes.map((mode) => `${mode.name} ${amount(mode.spent, unit)}`).join(", ")}`;
+  return `last ${board.span}: ${modes.map((mode) => `${mode.name} ${amount(mode.spent, unit)}`).join(", ")} ${unit === "money" ? board.currency : unit}`;
 }
 
 function worst(board) {

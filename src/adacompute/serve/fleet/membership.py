@@ -100,8 +100,9 @@ class FleetPacer:
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
-    def settle(self, cost: float, price: float | None = None) -> None:
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
         """Reports what a request of this gateway has cost to whoever sets the price."""
+        self._start = self._start if start is None else repr(start)
         if math.isfinite(cost) and cost >= 0:
             decided_at = self.price if price is None or not math.isfinite(price) else price
             self._report_cost(self.name, self._start, f"{cost!r} {decided_at!r}")
