@@ -133,7 +133,7 @@ def test_the_paper_s_method_mixes_all_that_are_tied_and_the_exact_one_at_most_on
 
 
 def test_samples_without_any_answer_are_said_to_be_so(adacompute, pool):
-    (pool / "a.jsonl").write_text(lines(samples=[{"txt": "42"}] * 4))
+    (pool / "a.jsonl").write_text(lines(samples=[{"text": ""}] * 4))
     done = adacompute(*SMALL, "--json")
     assert done.stderr.startswith("a.jsonl: no answer was found in any of 8 samples; answers are read from")
     assert strict(done.stdout)["accuracy"] == 0
