@@ -9,7 +9,7 @@ The same priors make the chart of the first one, which says what a policy on it 
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +95,7 @@ def build_prior_chart(judged: Mapping[str, Ballots], budgets: Sequence[float] = 
         "price, and the mean of these"
     )
     rows = tuple(_mean(rows) for rows in zip(*(chart.rows for chart in charts), strict=True))
-    return replace(charts[0], problems=problems, protocol=protocol, rows=rows)
+    return Chart(dial=charts[0].dial, unit=charts[0].unit, problems=problems, protocol=protocol, rows=rows)
 
 
 def _list_left_out() -> list[str]:
@@ -104,10 +104,9 @@ def _list_left_out() -> list[str]:
 
 
 def _mean(rows: Sequence[ChartRow]) -> ChartRow:
-    """The mean of rows of one budget, that of prices by their logarithms."""
-    means = {
-        field.name: float(np.mean([getattr(row, field.name) for row in rows])) for field in fields(ChartRow)
-    }
+    """The mean of rows of one budget, that of prices by their logarithms; lengths differ by model."""
+    names = [field.name for field in fields(ChartRow) if field.name != "tokens"]
+    means = {name: float(np.mean([getattr(row, name) for row in rows])) for name in names}
     return ChartRow(
         **means | {"price": round_price_up(float(np.exp(np.mean([np.log(row.price) for row in rows]))))}
     )
