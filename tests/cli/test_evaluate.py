@@ -9,6 +9,7 @@ import pytest
 from adacompute.cli.evaluate import show_evaluation
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.pool import open_pool
+from adacompute.records import TokenPrices
 
 QUICK = (
     "--policies",
@@ -154,9 +155,9 @@ def test_the_table_of_the_verdict_comes_first_and_alone_unless_others_are_asked_
     (pool / "more.jsonl").write_text(lines(problems=40))
     with open_pool(pool / "more.jsonl") as opened:
         made = run_evaluate(opened.ballots(), budgets=(2,), policies=("fixed", "asc"), folds=2, orders=4)
-    show_evaluation(made, name="more", tables=False)
+    show_evaluation(made, name="more", prices=TokenPrices(), tables=False)
     alone = capsys.readouterr().out
-    show_evaluation(made, name="more", tables=True)
+    show_evaluation(made, name="more", prices=TokenPrices(), tables=True)
     all_tables = capsys.readouterr().out
     assert "joint 95%" in alone
     assert "at exactly so many samples" not in alone

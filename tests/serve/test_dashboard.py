@@ -258,7 +258,7 @@ def test_without_leave_no_text_of_a_request_reaches_the_page(browser, served, bu
     html = shown(browser, served, look, seen=busy)
     assert "17/4" not in html
     assert "train" not in html
-    assert re.search(r"A: \d, B: \d", html)
+    assert re.search(r"answer 1: \d, answer 2: \d", html)
 
 
 @in_browser

@@ -416,7 +416,7 @@ def test_money_is_compared_exactly() -> None:
         ledger = await Ledger.open(None, Caps(unit="money", per_key=0.3))
         for _ in range(3):  # 0.1 three times is more than 0.3 in floating point
             ledger.settle(await ledger.reserve("a", Spend(nanos=NANOS // 10)), Spend(nanos=NANOS // 10))
-        with pytest.raises(CapReached, match=r"spent 0\.3 of its cap of 0\.3 money"):
+        with pytest.raises(CapReached, match=r"spent 0\.3 of its cap of 0\.3 USD"):
             await ledger.reserve("a", Spend(nanos=1))
         tokens = await Ledger.open(None, Caps(unit="tokens", total=10))
         await tokens.reserve("a", Spend(samples=999, tokens=10))
