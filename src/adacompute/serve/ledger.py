@@ -523,6 +523,7 @@ class CapChecker:
             f"{spend.amount_in(unit):.12g}"
             for spend in (balance.spent, balance.maybe, balance.reserved, amount)
         )
+        requested += "" if unit == "samples" else f" {self._caps.unit_name}"
         maybe_text = f", {maybe} perhaps" if balance.maybe.amount_in(unit) else ""
         end = find_window_end(window)
         seconds_left = None if end is None else max(1.0, math.ceil(end - now))
@@ -537,7 +538,7 @@ class CapChecker:
             problem = f"key {key!r} has spent {spent} of its cap of {cap:.12g} {self._caps.unit_name} "
             problem += f"({reserved} reserved{maybe_text})"
         return CapReached(
-            f"{problem}, and this request may take {requested} {self._caps.unit_name}; {remedy}",
+            f"{problem}, and this request may take {requested}; {remedy}",
             retry_after=1.0 if may_free_up else seconds_left,
         )
 
