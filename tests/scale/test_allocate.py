@@ -369,7 +369,7 @@ def test_the_command_writes_and_tells_and_gives_one_json_object(
         (["allocate"], "give one of --budget and --price"),
         (["allocate", "--budget", "2", "--price", "0.1"], "give one of"),
         (["allocate", "--budget", "2", "--workers", "2"], "only --engine ray has workers"),
-        (["allocate", "--budget", "inf"], "'inf' is not a number"),
+        (["allocate", "--budget", "inf"], "'inf' can't be read"),
         (["allocate", "--price", "-1"], "can't be paid"),
         (["fit", "--policy", "stopping", "--features", "text"], "is for --policy curve and classifier"),
         (["fit", "--policy", "curve", "--features", "smell"], "are not known"),

@@ -524,6 +524,7 @@ class CapChecker:
             f"{spend.amount_in(unit):.12g}"
             for spend in (balance.spent, balance.maybe, balance.reserved, amount)
         )
+        requested += "" if unit == "samples" else f" {self._caps.unit_name}"
         maybe_text = f", {maybe} perhaps" if balance.maybe.amount_in(unit) else ""
         end = find_window_end(window)
         seconds_left = None if end is None else max(1.0, math.ceil(end - now))
@@ -531,7 +532,7 @@ class CapChecker:
             remedy = "ask the operator for a higher cap, because it doesn't start again"
         else:
             remedy = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
-        need = f", and this request may take {requested} {self._caps.unit_name}"
+        need = f", and this request may take {requested}"
         if (balance.spent + balance.maybe).amount_in(unit) >= cap:
             place = f" (what was spent is kept in {self._caps.place})" if self._caps.place else ""
             need = f": it is used up{place}"
