@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "client")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "client")]
 
 import killed  # noqa: E402 - of the folders that were just added
 from collecting import endpoint, problems  # noqa: E402
