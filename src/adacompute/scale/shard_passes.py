@@ -21,7 +21,7 @@ from adacompute.errors import AdacomputeError, EngineUnavailable
 from adacompute.policies import POLICIES
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots
-from adacompute.pool.ballots import ABSENT
+from adacompute.pool.ballots import ABSENT, PromptCharge
 from adacompute.solve.shard_search import ChoiceTotal, Edge, SlopeBracket, SlopeHistogram
 
 __all__ = [
@@ -71,11 +71,12 @@ def unpack(data: bytes) -> dict[str, Any]:
 
 def pack_ballots(ballots: Ballots) -> dict[str, Any]:
     """Ballots as a record."""
-    return {
+    record = {
         field.name: list(value) if field.name in _TEXT_FIELDS else value
         for field in fields(ballots)
         for value in [getattr(ballots, field.name)]
     }
+    return record | {"charge": asdict(ballots.charge)}
 
 
 def unpack_ballots(record: ShardRecord) -> Ballots:
@@ -86,7 +87,7 @@ def unpack_ballots(record: ShardRecord) -> Ballots:
     for value in parts.values():
         if isinstance(value, np.ndarray):
             value.setflags(write=False)
-    return Ballots(**parts)
+    return Ballots(**parts | {"charge": PromptCharge(**parts["charge"])})
 
 
 def pack_policy(policy: Policy) -> PackedPolicy:

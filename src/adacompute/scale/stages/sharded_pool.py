@@ -18,7 +18,7 @@ import numpy.typing as npt
 from adacompute.answers import Task
 from adacompute.errors import AdacomputeError, PoolNotFound, RecordInvalid, ScaleError, TooFewSamples
 from adacompute.pool import Ballots, Pool, fingerprint
-from adacompute.pool.ballots import ABSENT, ABSTAINS
+from adacompute.pool.ballots import ABSENT, ABSTAINS, PromptCharge
 from adacompute.pool.formats import Entry
 from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
 from adacompute.pool.tables import pick_source
@@ -298,7 +298,8 @@ class ShardedPool:
             merged[name] = np.concatenate([getattr(piece, name) for piece in pieces])[place]
             merged[name].setflags(write=False)
         merged["signals"] = _merge_signals(pieces, place)
-        return Ballots(**merged, model=self.model, parameters=self.parameters)
+        charge = pieces[0].charge if pieces else PromptCharge()
+        return Ballots(**merged, model=self.model, parameters=self.parameters, charge=charge)
 
 
 def _merge_signals(pieces: Sequence[Ballots], place: Ints) -> npt.NDArray[np.float64] | None:
