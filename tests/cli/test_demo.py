@@ -133,8 +133,9 @@ def test_progress_says_what_is_running_and_since_when(demo):
 def test_it_ends_with_the_page(demo):
     assert demo.said.index("words: ") < demo.said.index("adacompute-demo/words/report.html")
     assert (demo.folder / "words" / "report.html").stat().st_size > 100_000
-    assert "In money, on words: At 0.6 USD per million output tokens, 1,000 requests cost" in " ".join(
-        demo.said.split()
+    assert (
+        "In money, on words: At 0.6 USD per million output tokens and 0.15 per million of prompts, 1,000"
+        in " ".join(demo.said.split())
     )
 
 
