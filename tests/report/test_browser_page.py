@@ -186,21 +186,21 @@ def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Pa
         for name, value in prices.items():
             await page.js(f"document.forms.prices.{name}.value = {value}")
         await page.js("document.forms.prices.dispatchEvent(new Event('input'))")
-        assert "3 USD per million output tokens, 20,000 requests" in await page.js(
-            "document.querySelector('#table-money .note').textContent"
-        )
+        note = await page.js("document.querySelector('#table-money .note').textContent")
+        assert "3 USD per million output tokens" in note
+        assert "20,000 requests" in note
         return list(await page.js(read))
 
-    def cost(samples: float, tokens: float) -> float:
-        paid = samples * prices["prompt_tokens"] * prices["input_price"] + tokens * prices["output_price"]
+    def cost(prompts: float, tokens: float) -> float:
+        paid = prompts * prices["prompt_tokens"] * prices["input_price"] + tokens * prices["output_price"]
         return paid / 1e6
 
     for row, told in zip(money["rows"], looked(browser, facts, look), strict=True):
         known = row["same_as"] is not None
-        samples, tokens = (
-            (row["same_as"], row["same_as_tokens"]) if known else (money["most"], money["most_tokens"])
+        own, same = (
+            cost(row["prompts"], row["tokens"]),
+            cost(row["same_as_prompts"], row["same_as_tokens"]),
         )
-        own, same = cost(row["samples"], row["tokens"]), cost(samples, tokens)
         saved = [written(1000 * (same - own)), written(20_000 * (same - own)), f"{(same - own) / same:.0%}"]
         more = "" if known else "> "
         shown = [written(1000 * same), *(saved if money["pays"] else [])]
@@ -210,7 +210,8 @@ def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Pa
 def test_money_comes_second_in_tiles_that_follow_the_readers_prices(browser: str, report: Path):
     money = json.loads((report / "results.json").read_text())["money"]
     row = next(row for row in money["rows"] if row["budget"] == money["budget"])
-    cost = row["tokens"] * money["output_price"] / 1000
+    cost = 1000 * row["cost"]
+    dearer = cost + 9 * row["tokens"] * money["output_price"] / 1000
 
     async def look(page: Page) -> None:
         tile = "document.querySelector('.tile.cost dd').textContent"
@@ -223,8 +224,8 @@ def test_money_comes_second_in_tiles_that_follow_the_readers_prices(browser: str
         assert order.index("H1") < order.index("money") < order.index("figure-frontier-few")
         await page.js("document.forms.prices.output_price.value = 6")
         await page.js("document.forms.prices.dispatchEvent(new Event('input'))")
-        assert await page.js(tile) == f"{written(10 * cost)} USD"
-        assert f"1,000 requests cost {written(10 * cost)} USD" in await page.js("moneyWords()")
+        assert await page.js(tile) == f"{written(dearer)} USD"
+        assert f"1,000 requests cost {written(dearer)} USD" in await page.js("moneyWords()")
 
     looked(browser, report, look)
 
