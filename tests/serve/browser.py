@@ -94,7 +94,7 @@ class Page:
         if self._session:
             message["sessionId"] = self._session
         await self._socket.send_json(message)
-        return await asyncio.wait_for(reply, 30)
+        return await asyncio.wait_for(reply, 90)
 
     async def listen(self) -> None:
         """Sorts what the browser says, to the end."""
@@ -151,7 +151,7 @@ class Page:
             raise RuntimeError(str(told["exceptionDetails"]))
         return told["result"].get("value")
 
-    async def until(self, expression: str, *, within: float = 20.0) -> Any:
+    async def until(self, expression: str, *, within: float = 60.0) -> Any:
         """Waits until an expression is true, and gives its value."""
         async with asyncio.timeout(within):
             while True:
