@@ -295,9 +295,8 @@ class Caps:
     @property
     def counts_tokens(self) -> bool:
         """Whether there is a cap that every token counts towards."""
-        return self.unit != "samples" and not (
-            self.total is None and self.per_key is None and not self.by_key
-        )
+        has_caps = self.total is not None or self.per_key is not None or bool(self.by_key)
+        return self.unit != "samples" and has_caps
 
     def for_key(self, key: str) -> float | None:
         """The cap of a key; of all together for ""."""
@@ -528,9 +527,8 @@ class CapChecker:
         maybe_text = f", {maybe} perhaps" if balance.maybe.amount_in(unit) else ""
         end = find_window_end(window)
         seconds_left = None if end is None else max(1.0, math.ceil(end - now))
-        if end is None:
-            remedy = "ask the operator for a higher cap, because it doesn't start again"
-        else:
+        remedy = "ask the operator for a higher cap, because it doesn't start again"
+        if end is not None:
             remedy = f"its window ends at {datetime.fromtimestamp(end, UTC):%Y-%m-%dT%H:%MZ}"
         need = f", and this request may take {requested}"
         if (balance.spent + balance.maybe).amount_in(unit) >= cap:
