@@ -611,7 +611,7 @@ def read_replies(
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
     asked = shorten_question(question)
-    spoken = detect_languages(" ".join(reply[:200] for reply in replies[:_REPLIES_FOR_LANGUAGE]))
+    spoken = frozenset[str]().union(*(detect_languages(text[:100]) for text in replies[:_REPLIES_FOR_LANGUAGE]))
     return _read_for_question(replies, asked, read_question(asked, spoken), ends, common)
 
 
@@ -630,7 +630,7 @@ CHAT = re.compile(
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 4  # replies whose beginnings tell in which languages they are written
+_REPLIES_FOR_LANGUAGE = 16  # replies whose beginnings tell in which languages they are written
 
 
 def _read_for_question(

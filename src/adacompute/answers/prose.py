@@ -21,6 +21,7 @@ from adacompute.answers.quantity import (
     find_quantity,
     find_solution,
     has_new_number,
+    is_unit,
     mask_denied,
 )
 from adacompute.answers.question import Options, Question, shares_stem
@@ -79,6 +80,8 @@ class Reply:
         self.said = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
         self.sentences = _select_stating(self.said, question)  # without politeness, and "I'm not sure, but"
         self.abstains = bool(self.said) and not self.sentences
+        if not finished and self.is_long:  # it may conclude otherwise
+            self.sentences = self.sentences[:1]
 
     @cached_property
     def asserted(self) -> list["Sentence"]:
@@ -213,8 +216,7 @@ class Sentence:
     def repeats(self, words: Iterable[str]) -> bool:
         """Whether it has one of some words of the question."""
         hits = [p.token.key for p in self.pieces if p.label == "question"]
-        base = self.question.lexicon.find_base
-        return any(hit == word or base(hit) == base(word) or shares_stem(hit, word) for hit in hits for word in words)
+        return any(self.question.is_form(hit, word) for hit in hits for word in words)
 
 
 def _label_word(token: Token, question: Question, left: Counter[str]) -> str:
@@ -296,6 +298,8 @@ def read_verdict(reply: Reply, question: Question) -> Reading:
 
 
 def _judge_sentence(sentence: Sentence, question: Question, *, alone: bool) -> tuple[_Verdict, float] | None:
+    if question.lexicon.find("idiom").search(sentence.text):
+        return None
     verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone)) is not None]
     supposes = question.lexicon.find("suppose").search(sentence.text) is not None
     stated = [] if question.negated or supposes else [v for v in verdicts if v.stated]
@@ -319,10 +323,11 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     denied = bool(negated_at) or (bool(cjk) and _find_cjk(lexicon.negation, cjk))
     hits = [at for at, p in enumerate(clause.pieces) if _is_asked(p, question)]
     new = [at for at, p in enumerate(clause.pieces) if _is_beyond(p, question)]
-    if hits and not new_before(new, hits, clause, question):
+    if hits and not _says_other(new, hits, clause, question):
         if cjk:
             return _Verdict(not denied, stated=True)
-        return _Verdict(not any(at < hits[-1] for at in negated_at), stated=True)
+        cutoff = next((at for at in hits if _is_last_asked(clause.pieces[at].token.key, question)), hits[-1])
+        return _Verdict(not any(at < cutoff for at in negated_at), stated=True)
     if hits or new or any(t.kind == "number" and t.key not in question.numbers for t in tokens):
         if not (keys and keys[0] in lexicon.no | lexicon.yes and len(keys) == 1):
             return None
@@ -339,13 +344,21 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     return _Verdict(agrees=True, stated=False, strong=False) if bare else None
 
 
-def new_before(new: list[int], hits: list[int], clause: Clause, question: Question) -> bool:
-    """Whether a clause says something else than the question asks: new words before its last word, or without it."""
-    last = question.content[-1:] if question.content else []
-    base = question.lexicon.find_base
-    hit_keys = [clause.pieces[at].token.key for at in hits]
-    complete = any(k == w or base(k) == base(w) or shares_stem(k, w) for k in hit_keys for w in last) or not last
+def _says_other(new: list[int], hits: list[int], clause: Clause, question: Question) -> bool:
+    """Whether a clause says something else than is asked: new words before the last one asked, or without it.
+
+    So it does if it compares the question's numbers the other way round.
+    """
+    numbers = [p.token.key for p in clause.pieces if p.token.kind == "number" and p.token.key in question.numbers]
+    if len(numbers) > 1 and numbers != [n for n in question.numbers if n in numbers]:
+        return True
+    complete = not question.content or any(_is_last_asked(clause.pieces[at].token.key, question) for at in hits)
     return any(at < hits[-1] for at in new) if complete else bool(new)
+
+
+def _is_last_asked(key: str, question: Question) -> bool:
+    """Whether a word is the last one of the question's, in this form or another: what is asked of its subject."""
+    return any(question.is_form(key, word) for word in question.content[-1:])
 
 
 def _is_asked(piece: Piece, question: Question) -> bool:
@@ -393,6 +406,9 @@ def _find_words(text: str) -> list[str]:
     return [word.casefold() for word in _OPTION_WORD.findall(text) if word.casefold() not in _ARTICLES]
 
 
+_BOTH_WORDS = 10  # words of a sentence that says "both" or "neither"
+
+
 class _Mention(NamedTuple):
     option: int
     begin: int
@@ -423,12 +439,13 @@ def _choose_alternative(sentence: Sentence, question: Question) -> str | None:
     lexicon = question.lexicon
     for name in ("neither", "both"):
         match = lexicon.find(name).search(sentence.text)
-        if match is not None and len(_list_mentions(sentence.text, question)) != 1:
+        if match is not None and len(sentence.tokens) <= _BOTH_WORDS and not _compares(sentence, question):
             return name
     every = _list_mentions(sentence.text, question)
     if not every:
         return None
-    stated = every if question.negated else _list_mentions(mask_denied(sentence.text, lexicon), question)
+    told = sentence.text if question.negated else mask_denied(sentence.text, lexicon, clauses=True)
+    stated = _list_mentions(told, question)
     stated = [m for m in stated if not _is_compared(sentence.text, m, question)]
     if not stated:
         return ""
@@ -545,6 +562,7 @@ class Words(NamedTuple):
 def read_words(reply: Reply, question: Question) -> Words | None:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
     denied = False
+    best: Words | None = None
     sentences = reply.asserted
     on_point = [s for s in sentences if s.repeats(question.focus | {question.category})]
     for sentence in sentences:
@@ -560,10 +578,13 @@ def read_words(reply: Reply, question: Question) -> Words | None:
             if not denied and sentence is not sentences[0] and not reply.is_long:
                 break
             continue
-        if denied and not (words.answer[:1].isupper() or not words.answer[:1].isascii()):
+        is_name = words.answer[:1].isupper() or not words.answer[:1].isascii()
+        if denied and not is_name:
             return None
-        return words
-    return None
+        if is_name or len(on_point) < 2:
+            return words
+        best = best or words
+    return best
 
 
 def _tells_kind(sentence: Sentence, question: Question) -> bool:
@@ -580,9 +601,11 @@ def _denies(text: str, question: Question) -> bool:
 
 
 def _read_sentence(sentence: Sentence, question: Question, *, alone: bool) -> Words | None:
+    if alone and (title := _read_title(sentence)) is not None:
+        return title
     clauses = _select_clauses(sentence, question)
     if not clauses:
-        return _read_bare(sentence, question) if alone else None
+        return _read_bare(sentence, question) if alone and not _denies(sentence.text, question) else None
     ranked = sorted(clauses, key=lambda clause: -_rank_clause(clause, question))
     clause = ranked[0]
     runs = _rank_runs(clause, question)
@@ -603,6 +626,21 @@ def _read_sentence(sentence: Sentence, question: Question, *, alone: bool) -> Wo
     if not hits and not run[0].is_name and not alone:
         sure = 0.4
     return Words(answer, keys, sure, tuple(o for o in others if o[1]))
+
+
+_TITLE_WORDS = 3  # capitals of a reply that is all a title: "No Country for Old Men"
+
+
+def _read_title(sentence: Sentence) -> Words | None:
+    """All of a reply that is written as a title, with a common word at its beginning."""
+    pieces = sentence.pieces
+    capitals = [p for p in pieces if p.is_name and p.token.kind == "word"]
+    plain = [p for p in pieces if p not in capitals and p.token.key not in sentence.question.lexicon.links]
+    if len(capitals) < _TITLE_WORDS or plain or len(pieces) > _PHRASE_WORDS or "," in sentence.text:
+        return None
+    if any(p.label == "question" for p in pieces) or pieces[0].label != "common":
+        return None
+    return Words(sentence.text.strip(" .!\"'"), tuple(p.token.key for p in pieces), 0.9)
 
 
 def _select_clauses(sentence: Sentence, question: Question) -> list[Clause]:
@@ -649,7 +687,7 @@ def _find_negation(pieces: list[Piece], question: Question) -> Token | None:
 def _rank_clause(clause: Clause, question: Question) -> float:
     focus = question.focus | {question.category}
     hits = [p.token.key for p in clause.pieces if p.label == "question"]
-    on_point = any(h == w or shares_stem(h, w) or question.lexicon.find_base(h) == question.lexicon.find_base(w) for h in hits for w in focus)
+    on_point = any(question.is_form(hit, word) for hit in hits for word in focus)
     opens = bool(clause.pieces) and clause.pieces[0].token.key in question.lexicon.copula
     remark = _REMARK.match(clause.text) is not None
     return 2.0 * on_point + 1.0 * opens - 1.5 * remark
@@ -947,7 +985,8 @@ def _is_numeric(reply: Reply, question: Question) -> bool:
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    return not any(p.label == "new" and p.is_name for s in reply.asserted for p in s.pieces[1:])
+    names = [p.token.text for s in reply.asserted for p in s.pieces if p.label == "new" and p.is_name]
+    return all(is_unit(name, question) for name in names)
 
 
 def read_number(reply: Reply, question: Question) -> Reading:

@@ -14,19 +14,25 @@ from adacompute.answers.question import Question
 from adacompute.answers.units import is_measure, split_unit
 from adacompute.answers.words import Lexicon, Token, spell_phrases, split_clauses
 
-__all__ = ["drop_brackets", "find_date", "find_quantity", "find_solution", "has_new_number", "mask_denied"]
+__all__ = ["drop_brackets", "find_date", "find_quantity", "find_solution", "has_new_number", "is_unit", "mask_denied"]
 
 _BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
 _MOST = 20  # dates or numbers of one sentence that are looked at
 
 
-def mask_denied(sentence: str, lexicon: Lexicon) -> str:
-    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris."""
+def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
+    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
+
+    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
+    """
     for match in reversed(list(islice(_find_denials(lexicon).finditer(sentence), _MOST))):
         stop = _find_denial_end(lexicon).search(sentence, match.end())
         end = stop.start() if stop is not None else len(sentence)
+        begin = match.start()
+        if clauses:
+            begin = max(span[0] for span in split_clauses(sentence) if span[0] <= begin)
         if _NOT_ONLY.match(sentence, match.end()) is None:
-            sentence = sentence[: match.start()] + " " * (end - match.start()) + sentence[end:]
+            sentence = sentence[:begin] + " " * (end - begin) + sentence[end:]
     return sentence
 
 
@@ -397,7 +403,7 @@ def find_quantity(sentences: list[str], question: Question) -> str | None:
     if any(_leaves_open(text, question) for text in plain):
         return None
     listed = [stated for stated in _list_stated(plain, question) if not _is_part(stated, question)]
-    for select in (_select_conclusion, _select_unit, _select_counted, _select_subject):
+    for select in (_select_conclusion, _select_unit, _select_fitting):
         if len({stated.found.answer for stated in listed}) > 1:
             listed = select(listed, question) or listed
     answers = list(dict.fromkeys(stated.found.answer for stated in listed))
@@ -422,10 +428,10 @@ def _is_mentioned(text: str, found: _Quantity, question: Question) -> bool:
 def _drop_remarks(text: str, question: Question) -> str:
     """The text without brackets, relative clauses, and what a colon explains."""
     text = drop_brackets(text)
+    before, _, _ = text.partition(": ")
+    text = before if _list_quantities(before, question) else text
     kept = [text[begin:end] for begin, end in split_clauses(text) if not _RELATIVE.match(text[begin:end])]
-    text = ", ".join(kept) or text
-    before, _, _ = drop_brackets(text).partition(": ")
-    return before if _list_quantities(before, question) else text
+    return ", ".join(kept) or text
 
 
 _RELATIVE = re.compile(r"\s?(?:which|who|whose|where|while|whereas|unlike|qui|dont|который|которая)\b", re.IGNORECASE)
@@ -499,23 +505,33 @@ def _counts_other(stated: _Stated, question: Question) -> bool:
     return bool(following) and not any(map(question.asks_about, following))
 
 
-def _select_counted(listed: list[_Stated], question: Question) -> list[_Stated]:
-    """Those that count what was asked for: 7 of "a day has 24 hours, and a week 7 days"."""
-    return [
-        stated for stated in listed if any(map(question.asks_about, _find_following(stated, question)[:2]))
-    ]
+def _select_fitting(listed: list[_Stated], question: Question) -> list[_Stated]:
+    """Those that count what was asked for and are said of it, or do one of both where none does the other.
+
+    7 of "a day has 24 hours, and a week 7 days"; 8,849 m of "Everest is 8,849 m or 29,032 feet tall".
+    """
+    counted = [s for s in listed if any(map(question.asks_about, _find_following(s, question)[:2]))]
+    said = [stated for stated in listed if _is_said_of_question(stated, question)]
+    if said and len(said) == len(listed) and all(_find_unit_name(stated.found.answer) for stated in said):
+        return said[:1]
+    if counted and said:
+        return [stated for stated in counted if stated in said] or listed
+    return counted or said or listed
 
 
-def _select_subject(listed: list[_Stated], question: Question) -> list[_Stated]:
-    """Those said of the question's subject, or of "it"; 8,849 m before 8,849 m or 29,032 feet."""
-    said = []
-    for stated in listed:
-        before = stated.text[: stated.found.begin]
-        begin = split_clauses(before)[-1][0]
-        words = _list_content(before[begin:], question)
-        if all(question.asks_about(word.key) for word in words) and not _counts_other(stated, question):
-            said.append(stated)
-    return said[:1] if said and all(_find_unit_name(one.found.answer) for one in said) else said
+def _is_said_of_question(stated: _Stated, question: Question) -> bool:
+    """Whether the words before a quantity in its clause are the question's, or "it is": not "Earth has"."""
+    if _counts_other(stated, question):
+        return False
+    before = stated.text[: stated.found.begin]
+    joint = question.lexicon.find("and")
+    begin = max([split_clauses(before)[-1][0], *(match.end() for match in joint.finditer(before))])
+    return all(question.asks_about(word.key) for word in _list_content(before[begin:], question))
+
+
+def is_unit(word: str, question: Question) -> bool:
+    """Whether a word is the name of a unit."""
+    return is_measure(question.lexicon.units.get(word.lower(), word))
 
 
 def has_new_number(text: str, question: Question) -> bool:

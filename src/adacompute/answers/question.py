@@ -7,6 +7,7 @@ repeats, so that a hostile text takes no longer than another.
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -210,9 +211,12 @@ def shares_stem(word: str, other: str) -> bool:
             break
         length += 1
     tails = (len(word) - length, len(other) - length)
-    if length == 3 or len(word) == 3 or len(other) == 3:
-        return sorted(tails) == [0, 1] and (word + other).endswith("s")
+    if length == 3:
+        return min(tails) == 0 and max(word, other, key=len)[3:] in _ENDINGS
     return length >= 4 and max(tails) <= 3
+
+
+_ENDINGS = ("", "s", "es", "ed", "ing", "e", "en", "ete", "t", "a", "o", "i", "и", "а", "у", "ы", "ов", "ом")
 
 
 class Question:
@@ -223,13 +227,13 @@ class Question:
         self.text = text
         self.asking = find_asking_sentence(text)
         self.decimal_comma = lexicon.decimal_comma and _DOT_DECIMAL.search(text) is None
+        self.options = find_options(text)
+        self.asks_truth, self.is_verdict = self._drop_verdicts()
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
-        self.numbers = [token.key for token in self.tokenize(text) if token.kind == "number"]
+        self.numbers = self._list_numbers(text)
         self.context = frozenset(t.key for t in self.tokenize(text) if t.kind == "word")  # of all of the prompt
-        self.options = find_options(text)
-        self.asks_truth, self.is_verdict = self._find_verdicts()
         self.negated = self._is_negated(tokens)
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.form: AnswerForm = self._find_form(tokens)
@@ -250,21 +254,34 @@ class Question:
         """Whether a word is one of the question's content words, in this form or another."""
         return key in self.content or self._has_form(key, self.content)
 
-    def _has_form(self, key: str, words: "Counter[str] | list[str]") -> bool:
-        base = self.lexicon.find_base(key)
-        return any(base == self.lexicon.find_base(word) or shares_stem(key, word) for word in words)
+    def is_form(self, key: str, word: str) -> bool:
+        """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
+        base = self.lexicon.find_base
+        return key == word or base(key) == base(word) or shares_stem(key, word)
+
+    def _has_form(self, key: str, words: Iterable[str]) -> bool:
+        return any(self.is_form(key, word) for word in words)
 
     def _list_content(self, tokens: list[Token]) -> list[str]:
         common = self.lexicon.common | self.lexicon.question_words
         return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
 
-    def _find_verdicts(self) -> tuple[bool, bool]:
+    def _list_numbers(self, text: str) -> list[str]:
+        words = self.lexicon.numbers
+        return [
+            token.key if token.kind == "number" else str(words[token.key])
+            for token in self.tokenize(text)
+            if token.kind == "number" or words.get(token.key, 0) > 1
+        ]
+
+    def _drop_verdicts(self) -> tuple[bool, bool]:
         """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
         joint = rf"(?:,?\s?(?:{self.lexicon.find('or').pattern}|/|{self.lexicon.find('and').pattern})\s?)"
         yes, no = ("|".join(map(re.escape, words)) for words in (self.lexicon.yes, self.lexicon.no))
         verdict = re.search(rf"\b({yes}){joint}({no})\b", self.text, re.IGNORECASE) if yes and no else None
         if verdict is None:
             return False, False
+        self.asking = self.asking.replace(verdict.group(), " ").strip()
         return verdict[1].lower() in self.lexicon.gather("true"), True
 
     def _is_negated(self, tokens: list[Token]) -> bool:
@@ -304,7 +321,7 @@ class Question:
         words = [t for t in tokens if t.kind == "word"]
         category = ""
         for asked, noun in zip(words, words[1:], strict=False):
-            if asked.key in self.lexicon.question_words and noun.key in self.content:
+            if asked.key in self.lexicon.question_words - self.lexicon.gather("who") and noun.key in self.content:
                 category = noun.key
                 break
         content = [t for t in words if t.key in self.content]
