@@ -611,8 +611,15 @@ def read_replies(
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
     asked = shorten_question(question)
-    spoken = frozenset[str]().union(*(detect_languages(text[:100]) for text in replies[:_REPLIES_FOR_LANGUAGE]))
-    return _read_for_question(replies, asked, read_question(asked, spoken), ends, common)
+    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends, common)
+
+
+def _read_question_for(asked: str, replies: list[str]) -> Question:
+    """The question, with the words of the languages that replies are written in, if they are others."""
+    question = read_question(asked)
+    others = [detect_languages(reply[:100]) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
+    foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
+    return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
 
 
 def abstains(text: str, question: str = "") -> bool:

@@ -75,7 +75,7 @@ class Reply:
         self.finished = finished
         whole = self.text if finished else drop_last_sentence(self.text)
         lexicon = question.lexicon
-        said = [s for s in split_sentences(_join_items(whole)) if _LETTERS.search(s) or any(map(str.isdigit, s))]
+        said = [s for s in split_sentences(whole) if _LETTERS.search(s) or any(map(str.isdigit, s))]
         offer = lexicon.find("offer")
         self.said = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
         self.sentences = _select_stating(self.said, question)  # without politeness, and "I'm not sure, but"
@@ -96,7 +96,7 @@ def _clean(text: str) -> str:
     fences = _FENCE.findall(text)
     if not outside.strip() and len(fences) == 1:
         outside = fences[0]
-    outside = _THOUGHT.sub("", outside.translate(_MARKS))
+    outside = _THOUGHT.sub("", _join_items(outside).translate(_MARKS))
     return _LEADING_MARKS.sub("", outside).strip()
 
 
@@ -286,6 +286,10 @@ def read_verdict(reply: Reply, question: Question) -> Reading:
     if not sentences:
         return SILENT
     first = _judge_sentence(sentences[0], question, alone=len(sentences) == 1)
+    if first is not None and not first[0].stated and len(sentences) > 1:
+        second = _judge_sentence(sentences[1], question, alone=False)
+        if second is not None and second[0].stated and second[0].agrees != first[0].agrees:
+            first = second[0], 0.4  # "はい。105は素数ではありません。"
     if first is None:
         later = [_judge_sentence(s, question, alone=False) for s in sentences[1:]]
         known = [verdict for verdict in later if verdict is not None and verdict[0].stated]
@@ -326,8 +330,8 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     if hits and not _says_other(new, hits, clause, question):
         if cjk:
             return _Verdict(not denied, stated=True)
-        cutoff = next((at for at in hits if _is_last_asked(clause.pieces[at].token.key, question)), hits[-1])
-        return _Verdict(not any(at < cutoff for at in negated_at), stated=True)
+        first_hits = {clause.pieces[at].token.key: at for at in reversed(hits)}
+        return _Verdict(not any(at < max(first_hits.values()) for at in negated_at), stated=True)
     if hits or new or any(t.kind == "number" and t.key not in question.numbers for t in tokens):
         if not (keys and keys[0] in lexicon.no | lexicon.yes and len(keys) == 1):
             return None
@@ -733,7 +737,11 @@ def _are_joined(run: Run, between: list[Piece], piece: Piece, question: Question
         return gap <= 2
     if len(between) > 2 or not all(p.token.key in question.lexicon.links for p in between):
         return False
-    return all(p.label == "common" for p in between) and run[-1].is_name == piece.is_name
+    joints = question.lexicon.gather("and")
+    names = run[-1].is_name and piece.is_name
+    return all(p.label == "common" for p in between) and (
+        names or (run[-1].is_name == piece.is_name and between[0].token.key in joints)
+    )
 
 
 def _rank_runs(clause: Clause, question: Question) -> list[Run]:
@@ -796,32 +804,44 @@ _LIST_GAP = re.compile(r"\s?[,，、;]\s?")
 
 
 def _spell_list(run: Run, clause: Clause, sentence: Sentence, question: Question) -> str | None:
-    """The items of a list that begins with a run, or a name with its qualifier: "Paris, Texas"."""
+    """The items of the list that a run is in, or a name with its qualifier: "Paris, Texas"."""
     every = sentence.pieces
+    starts = [own for own in sentence.clauses if own.begin < clause.begin]
+    earlier = [first for own in starts for first in _find_runs(own, question)]
+    for first in [*earlier, run]:
+        items, end = _collect_items(first, sentence, question)
+        if any(run[0] in item for item in items):
+            break
+    joints = _count_joints(every[every.index(items[0][0]) : end], question)
+    items = [part for item in items for part in _split_joint(_strip_types(item, question), question)]
+    if len(items) < 2 or len(items) > _LIST_ITEMS or any(len(item) > _ITEM_WORDS for item in items):
+        return None
+    spelled = [_spell_run(item, sentence.text, question) for item in items]
+    if len(items) == 2 and not joints:
+        names = items[0][0].is_name and items[1][0].is_name
+        if names or len(every) > sum(map(len, items)):
+            return f"{spelled[0]} {spelled[1]}" if names and end >= len(every) else None
+    return f"({', '.join(spelled)})" if question.asks_order else ", ".join(spelled)
+
+
+def _collect_items(run: Run, sentence: Sentence, question: Question) -> tuple[list[Run], int]:
+    """The items of the list that begins with a run, and where it ends."""
+    every = sentence.pieces
+    items = [run]
     at = every.index(run[-1]) + 1
-    items, joined, commas = [list(_strip_types(run, question))], 0, 0
     while at < len(every):
         step = _read_item(every, at, items[-1][-1], sentence.text, question)
         if step is None:
             break
-        item, at, is_joint = step
+        item, at = step
         items.append(item)
-        joined += is_joint
-        commas += not is_joint
-    items = [part for item in items for part in _split_joint(item, question)]
-    if len(items) < 2 or len(items) > _LIST_ITEMS or any(len(item) > _ITEM_WORDS for item in items):
-        return None
-    spelled = [_spell_run(item, sentence.text, question) for item in items]
-    if len(items) == 2 and not joined and _count_joints(run, question) == 0:
-        is_name = items[1][0].is_name and at >= len(every) and items[0][0].is_name
-        return f"{spelled[0]} {spelled[1]}" if is_name else None
-    return f"({', '.join(spelled)})" if question.asks_order else ", ".join(spelled)
+    return items, at
 
 
 def _read_item(
     pieces: list[Piece], at: int, previous: Piece, text: str, question: Question
-) -> tuple[Run, int, bool] | None:
-    """The next item of a list, where it ends, and whether an "and" stands before it."""
+) -> tuple[Run, int] | None:
+    """The next item of a list, and where it ends."""
     is_and = pieces[at].token.key in question.lexicon.gather("and") and pieces[at].label == "common"
     start = at + 1 if is_and else at
     while start < len(pieces) and pieces[start].label == "common" and pieces[start].token.key in question.lexicon.links:
@@ -840,7 +860,7 @@ def _read_item(
         end += 1
     if pieces[start].token.kind == "word" and pieces[start].is_name != previous.is_name and previous.token.begin > 0:
         return None
-    return pieces[start:end], end, is_and
+    return pieces[start:end], end
 
 
 def _count_joints(run: Run, question: Question) -> int:

@@ -238,7 +238,10 @@ _EITHER_GAP = 25  # characters between two numbers of which one answers: "6 or 7
 
 def _list_quantities(text: str, question: Question) -> list[_Quantity]:
     """The quantities of a text, in their order."""
-    tokens = question.tokenize(text)
+    below = question.lexicon.find("below").search(text)  # "38 °C below zero": this zero is no number
+    tokens = [
+        t for t in question.tokenize(text) if below is None or not below.start() <= t.begin < below.end()
+    ]
     found: list[_Quantity] = []
     at = 0
     while at < len(tokens) and len(found) < _MOST:
@@ -359,7 +362,7 @@ def find_solution(sentences: list[str], question: Question) -> str | None:
     told = [(text, new) for text, new in stated if new]
     if not told:
         return _repeat_number(sentences, question)
-    for is_conclusion in (_concludes, _computes, lambda _text, _question: True):
+    for is_conclusion in (_concludes, _repeats_question, _computes, lambda _text, _question: True):
         chosen = [(text, new) for text, new in told if is_conclusion(text, question)]
         if chosen:
             text, new = chosen[-1]
@@ -371,6 +374,15 @@ def find_solution(sentences: list[str], question: Question) -> str | None:
 
 def _concludes(text: str, question: Question) -> bool:
     return question.lexicon.find("conclude").search(text) is not None
+
+
+def _repeats_question(text: str, question: Question) -> bool:
+    """Whether a text says in the question's words what was counted, and computes nothing."""
+    if _COMPUTES.search(text):
+        return False
+    tokens = question.tokenize(text)
+    shared = (t.text[at : at + 2] in question.asking for t in tokens if t.kind == "cjk" for at in range(len(t.text) - 1))
+    return any(shared) or any(t.kind == "word" and question.asks_about(t.key) for t in tokens)
 
 
 def _computes(text: str, _question: Question) -> bool:
@@ -395,6 +407,9 @@ def find_quantity(sentences: list[str], question: Question) -> str | None:
     if len(sentences) > 1 and any(_computes(text, question) for text in sentences):
         return find_solution(sentences, question)
     texts = [mask_denied(sentence, question.lexicon) for sentence in sentences]
+    if not any(_list_quantities(text, question) for text in texts):
+        denied = {found.answer for text in sentences for found in _list_quantities(text, question)}
+        return "0" if denied == {"0"} else None  # "no moons", "none"
     listed = _list_stated(texts, question)
     in_unit = _select_unit(listed, question)
     if len({stated.found.answer for stated in in_unit}) == 1:

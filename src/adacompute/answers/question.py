@@ -195,6 +195,7 @@ _QUOTATION = re.compile(
     r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
 )
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
+_REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
 _DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
 
@@ -227,6 +228,10 @@ class Question:
         self.text = text
         self.asking = find_asking_sentence(text)
         self.decimal_comma = lexicon.decimal_comma and _DOT_DECIMAL.search(text) is None
+        request = lexicon.find("request").search(self.asking[:_REQUEST_LENGTH])
+        self.is_request = request is not None and len(self.asking) > request.end() + 2
+        if request is not None and self.is_request:
+            self.asking = self.asking[: request.start()] + self.asking[request.end() :]
         self.options = find_options(text)
         self.asks_truth, self.is_verdict = self._drop_verdicts()
         tokens = self.tokenize(self.asking)
@@ -302,7 +307,8 @@ class Question:
             return "number"
         if self.alternatives:
             return "either"
-        return "yes_no" if self.asking.endswith(_ASKS) and not self._has_question_word(tokens) else "words"
+        polar = self.asking.endswith(_ASKS) and not self.is_request and not self._has_question_word(tokens)
+        return "yes_no" if polar else "words"
 
     def _has_question_word(self, tokens: list[Token]) -> bool:
         asking = self.lexicon.question_words
@@ -331,8 +337,9 @@ class Question:
 
     def _find_alternatives(self) -> tuple[str, ...]:
         """The sides of "a fruit or a vegetable", or two numbers that are compared."""
-        sentences = self.text[self.text.rfind(self.asking) :] if self.asking in self.text else self.asking
-        for sentence in reversed(split_sentences(_QUOTATION.sub(" ", sentences))[-3:]):
+        text = _QUOTATION.sub(" ", self.text)
+        text = text[text.rfind(self.asking) :] if self.asking in text else self.asking
+        for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
             if len({side.casefold() for side in sides}) > 1:
                 return sides

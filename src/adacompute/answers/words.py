@@ -58,7 +58,7 @@ def detect_languages(text: str) -> frozenset[str]:
     words = [fold(word) for word in _WORD.findall(text)]
     scores = {language: sum(word in common for word in words) for language, common in _load_common().items()}
     best = max(scores.values())
-    return frozenset(language for language, score in scores.items() if best and score >= 0.8 * best)
+    return frozenset(language for language, score in scores.items() if best and score == best)
 
 
 class Lexicon:
