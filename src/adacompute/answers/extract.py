@@ -10,23 +10,13 @@ not help, because a pattern holds the interpreter until it has matched.
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.phrase import (
-    REPLY_LENGTH,
-    abstains,
-    drop_last_sentence,
-    find_alternative,
-    find_option,
-    find_phrase,
-    find_sentence_end,
-    refine_statement,
-    split_sentences,
-)
-from adacompute.answers.quantity import UNCLEAR
+from adacompute.answers.quantity import mask_denied
+from adacompute.answers.prose import SHORT_REPLY, SILENT, Reading, Reply, find_option, read_prose
 from adacompute.answers.question import (
     Options,
     Question,
@@ -37,6 +27,7 @@ from adacompute.answers.question import (
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
 from adacompute.answers.structured import RawNumber, find_last_object
 from adacompute.answers.task import DEFAULT_TASK, Task
+from adacompute.answers.words import WordFrequencies, detect_languages, find_sentence_end, split_sentences
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -59,6 +50,8 @@ __all__ = [
     "find_value",
     "is_slow_pattern",
     "locate_choice",
+    "read_answers",
+    "read_replies",
     "search_in_sandbox",
     "start_sandbox",
     "strip_thinking",
@@ -538,7 +531,7 @@ def extract_answer(
     if task.extract == "auto":
         text = strip_thinking(text)
         if question:
-            return _extract_for_question(text, shorten_question(question), finished=finished)
+            return read_replies([text], question, finished=[finished])[0].answer
         return _run_plan(_FINISHED_PLAN if finished else _CUT_OFF_PLAN, text)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
@@ -581,46 +574,155 @@ _COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
-def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | None:
-    """The answer to a question: marked, stated, a phrase of a short reply, or a solution's last value."""
-    marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
-    if marked is not None:
-        return _choose_option(marked, find_options(asked)) or marked
+def read_answers(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+    common: WordFrequencies | None = None,
+) -> list[str | None]:
+    """The answers of several replies to one question, read together; None abstains.
+
+    Replies that are one answer get one spelling, so that `same_answer` tells which are.
+
+    >>> read_answers(["C'est Paris.", "La capitale est Paris.", "Lyon"], "Quelle est la capitale de la France ?")
+    ['Paris', 'Paris', 'Lyon']
+    """
+    return [reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)]
+
+
+def read_replies(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+    common: WordFrequencies | None = None,
+) -> list[Reading]:
+    """As `read_answers`, with how sure each reading is."""
+    ends = list(finished) if finished is not None else [True] * len(texts)
+    if len(ends) != len(texts):
+        raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
+    if not question or task.extract != "auto":
+        return [
+            Reading(extract_answer(text, task, finished=end, question=question))
+            for text, end in zip(texts, ends, strict=True)
+        ]
+    replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
+    asked = shorten_question(question)
+    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends, common)
+
+
+def _read_question_for(asked: str, replies: list[str]) -> Question:
+    """The question, with the words of the languages that replies are written in, if they are others."""
     question = read_question(asked)
-    if question.purpose == "text":
-        return None
+    others = [detect_languages(reply[:100]) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
+    foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
+    return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
+
+
+def abstains(text: str, question: str = "") -> bool:
+    """Whether a reply says that it can't tell, or won't, and makes no guess.
+
+    >>> abstains("I don't know."), abstains("I'm not sure, but I think it's Hanoi.")
+    (True, False)
+    """
+    beginning = text[:SHORT_REPLY]
+    return Reply(beginning, read_question(question, detect_languages(beginning))).abstains
+
+
+CHAT = re.compile(
+    r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
+    r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
+    re.IGNORECASE,
+)
+_REPLIES_FOR_LANGUAGE = 16  # replies whose beginnings tell in which languages they are written
+
+
+def _read_for_question(
+    replies: list[str],
+    asked: str,
+    question: Question,
+    finished: list[bool],
+    common: WordFrequencies | None,
+) -> list[Reading]:
+    """Marked answers as they are, stated ones in few words, and prose compared with prose."""
+    readings: list[Reading] = [SILENT] * len(replies)
+    prose: dict[int, str] = {}
+    stated: dict[int, str] = {}
+    for at, text in enumerate(replies):
+        marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+        if marked is not None:
+            readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
+        elif question.purpose == "text":
+            continue
+        elif (statement := _find_statement(text, finished=finished[at])) is not None:
+            stated[at] = statement
+            prose[at] = statement
+        elif question.form == "choice":
+            readings[at] = Reading(_read_choice(text, question) if finished[at] else None)
+        elif not DATA.match(text) or _is_fenced_answer(text):
+            prose[at] = text
+    for at in [at for at in prose if question.form == "choice"]:
+        chosen = _choose_option(prose.pop(at), question.options)
+        readings[at] = Reading(chosen or _read_choice(replies[at], question))
+    solved = {at: _read_solution(text, asked, question, finished[at]) for at, text in prose.items() if at not in stated}
+    readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
+    places = [at for at in prose if solved.get(at) is None]
+    ends = [finished[at] or at in stated for at in places]
+    read = read_prose([prose[at] for at in places], question, finished=ends, common=common)
+    for at, reading in zip(places, read, strict=True):
+        answer = _trim_optional(reading.answer)
+        if at in stated and (answer is None or _states_value(question)):
+            answer = _keep_statement(stated[at], question)
+        readings[at] = Reading(answer, reading.sure)
+    return readings
+
+
+def _find_statement(text: str, *, finished: bool) -> str | None:
+    """The text after "Answer:" or "the answer is", if it is short and no hedge."""
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
-    if stated is not None and not HEDGE.match(stated):
-        offered = question.options if question.form == "choice" else ()
-        answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
-        if answer is not None or len(stated.split()) <= _STATED_WORDS:
-            return answer
-    if DATA.match(text) or _ASKS.search(text[-20:]):
+    if stated is None or HEDGE.match(stated) or len(stated.split()) > _STATED_WORDS:
         return None
-    if not finished:
-        return _read_whole_sentences(text, question)
-    if question.form == "choice":
-        return _read_choice(text, question)
-    if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
-        if abstains(text):
-            return None
-        computed = _read_computation(text, asked)
-        return computed or _read_plain_sentence(text, question) or _read_value(text, question)
-    found = find_phrase(text.strip(), question)
-    if found == UNCLEAR:
-        return None
-    phrase = _trim_optional(found)
-    if phrase is None and question.form == "either" and len(text) > REPLY_LENGTH:
-        return _read_last_alternative(text, question)
-    if phrase is not None or question.purpose != "value" or abstains(text):
-        return phrase
-    return None if question.form in ("yes_no", "either") else _read_value(text, question)
+    return stated
 
 
-def _read_last_alternative(text: str, question: Question) -> str | None:
-    """The alternative that the last sentence of a long reply names."""
-    sentences = split_sentences(text[-REPLY_LENGTH:])
-    return _trim_optional(find_alternative(sentences[-1:], question)) if sentences else None
+def _states_value(question: Question) -> bool:
+    """Whether it is a problem to solve, of which a statement gives the value."""
+    return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
+
+
+def _keep_statement(statement: str, question: Question) -> str | None:
+    """A statement as it is, unless it denies something, or says that it can't tell."""
+    reply = Reply(statement, question)
+    denied = not question.negated and question.form == "words" and mask_denied(statement, question.lexicon) != statement
+    return None if reply.abstains or denied else statement
+
+
+def _is_fenced_answer(text: str) -> bool:
+    """Whether a text is one short fence that holds no code."""
+    fenced = _FENCED.fullmatch(text.strip())
+    return fenced is not None and not _CODE.search(fenced[1])
+
+
+_FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
+_CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
+
+
+def _read_solution(text: str, asked: str, question: Question, finished: bool) -> Reading | None:
+    """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
+    if not _states_value(question):
+        return None
+    if not finished or Reply(text, question).abstains:
+        return SILENT
+    computed = _read_computation(text, asked)
+    if computed is None and _FORMULA.search(text) and _ends_in_value(text[-_ENDING:]):
+        computed = _trim_whole(find_value(text))
+    return Reading(computed) if computed is not None else None
+
+
+_FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
 
 
 def _ends_in_hash(text: str) -> bool:
@@ -642,11 +744,11 @@ def _choose_option(answer: str, options: Options) -> str | None:
 def _read_choice(text: str, question: Question) -> str | None:
     """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
     stated = _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
-    if stated is None and len(text) <= REPLY_LENGTH:
+    if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""
         stated = _find_leading_letter(first) or find_option(first, question.options)
-        if stated is None and abstains(text):
+        if stated is None and Reply(text, question).abstains:
             return None
     stated = stated or find_choice(text)
     return stated if stated in [letter for letter, _ in question.options] else None
@@ -658,22 +760,6 @@ _LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]
 def _find_leading_letter(sentence: str) -> str | None:
     letter = _LEADING_LETTER.match(sentence)
     return letter[1] if letter is not None else None
-
-
-def _read_whole_sentences(text: str, question: Question) -> str | None:
-    """The phrase of the first sentence of a reply that was cut off in a later one; numbers may come last."""
-    if question.form in ("number", "choice") or (question.purpose == "value" and question.numbers):
-        return None
-    whole = drop_last_sentence(text.strip())
-    return _trim_optional(find_phrase(whole, question)) if whole else None
-
-
-def _read_plain_sentence(text: str, question: Question) -> str | None:
-    """The phrase of a reply of one sentence that computes nothing, unless a number is asked for."""
-    if question.form == "number" or len(text) > REPLY_LENGTH or _COMPUTES.search(text):
-        return None
-    phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
-    return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
 
 
 _OPERAND = r"-?\d[\d,]{0,15}(?:\.\d{1,15})?"
@@ -704,19 +790,6 @@ def _read_computation(text: str, asked: str) -> str | None:
         if re.findall(_OPERAND, equation["left"]) == numbers
     ]
     return answers[-1].rstrip(",") if answers else None
-
-
-def _read_value(text: str, question: Question) -> str | None:
-    """The value of a solution: all of a short reply, the one new number of a sentence, or the last value."""
-    short = find_short_reply(text)
-    if short is not None:
-        return _trim_whole(refine_statement(short, question, most=_STATED_WORDS))
-    if "\n" not in text.strip() and not _COMPUTES.search(text[:REPLY_LENGTH]) and len(text) <= REPLY_LENGTH:
-        numbers = {match["number"].replace(",", ""): match for match in _NUMBER.finditer(text)}
-        new = [match for number, match in numbers.items() if number not in question.numbers]
-        if len(new) == 1 and len(split_sentences(text)) == 1:
-            return _trim_whole(_spell_number(new[0]))
-    return _trim_whole(find_value(text)) if _ends_in_value(text[-_ENDING:]) else None
 
 
 def _ends_in_value(ending: str) -> bool:

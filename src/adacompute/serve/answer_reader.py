@@ -23,7 +23,7 @@ import orjson
 from adacompute.answers import Task, extract_answer
 from adacompute.answers.extract import check_pattern, extract_in_sandbox, search_in_sandbox, strip_thinking
 from adacompute.answers.normalise import trim
-from adacompute.answers.phrase import abstains
+from adacompute.answers.extract import abstains
 from adacompute.answers.question import classify_purpose
 from adacompute.answers.structured import (
     FieldSelection,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from adacompute.answers import Tally, Task, extract, extract_answer
 from adacompute.answers.extract import DATA, HEDGE, is_slow_pattern
-from adacompute.answers.phrase import CHAT, abstains
+from adacompute.answers.extract import CHAT, abstains
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
