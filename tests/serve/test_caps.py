@@ -8,6 +8,7 @@ from behaviours import Honest, Reply
 from crowd import Visit, crowd, ledger_of, settled
 from running import Answer, Running
 
+from adacompute.errors import ConfigError
 from adacompute.policies.baselines import FixedPolicy
 from upstream import Upstream
 
@@ -70,6 +71,14 @@ def test_c19_every_key_has_its_cap_the_operators_too_and_all_together_have_their
         "bob": 1,
         "carol": 100,
     }
+
+
+@pytest.mark.parametrize("name", ["input_price", "output_price"])
+def test_a_price_beyond_all_counting_is_refused_at_the_start(name: str):
+    with pytest.raises(ConfigError, match=r"a price of 1e\+308 .* give at most"):
+        Running(
+            "http://127.0.0.1:9/v1", cap=1, unit="money", budget="1 samples", endpoint={name: 1e308}
+        ).__enter__()
 
 
 def test_c19_without_keys_everybody_is_anonymous_and_the_caps_hold():

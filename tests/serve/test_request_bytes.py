@@ -156,3 +156,30 @@ def test_where_a_request_is_cut_changes_nothing_also_after_others_with_the_same_
             line.sendall(request[cuts:])
             assert reply_of(line)[0] == 200, cuts
     assert [received.body for received in up.of(PATH)[before:]] == [BODY] * 2 * cuts
+
+
+REQUEST_LINES = [
+    *(b"GET /healthz HTTP/1.2", b"GET /healthz HTTP/1.10", b"GET /healthz http/1.1", b"GET /healthz ICY/1.0"),
+    *(b"GET /healthz HTTP/1.1 ", b"PRI * HTTP/2.0", b"FOO /healthz HTTP/1.1", b"get /healthz HTTP/1.1"),
+    *(
+        b"GET * HTTP/1.1",
+        b"GET healthz HTTP/1.1",
+        b"GET ?x HTTP/1.1",
+        b"GET #x HTTP/1.1",
+        b"GET /a b HTTP/1.1",
+    ),
+    *(b"GET /\x80\xff HTTP/1.1", b"GET /h\x7fx HTTP/1.1", b"GET /h\x01x HTTP/1.1", b"OPTIONS * HTTP/1.1"),
+    *(b"GET http://[::1/healthz HTTP/1.1", b"GET http://a:99999999/healthz HTTP/1.1", b"GET a:b(1) HTTP/1.1"),
+]
+
+
+def test_an_odd_first_line_is_an_error_of_the_client_s_and_reaches_nobody(
+    serving: tuple[OtherRoutes, Running],
+):
+    up, gate = serving
+    before = len(up.requests)
+    for first in REQUEST_LINES:
+        with connect(gate) as line:
+            reply = send(line, first + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert re.match(rb"HTTP/1\.1 40[045] ", reply), first
+    assert {received.path for received in up.requests[before:]} <= {"/v1/models"}

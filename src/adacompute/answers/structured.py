@@ -20,7 +20,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
 __all__ = [
@@ -51,8 +51,8 @@ _MAX_ANSWER = 400  # characters of an answer; a longer one ends in a hash of the
 _MAX_DIGITS = 60  # characters of a number; a longer one is compared as it is written
 _MAX_EXPONENT = 40  # digits of a number that is written out
 _SCHEMA_WORK = 5_000  # properties and values that are looked at for one sample
-_SIGNIFICANT = Context(prec=15)  # digits that a double always keeps
-_EXACT = Context(prec=2 * _MAX_DIGITS)
+_SIGNIFICANT = Context(prec=15, Emin=MIN_EMIN, Emax=MAX_EMAX)  # digits that a double always keeps
+_EXACT = Context(prec=2 * _MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 class RawNumber(str):
@@ -151,7 +151,7 @@ def write_number(text: str) -> str:
         if number.adjusted() >= _MAX_EXPONENT or number != number.to_integral_value(context=_EXACT):
             number = _SIGNIFICANT.plus(number)
         number = number.normalize(_EXACT)
-    except InvalidOperation:
+    except DecimalException:  # an exponent beyond all bounds
         return text
     if not number:
         return "0"

@@ -388,6 +388,9 @@ def _build_rates(config: Config) -> Rates:
     )
 
 
+_MAX_PRICE = 1e12  # of a million tokens: what any request costs can still be counted exactly enough
+
+
 def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
     is_priced = any(rates.input > 0 or rates.output > 0 for rates in all_rates)
     if caps.counts_tokens and caps.unit == "money" and not is_priced:
@@ -396,6 +399,10 @@ def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
             "give them, or unit samples or tokens"
         )
     for rates in all_rates:
+        if (price := max(rates.input, rates.output)) > _MAX_PRICE:
+            raise ConfigError(
+                f"a price of {price:g} for a million tokens can't be counted; give at most {_MAX_PRICE:g}"
+            )
         if rates.cached is not None and rates.cached > rates.input:
             raise ConfigError(
                 f"cached_price {rates.cached:g} is above input_price {rates.input:g}; "
