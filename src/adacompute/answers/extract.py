@@ -617,7 +617,7 @@ def read_replies(
 def _read_question_for(asked: str, replies: list[str]) -> Question:
     """The question, with the words of the languages that replies are written in, if they are others."""
     question = read_question(asked)
-    others = [detect_languages(reply[:100]) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
+    others = [detect_languages(reply[:100], least=2) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
     foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
     return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
 
@@ -632,6 +632,7 @@ def abstains(text: str, question: str = "") -> bool:
     return Reply(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
+_CHAT_LENGTH = 300  # characters at the beginning of a reply
 CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
@@ -655,7 +656,7 @@ def _read_for_question(
         marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
         if marked is not None:
             readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
-        elif question.purpose == "text":
+        elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
         elif (statement := _find_statement(text, finished=finished[at])) is not None:
             stated[at] = statement

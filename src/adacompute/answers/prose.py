@@ -40,6 +40,8 @@ SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a lo
 _PHRASE_WORDS = 8  # words of an answer
 _ITEM_WORDS = 4  # words of a list's item
 _LIST_ITEMS = 12
+_BARE_WORDS = 6  # words of a reply that repeats nothing of the question
+_UNCLEAR_WORDS = 4  # the same, where it is unclear whether anything was asked
 _SURE = 0.5  # a reading that is less sure than this counts only beside others
 
 
@@ -162,6 +164,9 @@ class Piece(NamedTuple):
     def is_name(self) -> bool:
         """Whether it is written as a name, or in a script without capitals."""
         return self.token.kind == "cjk" or not self.token.text[:1].islower()
+
+
+Run = list[Piece]
 
 
 class Clause(NamedTuple):
@@ -614,24 +619,45 @@ def _read_sentence(sentence: Sentence, question: Question, *, alone: bool) -> Wo
     clause = ranked[0]
     runs = _rank_runs(clause, question)
     run = runs[0]
-    answer = _spell_list(run, clause, sentence, question) or _spell_run(run, sentence.text, question)
-    keys = _list_keys(run, question)
-    if not answer or len(answer.split()) > (_PHRASE_WORDS if "," not in answer else 4 * _PHRASE_WORDS) or not keys:
-        return None
     hits = any(p.label == "question" for p in sentence.pieces)
-    if not hits and not question.focus and not alone:
+    listed = _spell_list(run, clause, sentence, question)
+    if not question.purpose and not hits and (not alone or len(sentence.tokens) > _UNCLEAR_WORDS):
         return None
-    if not hits and len([p for p in clause.pieces if p.label == "new"]) > 6:
+    if listed is None and not hits and not _is_bare(clause, runs, question):
+        return _read_phrase(clause, sentence, question) if alone else None
+    answer, keys = listed or (_spell_run(run, sentence.text, question), _list_keys(run, question))
+    if not answer or len(answer.split()) > (_PHRASE_WORDS if "," not in answer else 4 * _PHRASE_WORDS) or not keys:
         return None
     others = [(_spell_run(other, sentence.text, question), _list_keys(other, question)) for other in runs[1:]]
     for rest in ranked[1:]:
         others += [(_spell_run(o, sentence.text, question), _list_keys(o, question)) for o in _rank_runs(rest, question)]
     sure = 1.0 if len(runs) == 1 and (hits or len(ranked) == 1) else 0.7
-    if not hits and not run[0].is_name and not alone:
+    others_new = sum(p.label == "new" for p in sentence.pieces) - len(keys)
+    if (not hits and not run[0].is_name and not alone) or others_new > _REMARK_WORDS - 2:
         sure = 0.4
     return Words(answer, keys, sure, tuple(o for o in others if o[1]))
 
 
+def _is_bare(clause: Clause, runs: list[Run], question: Question) -> bool:
+    """Whether a clause that repeats nothing of the question may be the answer itself: "I think it's Hanoi"."""
+    if len(runs) > 1 or len(runs[0]) > _BARE_WORDS or len(clause.pieces) > _REMARK_WORDS:
+        return False
+    end = runs[0][-1].token.end
+    after = [p.token.key for p in clause.pieces if p.token.begin >= end]
+    return not any(key in question.lexicon.copula for key in after[:-1]) and len(after) <= _BARE_WORDS
+
+
+def _read_phrase(clause: Clause, sentence: Sentence, question: Question) -> Words | None:
+    """All of a reply of a few words: "on the border of Nepal and China"."""
+    pieces = clause.pieces
+    if len(pieces) > _BARE_WORDS + 2 or any(p.token.key in question.lexicon.copula for p in pieces):
+        return None
+    new = [p for p in pieces if p.label == "new"]
+    answer = sentence.text[new[0].token.begin : new[-1].token.end]
+    return Words(answer, tuple(p.token.key for p in new), 0.6) if question.purpose else None
+
+
+_REMARK_WORDS = 10  # words of a clause that answers without repeating anything of the question
 _TITLE_WORDS = 3  # capitals of a reply that is all a title: "No Country for Old Men"
 
 
@@ -642,7 +668,7 @@ def _read_title(sentence: Sentence) -> Words | None:
     plain = [p for p in pieces if p not in capitals and p.token.key not in sentence.question.lexicon.links]
     if len(capitals) < _TITLE_WORDS or plain or len(pieces) > _PHRASE_WORDS or "," in sentence.text:
         return None
-    if any(p.label == "question" for p in pieces) or pieces[0].label != "common":
+    if any(p.label == "question" for p in pieces) or pieces[0].token.key not in sentence.question.lexicon.no:
         return None
     return Words(sentence.text.strip(" .!\"'"), tuple(p.token.key for p in pieces), 0.9)
 
@@ -703,8 +729,6 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 
-Run = list[Piece]
-
 
 def _find_runs(clause: Clause, question: Question) -> list[Run]:
     """The runs of new words in a clause, with the small words inside a name: "Rio de Janeiro"."""
@@ -720,7 +744,10 @@ def _find_runs(clause: Clause, question: Question) -> list[Run]:
             pending = []
         else:
             pending.append(piece)
-    return [run for run in runs if any(p.label == "new" for p in run)]
+    runs = [run for run in runs if any(p.label == "new" for p in run)]
+    types = question.lexicon.types
+    named = [run for run in runs if not all(p.token.key in types and p.token.text.islower() for p in run)]
+    return named or runs
 
 
 def _is_capital_inside(piece: Piece, clause: Clause, runs: list[Run], pending: list[Piece]) -> bool:
@@ -803,7 +830,9 @@ def _list_keys(run: Run, question: Question) -> tuple[str, ...]:
 _LIST_GAP = re.compile(r"\s?[,，、;]\s?")
 
 
-def _spell_list(run: Run, clause: Clause, sentence: Sentence, question: Question) -> str | None:
+def _spell_list(
+    run: Run, clause: Clause, sentence: Sentence, question: Question
+) -> tuple[str, tuple[str, ...]] | None:
     """The items of the list that a run is in, or a name with its qualifier: "Paris, Texas"."""
     every = sentence.pieces
     starts = [own for own in sentence.clauses if own.begin < clause.begin]
@@ -817,11 +846,13 @@ def _spell_list(run: Run, clause: Clause, sentence: Sentence, question: Question
     if len(items) < 2 or len(items) > _LIST_ITEMS or any(len(item) > _ITEM_WORDS for item in items):
         return None
     spelled = [_spell_run(item, sentence.text, question) for item in items]
+    keys = tuple(key for item in items for key in _list_keys(item, question))
     if len(items) == 2 and not joints:
         names = items[0][0].is_name and items[1][0].is_name
         if names or len(every) > sum(map(len, items)):
-            return f"{spelled[0]} {spelled[1]}" if names and end >= len(every) else None
-    return f"({', '.join(spelled)})" if question.asks_order else ", ".join(spelled)
+            return (f"{spelled[0]} {spelled[1]}", keys) if names and end >= len(every) else None
+    answer = ", ".join(spelled)
+    return (f"({answer})" if question.asks_order else answer), keys
 
 
 def _collect_items(run: Run, sentence: Sentence, question: Question) -> tuple[list[Run], int]:
@@ -877,7 +908,7 @@ def _split_joint(run: Run, question: Question) -> list[Run]:
     return [part for part in parts if part]
 
 
-_BARE_WORDS = 3
+_FEW_WORDS = 3
 
 
 def _read_bare(sentence: Sentence, question: Question) -> Words | None:
@@ -885,7 +916,7 @@ def _read_bare(sentence: Sentence, question: Question) -> Words | None:
     lexicon = question.lexicon
     kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
     empty = lexicon.yes | lexicon.no | lexicon.negation
-    if not kept or len(sentence.pieces) > _BARE_WORDS or any(p.token.key in empty for p in kept):
+    if not kept or len(sentence.pieces) > _FEW_WORDS or any(p.token.key in empty for p in kept):
         return None
     if all(p.label == "common" for p in kept) and (len(kept) > 1 or lexicon.find("polite").search(sentence.text)):
         return None
@@ -893,7 +924,7 @@ def _read_bare(sentence: Sentence, question: Question) -> Words | None:
     return Words(answer, tuple(p.token.key for p in kept), 0.8) if answer else None
 
 
-def merge_words(readings: list[Words | None], question: Question, common: WordFrequencies | None) -> list[Reading]:
+def merge_words(readings: list[Words | None], common: WordFrequencies | None = None) -> list[Reading]:
     """One spelling for the answers that differ in nothing that counts."""
     readings = [_settle(reading, readings) for reading in readings]
     keys = [frozenset(r.keys) if r is not None else frozenset() for r in readings]
@@ -901,7 +932,7 @@ def merge_words(readings: list[Words | None], question: Question, common: WordFr
     for reading, own in zip(readings, keys, strict=True):
         if reading is not None and (own not in spelled or len(reading.answer) < len(spelled[own])):
             spelled[own] = reading.answer
-    phrasing = _find_phrasing(set(spelled), question, common)
+    phrasing = _find_phrasing(set(spelled), common)
     cores = {own: frozenset(own - phrasing) or own for own in spelled}
     merged = []
     for reading, own in zip(readings, keys, strict=True):
@@ -929,9 +960,7 @@ def _settle(reading: Words | None, readings: list[Words | None]) -> Words | None
     return Words(offered[0][0], offered[0][1], 0.6)
 
 
-def _find_phrasing(
-    answers: set[frozenset[str]], question: Question, common: WordFrequencies | None
-) -> frozenset[str]:
+def _find_phrasing(answers: set[frozenset[str]], common: WordFrequencies | None) -> frozenset[str]:
     """The words that come with different answers, or with answers to other prompts: they say nothing here."""
     cores: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
     for own in answers:
@@ -939,9 +968,9 @@ def _find_phrasing(
             rest = own - {word}
             if rest in answers:
                 cores[word].add(rest)
-    known = {word for own in answers for word in own if word in question.lexicon.types}
+    known: set[str] = set()
     if common is not None:
-        known |= {word for own in answers for word in own if common.is_common(word)}
+        known = {word for own in answers for word in own if common.is_common(word)}
     return frozenset({word for word, rests in cores.items() if len(rests) > 1} | known)
 
 
@@ -963,7 +992,7 @@ def read_prose(
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
     if form == "words":
-        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], question, common)
+        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], common)
     else:
         readings = [_READERS[form](reply, question) if reply.sentences else SILENT for reply in replies]
     if len(texts) == 1:
@@ -985,8 +1014,7 @@ def _choose_form(replies: list[Reply], question: Question) -> str:
             return "either"
     if question.form in ("date", "number", "yes_no"):
         return question.form
-    verdicts = sum(_opens_verdict(reply, question) for reply in replies)
-    if verdicts > half:
+    if not question.has_question_word and sum(_opens_verdict(r, question) for r in replies) > half:
         return "yes_no"
     numeric = sum(_is_numeric(reply, question) for reply in replies)
     return "number" if numeric > half else "words"
@@ -1005,8 +1033,8 @@ def _is_numeric(reply: Reply, question: Question) -> bool:
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    names = [p.token.text for s in reply.asserted for p in s.pieces if p.label == "new" and p.is_name]
-    return all(is_unit(name, question) for name in names)
+    new = [p for s in reply.asserted for p in s.pieces if p.label == "new" and not is_unit(p.token.text, question)]
+    return not any(p.is_name for p in new) and len(new) <= _BARE_WORDS
 
 
 def read_number(reply: Reply, question: Question) -> Reading:
@@ -1020,7 +1048,7 @@ def read_number(reply: Reply, question: Question) -> Reading:
     found = find_quantity(reply.sentences, question)
     if found is None and len(reply.sentences) == 1 and not has_new_number(reply.text, question):
         words = _read_bare(reply.asserted[0], question) or read_words(reply, question)
-        return Reading(words.answer) if words is not None and len(words.keys) <= _BARE_WORDS else SILENT
+        return Reading(words.answer) if words is not None and len(words.keys) <= _FEW_WORDS else SILENT
     return Reading(found)
 
 

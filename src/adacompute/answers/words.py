@@ -44,8 +44,8 @@ def _load_common() -> dict[str, frozenset[str]]:
     return {language: frozenset(lists["common"].split()) for language, lists in _load_words().items()}
 
 
-def detect_languages(text: str) -> frozenset[str]:
-    """The languages that a text may be written in, by its script and its commonest words.
+def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
+    """The languages that a text may be written in, by its script and at least so many common words.
 
     >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
     (frozenset({'de'}), frozenset({'zh'}))
@@ -58,7 +58,7 @@ def detect_languages(text: str) -> frozenset[str]:
     words = [fold(word) for word in _WORD.findall(text)]
     scores = {language: sum(word in common for word in words) for language, common in _load_common().items()}
     best = max(scores.values())
-    return frozenset(language for language, score in scores.items() if best and score == best)
+    return frozenset(language for language, score in scores.items() if best >= least and score == best)
 
 
 class Lexicon:
