@@ -759,7 +759,7 @@ def _is_capital_inside(piece: Piece, clause: Clause, runs: list[Run], pending: l
 def _are_joined(run: Run, between: list[Piece], piece: Piece, question: Question) -> bool:
     gap = piece.token.begin - run[-1].token.end
     if piece.token.kind == "cjk" or run[-1].token.kind == "cjk":
-        return not between and gap <= 1
+        return not between and gap == 0
     if not between:
         return gap <= 2
     if len(between) > 2 or not all(p.token.key in question.lexicon.links for p in between):
@@ -886,7 +886,7 @@ def _read_item(
         return None
     end = start
     while end < len(pieces) and pieces[end].label == "new" and (
-        end == start or pieces[end].token.begin - pieces[end - 1].token.end <= 1
+        end == start or pieces[end].token.begin - pieces[end - 1].token.end <= (pieces[end].token.kind == "word")
     ):
         end += 1
     if pieces[start].token.kind == "word" and pieces[start].is_name != previous.is_name and previous.token.begin > 0:

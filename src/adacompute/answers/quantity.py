@@ -279,8 +279,9 @@ def _read_value(text: str, tokens: list[Token], question: Question) -> tuple[str
     if first.key in lexicon.negation and following and question.asks_about(following):
         return "0", 1
     value, count = _read_number_words(tokens[:8], lexicon)
-    if count == 1 and value == 1 and not (alone or question.asks_about(following)):
-        return None, 1  # "this one", "one of", an article
+    is_article = first.key != "one" and first.key in lexicon.common
+    if count == 1 and value == 1 and not alone and (is_article or not question.asks_about(following)):
+        return None, 1  # "this one", "one of", "un"
     return (str(value), count) if count else (None, 1)
 
 
