@@ -51,6 +51,7 @@ __all__ = [
     "is_slow_pattern",
     "locate_choice",
     "read_answers",
+    "read_in_sandbox",
     "read_replies",
     "search_in_sandbox",
     "start_sandbox",
@@ -589,7 +590,9 @@ def read_answers(
     >>> read_answers(["C'est Paris.", "La capitale est Paris.", "Lyon"], "Quelle est la capitale de la France ?")
     ['Paris', 'Paris', 'Lyon']
     """
-    return [reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)]
+    return [
+        reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
+    ]
 
 
 def read_replies(
@@ -668,7 +671,11 @@ def _read_for_question(
     for at in [at for at in prose if question.form == "choice"]:
         chosen = _choose_option(prose.pop(at), question.options)
         readings[at] = Reading(chosen or _read_choice(replies[at], question))
-    solved = {at: _read_solution(text, asked, question, finished[at]) for at, text in prose.items() if at not in stated}
+    solved = {
+        at: _read_solution(text, asked, question, finished[at])
+        for at, text in prose.items()
+        if at not in stated
+    }
     readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
     places = [at for at in prose if solved.get(at) is None]
     ends = [finished[at] or at in stated for at in places]
@@ -696,9 +703,11 @@ def _states_value(question: Question) -> bool:
 
 def _keep_statement(statement: str, question: Question) -> str | None:
     """A statement as it is, unless it denies something, or says that it can't tell."""
-    reply = Reply(statement, question)
-    denied = not question.negated and question.form == "words" and mask_denied(statement, question.lexicon) != statement
-    return None if reply.abstains or denied else statement
+    if Reply(statement, question).abstains:
+        return None
+    may_deny = question.form == "words" and not question.negated and " " in statement
+    denied = may_deny and mask_denied(statement, question.lexicon) != statement
+    return None if denied else statement
 
 
 def _is_fenced_answer(text: str) -> bool:
@@ -843,18 +852,33 @@ def extract_in_sandbox(
     Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
     started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
     """
+    return read_in_sandbox([text], question, task, finished=[finished])[0].answer
+
+
+def read_in_sandbox(
+    texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
+) -> list[Reading]:
+    """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
     if not isinstance(task.extract, str):
-        return extract_answer(text, task, finished=finished, question=question)
+        return read_replies(texts, question, task, finished=finished)
     kind, _, pattern = task.extract.partition(":")
-    text = text[-TEXT_LIMIT:]
+    texts = [text[-TEXT_LIMIT:] for text in texts]
     if kind == "regex":
-        return search_in_sandbox(pattern, text)
-    question = None if question is None else shorten_question(question)
-    message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+        return [Reading(search_in_sandbox(pattern, text)) for text in texts]
+    asked = None if question is None else shorten_question(question)
+    message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
-        return extract_answer(text, task, finished=finished, question=question)
-    return _read_reply(reply)
+        return read_replies(texts, asked, task, finished=finished)
+    if "read" in reply:
+        return [Reading(answer, sure) for answer, sure in reply["read"]]
+    if len(texts) == 1:
+        _count_timeout()
+        return [SILENT]
+    return [
+        read_in_sandbox([text], asked, task, finished=[end])[0]
+        for text, end in zip(texts, finished, strict=True)
+    ]
 
 
 def search_in_sandbox(pattern: str, text: str) -> str | None:

@@ -161,7 +161,11 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
     """Whether a word or two in quotes are to be translated."""
     quoted = _QUOTED.search(text)
-    return quoted is not None and len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
+    return (
+        quoted is not None
+        and len(text) < _QUOTED_PROMPT
+        and lexicon.find("translate").search(text) is not None
+    )
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
@@ -209,6 +213,7 @@ def _asks_amount(words: list[str]) -> bool:
         elif at - asked_at < _MAX_DISTANCE and word in _AMOUNTS:
             return True
     return False
+
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
 Options = tuple[tuple[str, str], ...]  # letter and text of each
@@ -264,7 +269,9 @@ class Question:
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
-        self.context = frozenset(t.key for t in self.tokenize(text) if t.kind == "word")  # of all of the prompt
+        self.context = frozenset(
+            t.key for t in self.tokenize(text) if t.kind == "word"
+        )  # of all of the prompt
         self.negated = self._is_negated(tokens)
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
@@ -354,7 +361,10 @@ class Question:
         words = [t for t in tokens if t.kind == "word"]
         category = ""
         for asked, noun in zip(words, words[1:], strict=False):
-            if asked.key in self.lexicon.question_words - self.lexicon.gather("who") and noun.key in self.content:
+            if (
+                asked.key in self.lexicon.question_words - self.lexicon.gather("who")
+                and noun.key in self.content
+            ):
                 category = noun.key
                 break
         content = [t for t in words if t.key in self.content]

@@ -25,7 +25,9 @@ __all__ = [
     "tokenize",
 ]
 
-_COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))  # 1,5 is a half more
+_COMMA_LANGUAGES = frozenset(
+    ("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr")
+)  # 1,5 is a half more
 _CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -41,7 +43,9 @@ def _load_words() -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=1)
 def _load_common() -> dict[str, frozenset[str]]:
-    return {language: frozenset(lists["common"].casefold().split()) for language, lists in _load_words().items()}
+    return {
+        language: frozenset(lists["common"].casefold().split()) for language, lists in _load_words().items()
+    }
 
 
 def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
@@ -115,7 +119,7 @@ class Lexicon:
     @cached_property
     def months(self) -> dict[str, int]:
         """The number of each month's name, in full or short."""
-        names = {}
+        names: dict[str, int] = {}
         for lists in self._lists:
             for key in ("months", "shortmonths"):
                 names |= {name: at for at, name in enumerate(lists.get(key, "").split(), 1)}
@@ -124,7 +128,7 @@ class Lexicon:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The value of each number word."""
-        values = {}
+        values: dict[str, int] = {}
         for lists in self._lists:
             values |= {name: at for at, name in enumerate(lists.get("numbers", "").split())}
         if "en" in self.languages:
@@ -196,7 +200,9 @@ _TOKEN = re.compile(
     rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[a-z]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-_INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")  # "peuvent-ils" asks what "peuvent" says
+_INVERSION = re.compile(
+    r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
+)  # "peuvent-ils" asks what "peuvent" says
 _TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
 
 
@@ -316,10 +322,11 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
         return True
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
-    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or before.strip() == word):
+    opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
+    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or opens):
         return True  # "11. November", or the mark of a list's item
     if word == "No":
-        return after[0][0].isdigit() and before.strip() != "No"  # "No. 91 is 7 times 13."
+        return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
     if (
         not _INITIALS.fullmatch(word)
         or _SENTENCE_STARTER.match(after[0])
