@@ -281,7 +281,7 @@ def test_where_nothing_is_stated_few_samples_are_spent(text, samples):
 
 
 def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_says_nothing():
-    script = in_turn("The Earth is not flat, but rather an ellipsoid.", "No.")
+    script = in_turn("The Earth is an ellipsoid.", "No.")
     body = {
         "model": "m",
         "temperature": 0.7,

@@ -51,6 +51,7 @@ __all__ = [
     "is_slow_pattern",
     "locate_choice",
     "read_answers",
+    "read_in_sandbox",
     "read_replies",
     "search_in_sandbox",
     "start_sandbox",
@@ -589,7 +590,9 @@ def read_answers(
     >>> read_answers(["C'est Paris.", "La capitale est Paris.", "Lyon"], "Quelle est la capitale de la France ?")
     ['Paris', 'Paris', 'Lyon']
     """
-    return [reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)]
+    return [
+        reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
+    ]
 
 
 def read_replies(
@@ -617,7 +620,7 @@ def read_replies(
 def _read_question_for(asked: str, replies: list[str]) -> Question:
     """The question, with the words of the languages that replies are written in, if they are others."""
     question = read_question(asked)
-    others = [detect_languages(reply[:100]) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
+    others = [detect_languages(reply[:100], least=2) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
     foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
     return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
 
@@ -632,6 +635,7 @@ def abstains(text: str, question: str = "") -> bool:
     return Reply(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
+_CHAT_LENGTH = 300  # characters at the beginning of a reply
 CHAT = re.compile(
     r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
@@ -655,7 +659,7 @@ def _read_for_question(
         marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
         if marked is not None:
             readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
-        elif question.purpose == "text":
+        elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
         elif (statement := _find_statement(text, finished=finished[at])) is not None:
             stated[at] = statement
@@ -667,7 +671,11 @@ def _read_for_question(
     for at in [at for at in prose if question.form == "choice"]:
         chosen = _choose_option(prose.pop(at), question.options)
         readings[at] = Reading(chosen or _read_choice(replies[at], question))
-    solved = {at: _read_solution(text, asked, question, finished[at]) for at, text in prose.items() if at not in stated}
+    solved = {
+        at: _read_solution(text, asked, question, finished[at])
+        for at, text in prose.items()
+        if at not in stated
+    }
     readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
     places = [at for at in prose if solved.get(at) is None]
     ends = [finished[at] or at in stated for at in places]
@@ -695,9 +703,11 @@ def _states_value(question: Question) -> bool:
 
 def _keep_statement(statement: str, question: Question) -> str | None:
     """A statement as it is, unless it denies something, or says that it can't tell."""
-    reply = Reply(statement, question)
-    denied = not question.negated and question.form == "words" and mask_denied(statement, question.lexicon) != statement
-    return None if reply.abstains or denied else statement
+    if Reply(statement, question).abstains:
+        return None
+    may_deny = question.form == "words" and not question.negated and " " in statement
+    denied = may_deny and mask_denied(statement, question.lexicon) != statement
+    return None if denied else statement
 
 
 def _is_fenced_answer(text: str) -> bool:
@@ -842,18 +852,33 @@ def extract_in_sandbox(
     Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
     started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
     """
+    return read_in_sandbox([text], question, task, finished=[finished])[0].answer
+
+
+def read_in_sandbox(
+    texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
+) -> list[Reading]:
+    """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
     if not isinstance(task.extract, str):
-        return extract_answer(text, task, finished=finished, question=question)
+        return read_replies(texts, question, task, finished=finished)
     kind, _, pattern = task.extract.partition(":")
-    text = text[-TEXT_LIMIT:]
+    texts = [text[-TEXT_LIMIT:] for text in texts]
     if kind == "regex":
-        return search_in_sandbox(pattern, text)
-    question = None if question is None else shorten_question(question)
-    message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+        return [Reading(search_in_sandbox(pattern, text)) for text in texts]
+    asked = None if question is None else shorten_question(question)
+    message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
-        return extract_answer(text, task, finished=finished, question=question)
-    return _read_reply(reply)
+        return read_replies(texts, asked, task, finished=finished)
+    if "read" in reply:
+        return [Reading(answer, sure) for answer, sure in reply["read"]]
+    if len(texts) == 1:
+        _count_timeout()
+        return [SILENT]
+    return [
+        read_in_sandbox([text], asked, task, finished=[end])[0]
+        for text, end in zip(texts, finished, strict=True)
+    ]
 
 
 def search_in_sandbox(pattern: str, text: str) -> str | None:

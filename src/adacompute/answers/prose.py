@@ -40,6 +40,9 @@ SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a lo
 _PHRASE_WORDS = 8  # words of an answer
 _ITEM_WORDS = 4  # words of a list's item
 _LIST_ITEMS = 12
+_PROSE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
+_BARE_WORDS = 6  # words of a reply that repeats nothing of the question
+_UNCLEAR_WORDS = 4  # the same, where it is unclear whether anything was asked
 _SURE = 0.5  # a reading that is less sure than this counts only beside others
 
 
@@ -54,7 +57,13 @@ SILENT = Reading(None)
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _MARKS = str.maketrans(
-    {**dict.fromkeys("*`", ""), **dict.fromkeys("“”«»„", '"'), **dict.fromkeys("’‘ʼ", "'"), "\u00a0": " ", "\u202f": " "}
+    {
+        **dict.fromkeys("*`", ""),
+        **dict.fromkeys("“”«»„", '"'),
+        **dict.fromkeys("’‘ʼ", "'"),
+        "\u00a0": " ",
+        "\u202f": " ",
+    }
     | {chr(0xFF10 + digit): str(digit) for digit in range(10)}
     | {"，": "，", "！": "！", "．": "."}
 )
@@ -77,9 +86,11 @@ class Reply:
         lexicon = question.lexicon
         said = [s for s in split_sentences(whole) if _LETTERS.search(s) or any(map(str.isdigit, s))]
         offer = lexicon.find("offer")
-        self.said = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
+        self.said = [
+            s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))
+        ]
         self.sentences = _select_stating(self.said, question)  # without politeness, and "I'm not sure, but"
-        self.abstains = bool(self.said) and not self.sentences
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in self.said)
         if not finished and self.is_long:  # it may conclude otherwise
             self.sentences = self.sentences[:1]
 
@@ -126,9 +137,9 @@ def _select_stating(sentences: list[str], question: Question) -> list[str]:
         if _cant_tell(sentence, question):
             if selected:
                 break
-            _, *guess = lexicon.compile("turn", lambda: rf"[,;，]?\s?(?:{lexicon.find('but').pattern})[,，]?\s?").split(
-                sentence, maxsplit=1
-            )
+            _, *guess = lexicon.compile(
+                "turn", lambda: rf"[,;，]?\s?(?:{lexicon.find('but').pattern})[,，]?\s?"
+            ).split(sentence, maxsplit=1)
             if guess and not _cant_tell(guess[0], question):
                 return [guess[0]]
             silent = True
@@ -162,6 +173,9 @@ class Piece(NamedTuple):
     def is_name(self) -> bool:
         """Whether it is written as a name, or in a script without capitals."""
         return self.token.kind == "cjk" or not self.token.text[:1].islower()
+
+
+Run = list[Piece]
 
 
 class Clause(NamedTuple):
@@ -201,6 +215,8 @@ class Sentence:
                 pieces.append(Piece(token, "number"))
             elif at in exact:
                 pieces.append(Piece(token, "question"))
+            elif 0 < at == len(self.tokens) - 1 and token.text[0].isupper():
+                pieces.append(Piece(token, "new" if token.key in question.lexicon.common else _label_word(token, question, left)))
             else:
                 pieces.append(Piece(token, _label_word(token, question, left)))
         return pieces
@@ -225,8 +241,10 @@ def _label_word(token: Token, question: Question, left: Counter[str]) -> str:
         return "common"
     base = lexicon.find_base(key)
     for word, count in left.items():
-        if count > 0 and word not in lexicon.common and (
-            base == lexicon.find_base(word) or shares_stem(key, word)
+        if (
+            count > 0
+            and word not in lexicon.common
+            and (base == lexicon.find_base(word) or shares_stem(key, word))
         ):
             left[word] -= 1
             return "question"
@@ -304,7 +322,9 @@ def read_verdict(reply: Reply, question: Question) -> Reading:
 def _judge_sentence(sentence: Sentence, question: Question, *, alone: bool) -> tuple[_Verdict, float] | None:
     if question.lexicon.find("idiom").search(sentence.text):
         return None
-    verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone)) is not None]
+    verdicts = [
+        v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone)) is not None
+    ]
     supposes = question.lexicon.find("suppose").search(sentence.text) is not None
     stated = [] if question.negated or supposes else [v for v in verdicts if v.stated]
     opened = [v for v in verdicts if not v.stated and v.strong]
@@ -344,7 +364,12 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
         return _Verdict(agrees=False, stated=False)
     if agreeing:
         return _Verdict(agrees=True, stated=False, strong=not weak)
-    bare = alone and bool(keys) and all(key in lexicon.common for key in keys) and not lexicon.find("polite").fullmatch(clause.text.strip(" .!"))
+    bare = (
+        alone
+        and bool(keys)
+        and all(key in lexicon.common for key in keys)
+        and not lexicon.find("polite").fullmatch(clause.text.strip(" .!"))
+    )
     return _Verdict(agrees=True, stated=False, strong=False) if bare else None
 
 
@@ -353,10 +378,14 @@ def _says_other(new: list[int], hits: list[int], clause: Clause, question: Quest
 
     So it does if it compares the question's numbers the other way round.
     """
-    numbers = [p.token.key for p in clause.pieces if p.token.kind == "number" and p.token.key in question.numbers]
+    numbers = [
+        p.token.key for p in clause.pieces if p.token.kind == "number" and p.token.key in question.numbers
+    ]
     if len(numbers) > 1 and numbers != [n for n in question.numbers if n in numbers]:
         return True
-    complete = not question.content or any(_is_last_asked(clause.pieces[at].token.key, question) for at in hits)
+    complete = not question.content or any(
+        _is_last_asked(clause.pieces[at].token.key, question) for at in hits
+    )
     return any(at < hits[-1] for at in new) if complete else bool(new)
 
 
@@ -468,7 +497,11 @@ def _list_mentions(text: str, question: Question) -> list[_Mention]:
     mentions = []
     for at, option in enumerate(question.alternatives):
         mentions += [_Mention(at, begin, end) for begin, end in _find_spans(text, option, question)]
-    longest = [m for m in mentions if not any(o is not m and o.begin <= m.begin and m.end <= o.end and o != m for o in mentions)]
+    longest = [
+        m
+        for m in mentions
+        if not any(o is not m and o.begin <= m.begin and m.end <= o.end and o != m for o in mentions)
+    ]
     return sorted(longest, key=lambda m: m.begin)
 
 
@@ -495,7 +528,9 @@ def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
     before = text[: mention.begin][-25:]
     than = question.lexicon.compile(
         "than at the end",
-        lambda: rf"(?:{question.lexicon.find('than').pattern}|[<＜])\s(?:{'|'.join(sorted(question.lexicon.links)) or '(?!)'})?\s?$",
+        lambda: (
+            rf"(?:{question.lexicon.find('than').pattern}|[<＜])\s(?:{'|'.join(sorted(question.lexicon.links)) or '(?!)'})?\s?$"
+        ),
     )
     return than.search(before) is not None or _COMPARED_TO.search(before) is not None
 
@@ -561,6 +596,7 @@ class Words(NamedTuple):
     keys: tuple[str, ...]
     sure: float
     others: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    others_new: int = 0  # new words of its sentence beside it
 
 
 def read_words(reply: Reply, question: Question) -> Words | None:
@@ -577,6 +613,8 @@ def read_words(reply: Reply, question: Question) -> Words | None:
         if sentence not in on_point and _tells_kind(sentence, question):
             return None
         words = _read_sentence(sentence, question, alone=len(sentences) == 1)
+        if words is not None and reply.is_long and words.others_new > _PROSE_WORDS:
+            continue
         if words is None:
             denied = denied or _denies(sentence.text, question)
             if not denied and sentence is not sentences[0] and not reply.is_long:
@@ -614,24 +652,52 @@ def _read_sentence(sentence: Sentence, question: Question, *, alone: bool) -> Wo
     clause = ranked[0]
     runs = _rank_runs(clause, question)
     run = runs[0]
-    answer = _spell_list(run, clause, sentence, question) or _spell_run(run, sentence.text, question)
-    keys = _list_keys(run, question)
-    if not answer or len(answer.split()) > (_PHRASE_WORDS if "," not in answer else 4 * _PHRASE_WORDS) or not keys:
-        return None
     hits = any(p.label == "question" for p in sentence.pieces)
-    if not hits and not question.focus and not alone:
+    listed = _spell_list(run, clause, sentence, question)
+    if not question.purpose and not hits and (not alone or len(sentence.tokens) > _UNCLEAR_WORDS):
         return None
-    if not hits and len([p for p in clause.pieces if p.label == "new"]) > 6:
+    if listed is None and not hits and not _is_bare(clause, runs, question):
+        return _read_phrase(clause, sentence, question) if alone else None
+    answer, keys = listed or (_spell_run(run, sentence.text, question), _list_keys(run, question))
+    if (
+        not answer
+        or len(answer.split()) > (_PHRASE_WORDS if "," not in answer else 4 * _PHRASE_WORDS)
+        or not keys
+    ):
         return None
     others = [(_spell_run(other, sentence.text, question), _list_keys(other, question)) for other in runs[1:]]
     for rest in ranked[1:]:
-        others += [(_spell_run(o, sentence.text, question), _list_keys(o, question)) for o in _rank_runs(rest, question)]
+        others += [
+            (_spell_run(o, sentence.text, question), _list_keys(o, question))
+            for o in _rank_runs(rest, question)
+        ]
     sure = 1.0 if len(runs) == 1 and (hits or len(ranked) == 1) else 0.7
-    if not hits and not run[0].is_name and not alone:
+    others_new = sum(p.label == "new" for p in sentence.pieces) - len(keys)
+    if (not hits and not run[0].is_name and not alone) or others_new > _REMARK_WORDS - 2:
         sure = 0.4
-    return Words(answer, keys, sure, tuple(o for o in others if o[1]))
+    return Words(answer, keys, sure, tuple(o for o in others if o[1]), others_new)
 
 
+def _is_bare(clause: Clause, runs: list[Run], question: Question) -> bool:
+    """Whether a clause that repeats nothing of the question may be the answer itself: "I think it's Hanoi"."""
+    if len(runs) > 1 or len(runs[0]) > _BARE_WORDS or len(clause.pieces) > _REMARK_WORDS:
+        return False
+    end = runs[0][-1].token.end
+    after = [p.token.key for p in clause.pieces if p.token.begin >= end]
+    return not any(key in question.lexicon.copula for key in after[:-1]) and len(after) <= _BARE_WORDS
+
+
+def _read_phrase(clause: Clause, sentence: Sentence, question: Question) -> Words | None:
+    """All of a reply of a few words: "on the border of Nepal and China"."""
+    pieces = clause.pieces
+    if len(pieces) > _BARE_WORDS + 2 or any(p.token.key in question.lexicon.copula for p in pieces):
+        return None
+    new = [p for p in pieces if p.label == "new"]
+    answer = sentence.text[new[0].token.begin : new[-1].token.end]
+    return Words(answer, tuple(p.token.key for p in new), 0.6) if question.purpose else None
+
+
+_REMARK_WORDS = 10  # words of a clause that answers without repeating anything of the question
 _TITLE_WORDS = 3  # capitals of a reply that is all a title: "No Country for Old Men"
 
 
@@ -642,7 +708,7 @@ def _read_title(sentence: Sentence) -> Words | None:
     plain = [p for p in pieces if p not in capitals and p.token.key not in sentence.question.lexicon.links]
     if len(capitals) < _TITLE_WORDS or plain or len(pieces) > _PHRASE_WORDS or "," in sentence.text:
         return None
-    if any(p.label == "question" for p in pieces) or pieces[0].label != "common":
+    if any(p.label == "question" for p in pieces) or pieces[0].token.key not in sentence.question.lexicon.no:
         return None
     return Words(sentence.text.strip(" .!\"'"), tuple(p.token.key for p in pieces), 0.9)
 
@@ -669,7 +735,11 @@ def _select_clauses(sentence: Sentence, question: Question) -> list[Clause]:
         elif lexicon.find("now").match(clause.text.strip()):
             selected.clear()
     now = [c for c in selected if lexicon.find("now").match(c.text.strip())]
-    return now[-1:] if now and len(selected) > 1 and now[-1] is selected[-1] and _ENDED.search(sentence.text) else selected
+    return (
+        now[-1:]
+        if now and len(selected) > 1 and now[-1] is selected[-1] and _ENDED.search(sentence.text)
+        else selected
+    )
 
 
 _ENDED = re.compile(r"\b(?:until|was|were|bis|war|jusqu|hasta|fino|до|был)\b", re.IGNORECASE)
@@ -703,15 +773,15 @@ _REMARK = re.compile(
     re.IGNORECASE,
 )
 
-Run = list[Piece]
-
 
 def _find_runs(clause: Clause, question: Question) -> list[Run]:
     """The runs of new words in a clause, with the small words inside a name: "Rio de Janeiro"."""
     runs: list[Run] = []
     pending: list[Piece] = []
     for piece in clause.pieces:
-        if piece.label == "new" or (piece.label == "common" and _is_capital_inside(piece, clause, runs, pending)):
+        if piece.label == "new" or (
+            piece.label == "common" and _is_capital_inside(piece, clause, runs, pending)
+        ):
             adjacent = runs and _are_joined(runs[-1], pending, piece, question)
             if adjacent:
                 runs[-1] += [*pending, piece]
@@ -720,19 +790,28 @@ def _find_runs(clause: Clause, question: Question) -> list[Run]:
             pending = []
         else:
             pending.append(piece)
-    return [run for run in runs if any(p.label == "new" for p in run)]
+    runs = [run for run in runs if any(p.label == "new" for p in run)]
+    types = question.lexicon.types
+    named = [run for run in runs if not all(p.token.key in types and p.token.text.islower() for p in run)]
+    return named or runs
 
 
 def _is_capital_inside(piece: Piece, clause: Clause, runs: list[Run], pending: list[Piece]) -> bool:
     """Whether a common word is a part of a name, by its capital right after another: "Mexico City"."""
     text = piece.token.text
-    return bool(runs) and not pending and len(text) > 1 and text[0].isupper() and runs[-1][-1].token.text[0].isupper()
+    return (
+        bool(runs)
+        and not pending
+        and len(text) > 1
+        and text[0].isupper()
+        and runs[-1][-1].token.text[0].isupper()
+    )
 
 
 def _are_joined(run: Run, between: list[Piece], piece: Piece, question: Question) -> bool:
     gap = piece.token.begin - run[-1].token.end
     if piece.token.kind == "cjk" or run[-1].token.kind == "cjk":
-        return not between and gap <= 1
+        return not between and gap == 0
     if not between:
         return gap <= 2
     if len(between) > 2 or not all(p.token.key in question.lexicon.links for p in between):
@@ -777,7 +856,12 @@ def _belongs(piece: Piece, beside: Piece, question: Question) -> bool:
     gap = max(piece.token.begin - beside.token.end, beside.token.begin - piece.token.end)
     capital = piece.token.text[0].isupper() and beside.token.text[0].isupper()
     focus = question.focus | {question.category}
-    return gap == 1 and capital and piece.token.key not in focus and not any(shares_stem(piece.token.key, w) for w in focus)
+    return (
+        gap == 1
+        and capital
+        and piece.token.key not in focus
+        and not any(shares_stem(piece.token.key, w) for w in focus)
+    )
 
 
 def _strip_types(run: Run, question: Question) -> Run:
@@ -803,7 +887,9 @@ def _list_keys(run: Run, question: Question) -> tuple[str, ...]:
 _LIST_GAP = re.compile(r"\s?[,，、;]\s?")
 
 
-def _spell_list(run: Run, clause: Clause, sentence: Sentence, question: Question) -> str | None:
+def _spell_list(
+    run: Run, clause: Clause, sentence: Sentence, question: Question
+) -> tuple[str, tuple[str, ...]] | None:
     """The items of the list that a run is in, or a name with its qualifier: "Paris, Texas"."""
     every = sentence.pieces
     starts = [own for own in sentence.clauses if own.begin < clause.begin]
@@ -817,11 +903,13 @@ def _spell_list(run: Run, clause: Clause, sentence: Sentence, question: Question
     if len(items) < 2 or len(items) > _LIST_ITEMS or any(len(item) > _ITEM_WORDS for item in items):
         return None
     spelled = [_spell_run(item, sentence.text, question) for item in items]
+    keys = tuple(key for item in items for key in _list_keys(item, question))
     if len(items) == 2 and not joints:
         names = items[0][0].is_name and items[1][0].is_name
         if names or len(every) > sum(map(len, items)):
-            return f"{spelled[0]} {spelled[1]}" if names and end >= len(every) else None
-    return f"({', '.join(spelled)})" if question.asks_order else ", ".join(spelled)
+            return (f"{spelled[0]} {spelled[1]}", keys) if names and end >= len(every) else None
+    answer = ", ".join(spelled)
+    return (f"({answer})" if question.asks_order else answer), keys
 
 
 def _collect_items(run: Run, sentence: Sentence, question: Question) -> tuple[list[Run], int]:
@@ -844,7 +932,11 @@ def _read_item(
     """The next item of a list, and where it ends."""
     is_and = pieces[at].token.key in question.lexicon.gather("and") and pieces[at].label == "common"
     start = at + 1 if is_and else at
-    while start < len(pieces) and pieces[start].label == "common" and pieces[start].token.key in question.lexicon.links:
+    while (
+        start < len(pieces)
+        and pieces[start].label == "common"
+        and pieces[start].token.key in question.lexicon.links
+    ):
         start += 1
     if start >= len(pieces) or pieces[start].label != "new":
         return None
@@ -854,11 +946,20 @@ def _read_item(
     if "." in gap or len(gap) > 12:
         return None
     end = start
-    while end < len(pieces) and pieces[end].label == "new" and (
-        end == start or pieces[end].token.begin - pieces[end - 1].token.end <= 1
+    while (
+        end < len(pieces)
+        and pieces[end].label == "new"
+        and (
+            end == start
+            or pieces[end].token.begin - pieces[end - 1].token.end <= (pieces[end].token.kind == "word")
+        )
     ):
         end += 1
-    if pieces[start].token.kind == "word" and pieces[start].is_name != previous.is_name and previous.token.begin > 0:
+    if (
+        pieces[start].token.kind == "word"
+        and pieces[start].is_name != previous.is_name
+        and previous.token.begin > 0
+    ):
         return None
     return pieces[start:end], end
 
@@ -877,7 +978,7 @@ def _split_joint(run: Run, question: Question) -> list[Run]:
     return [part for part in parts if part]
 
 
-_BARE_WORDS = 3
+_FEW_WORDS = 3
 
 
 def _read_bare(sentence: Sentence, question: Question) -> Words | None:
@@ -885,15 +986,17 @@ def _read_bare(sentence: Sentence, question: Question) -> Words | None:
     lexicon = question.lexicon
     kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
     empty = lexicon.yes | lexicon.no | lexicon.negation
-    if not kept or len(sentence.pieces) > _BARE_WORDS or any(p.token.key in empty for p in kept):
+    if not kept or len(sentence.pieces) > _FEW_WORDS or any(p.token.key in empty for p in kept):
         return None
-    if all(p.label == "common" for p in kept) and (len(kept) > 1 or lexicon.find("polite").search(sentence.text)):
+    if all(p.label == "common" for p in kept) and (
+        len(kept) > 1 or lexicon.find("polite").search(sentence.text)
+    ):
         return None
     answer = sentence.text[kept[0].token.begin : kept[-1].token.end].strip(" \"'.,;:!")
     return Words(answer, tuple(p.token.key for p in kept), 0.8) if answer else None
 
 
-def merge_words(readings: list[Words | None], question: Question, common: WordFrequencies | None) -> list[Reading]:
+def merge_words(readings: list[Words | None], common: WordFrequencies | None = None) -> list[Reading]:
     """One spelling for the answers that differ in nothing that counts."""
     readings = [_settle(reading, readings) for reading in readings]
     keys = [frozenset(r.keys) if r is not None else frozenset() for r in readings]
@@ -901,7 +1004,7 @@ def merge_words(readings: list[Words | None], question: Question, common: WordFr
     for reading, own in zip(readings, keys, strict=True):
         if reading is not None and (own not in spelled or len(reading.answer) < len(spelled[own])):
             spelled[own] = reading.answer
-    phrasing = _find_phrasing(set(spelled), question, common)
+    phrasing = _find_phrasing(set(spelled), common)
     cores = {own: frozenset(own - phrasing) or own for own in spelled}
     merged = []
     for reading, own in zip(readings, keys, strict=True):
@@ -920,7 +1023,9 @@ def _settle(reading: Words | None, readings: list[Words | None]) -> Words | None
     """An unsure reading as another answer that its sentence offers, if another reply gives just that one."""
     if reading is None or reading.sure == 1.0 or not reading.others:
         return reading
-    given = Counter(frozenset(r.keys) for r in readings if r is not None and r is not reading and r.sure >= reading.sure)
+    given = Counter(
+        frozenset(r.keys) for r in readings if r is not None and r is not reading and r.sure >= reading.sure
+    )
     if given[frozenset(reading.keys)]:
         return reading
     offered = [other for other in reading.others if given[frozenset(other[1])]]
@@ -929,9 +1034,7 @@ def _settle(reading: Words | None, readings: list[Words | None]) -> Words | None
     return Words(offered[0][0], offered[0][1], 0.6)
 
 
-def _find_phrasing(
-    answers: set[frozenset[str]], question: Question, common: WordFrequencies | None
-) -> frozenset[str]:
+def _find_phrasing(answers: set[frozenset[str]], common: WordFrequencies | None) -> frozenset[str]:
     """The words that come with different answers, or with answers to other prompts: they say nothing here."""
     cores: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
     for own in answers:
@@ -939,9 +1042,9 @@ def _find_phrasing(
             rest = own - {word}
             if rest in answers:
                 cores[word].add(rest)
-    known = {word for own in answers for word in own if word in question.lexicon.types}
+    known: set[str] = set()
     if common is not None:
-        known |= {word for own in answers for word in own if common.is_common(word)}
+        known = {word for own in answers for word in own if common.is_common(word)}
     return frozenset({word for word, rests in cores.items() if len(rests) > 1} | known)
 
 
@@ -963,7 +1066,7 @@ def read_prose(
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
     if form == "words":
-        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], question, common)
+        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], common)
     else:
         readings = [_READERS[form](reply, question) if reply.sentences else SILENT for reply in replies]
     if len(texts) == 1:
@@ -985,8 +1088,7 @@ def _choose_form(replies: list[Reply], question: Question) -> str:
             return "either"
     if question.form in ("date", "number", "yes_no"):
         return question.form
-    verdicts = sum(_opens_verdict(reply, question) for reply in replies)
-    if verdicts > half:
+    if not question.has_question_word and sum(_opens_verdict(r, question) for r in replies) > half:
         return "yes_no"
     numeric = sum(_is_numeric(reply, question) for reply in replies)
     return "number" if numeric > half else "words"
@@ -996,7 +1098,9 @@ def _opens_verdict(reply: Reply, question: Question) -> bool:
     """Whether a reply opens with yes or no, and says nothing beyond the question."""
     first = reply.asserted[0]
     verdict = _judge_clause(first.clauses[0], question, alone=False)
-    return verdict is not None and not verdict.stated and not any(_is_beyond(p, question) for p in first.pieces)
+    return (
+        verdict is not None and not verdict.stated and not any(_is_beyond(p, question) for p in first.pieces)
+    )
 
 
 def _is_numeric(reply: Reply, question: Question) -> bool:
@@ -1005,8 +1109,13 @@ def _is_numeric(reply: Reply, question: Question) -> bool:
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    names = [p.token.text for s in reply.asserted for p in s.pieces if p.label == "new" and p.is_name]
-    return all(is_unit(name, question) for name in names)
+    new = [
+        p
+        for s in reply.asserted
+        for p in s.pieces
+        if p.label == "new" and not is_unit(p.token.text, question)
+    ]
+    return not any(p.is_name for p in new) and len(new) <= _BARE_WORDS
 
 
 def read_number(reply: Reply, question: Question) -> Reading:
@@ -1020,7 +1129,7 @@ def read_number(reply: Reply, question: Question) -> Reading:
     found = find_quantity(reply.sentences, question)
     if found is None and len(reply.sentences) == 1 and not has_new_number(reply.text, question):
         words = _read_bare(reply.asserted[0], question) or read_words(reply, question)
-        return Reading(words.answer) if words is not None and len(words.keys) <= _BARE_WORDS else SILENT
+        return Reading(words.answer) if words is not None and len(words.keys) <= _FEW_WORDS else SILENT
     return Reading(found)
 
 

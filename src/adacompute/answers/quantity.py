@@ -14,7 +14,15 @@ from adacompute.answers.question import Question
 from adacompute.answers.units import is_measure, split_unit
 from adacompute.answers.words import Lexicon, Token, spell_phrases, split_clauses
 
-__all__ = ["drop_brackets", "find_date", "find_quantity", "find_solution", "has_new_number", "is_unit", "mask_denied"]
+__all__ = [
+    "drop_brackets",
+    "find_date",
+    "find_quantity",
+    "find_solution",
+    "has_new_number",
+    "is_unit",
+    "mask_denied",
+]
 
 _BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
 _MOST = 20  # dates or numbers of one sentence that are looked at
@@ -43,7 +51,8 @@ _NOT_ONLY = re.compile(
 
 def _find_denials(lexicon: Lexicon) -> re.Pattern[str]:
     return lexicon.compile(
-        "denials", lambda: spell_phrases(lexicon.negation) + r"|\brather than\b|\binstead of\b|\bas opposed to\b"
+        "denials",
+        lambda: spell_phrases(lexicon.negation) + r"|\brather than\b|\binstead of\b|\bas opposed to\b",
     )
 
 
@@ -148,7 +157,8 @@ def _tells_verb(text: str, date: _Found, question: Question) -> bool:
     """
     begin = max((found.end for found in _list_dates(text, question) if found.end <= date.begin), default=0)
     joints = question.lexicon.compile(
-        "joints", lambda: r"[,;:，]|\b(?:then|while|whereas|after|before)\b|" + question.lexicon.find("and").pattern
+        "joints",
+        lambda: r"[,;:，]|\b(?:then|while|whereas|after|before)\b|" + question.lexicon.find("and").pattern,
     )
     words = _list_content(joints.split(text[begin : date.begin])[-1], question)
     if not words and len(question.tokenize(text[: date.begin])) <= 1:
@@ -263,11 +273,23 @@ def _read_value(text: str, tokens: list[Token], question: Question) -> tuple[str
     lexicon = question.lexicon
     if first.kind == "number":
         after = text[first.end : first.end + 1]
-        if after.isalpha() and after.isascii() and _UNIT_WORD.match(text, first.end) and not is_measure(
-            _UNIT_WORD.match(text, first.end)[1]  # type: ignore[index]
+        if (
+            after.isalpha()
+            and after.isascii()
+            and _UNIT_WORD.match(text, first.end)
+            and not is_measure(
+                _UNIT_WORD.match(text, first.end)[1]  # type: ignore[index]
+            )
         ):
             return None, 1  # 16th, 3D
-        if (first.begin and (text[first.begin - 1] in "_^" or text[first.begin - 1].isalpha() and text[first.begin - 1].isascii())) or _is_list_mark(text, first):
+        if (
+            first.begin
+            and (
+                text[first.begin - 1] in "_^"
+                or text[first.begin - 1].isalpha()
+                and text[first.begin - 1].isascii()
+            )
+        ) or _is_list_mark(text, first):
             return None, 1  # H2O, or the number of a list's item
         return _scale(first.key, text, tokens, lexicon)
     if first.kind != "word":
@@ -279,13 +301,18 @@ def _read_value(text: str, tokens: list[Token], question: Question) -> tuple[str
     if first.key in lexicon.negation and following and question.asks_about(following):
         return "0", 1
     value, count = _read_number_words(tokens[:8], lexicon)
-    if count == 1 and value == 1 and not (alone or question.asks_about(following)):
-        return None, 1  # "this one", "one of", an article
+    is_article = first.key != "one" and first.key in lexicon.common
+    if count == 1 and value == 1 and not alone and (is_article or not question.asks_about(following)):
+        return None, 1  # "this one", "one of", "un"
     return (str(value), count) if count else (None, 1)
 
 
 def _is_list_mark(text: str, token: Token) -> bool:
-    return len(token.text) <= 2 and not text[: token.begin].strip() and text[token.end : token.end + 2] in (". ", ") ")
+    return (
+        len(token.text) <= 2
+        and not text[: token.begin].strip()
+        and text[token.end : token.end + 2] in (". ", ") ")
+    )
 
 
 def _scale(key: str, text: str, tokens: list[Token], lexicon: Lexicon) -> tuple[str, int]:
@@ -293,7 +320,9 @@ def _scale(key: str, text: str, tokens: list[Token], lexicon: Lexicon) -> tuple[
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
-    factor = lexicon.scale.get(following.key, lexicon.scale.get(following.key[:1], 0) if following.kind == "cjk" else 0)
+    factor = lexicon.scale.get(
+        following.key, lexicon.scale.get(following.key[:1], 0) if following.kind == "cjk" else 0
+    )
     if not factor or len(key) > 20 or not key.replace(".", "").isdigit():
         return key, 1
     value = Fraction(key) * factor
@@ -381,7 +410,12 @@ def _repeats_question(text: str, question: Question) -> bool:
     if _COMPUTES.search(text):
         return False
     tokens = question.tokenize(text)
-    shared = (t.text[at : at + 2] in question.asking for t in tokens if t.kind == "cjk" for at in range(len(t.text) - 1))
+    shared = (
+        t.text[at : at + 2] in question.asking
+        for t in tokens
+        if t.kind == "cjk"
+        for at in range(len(t.text) - 1)
+    )
     return any(shared) or any(t.kind == "word" and question.asks_about(t.key) for t in tokens)
 
 
@@ -427,9 +461,7 @@ def find_quantity(sentences: list[str], question: Question) -> str | None:
 
 def _list_stated(texts: list[str], question: Question) -> list[_Stated]:
     """What the texts state, less what the question mentions itself, and years beside other numbers."""
-    listed = [
-        (text, found) for text in texts for found in _list_quantities(text, question)
-    ]
+    listed = [(text, found) for text in texts for found in _list_quantities(text, question)]
     new = [(text, found) for text, found in listed if not _is_mentioned(text, found, question)]
     return [_Stated(text, _Found(f.begin, f.end, f.answer)) for text, f in (new or listed)]
 
@@ -449,7 +481,9 @@ def _drop_remarks(text: str, question: Question) -> str:
     return ", ".join(kept) or text
 
 
-_RELATIVE = re.compile(r"\s?(?:which|who|whose|where|while|whereas|unlike|qui|dont|который|которая)\b", re.IGNORECASE)
+_RELATIVE = re.compile(
+    r"\s?(?:which|who|whose|where|while|whereas|unlike|qui|dont|который|которая)\b", re.IGNORECASE
+)
 
 
 def _leaves_open(text: str, question: Question) -> bool:

@@ -127,6 +127,8 @@ def classify_purpose(prompt: str) -> Purpose:
     words = _WORD.findall(text)
     has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
     orders = _find_orders(words)
+    if "translate" in words and _is_word_to_translate(text, get_lexicon(frozenset(("en",)))):
+        return "fact"
     if "compose" in orders or _WISH.search(text):
         return "text"
     if _CHOICES.search(text):
@@ -138,8 +140,36 @@ def classify_purpose(prompt: str) -> Purpose:
     if "tell" in orders or _REASON.search(text):
         return "text"
     if "?" not in words or _ASKING.isdisjoint(words):
-        return ""
+        return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
+
+
+def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
+    """The purpose of a prompt in another language than English; "" if it is none that is known."""
+    languages = detect_languages(text) - {"en"}
+    if not languages:
+        return ""
+    lexicon = get_lexicon(languages)
+    asking = find_asking_sentence(text)
+    if lexicon.find("compose").search(text) and not _is_word_to_translate(text, lexicon):
+        return "text"
+    if not asking.endswith(_ASKS) and lexicon.find("translate").search(text) is None:
+        return ""
+    return "value" if has_numbers or lexicon.find("many").search(asking) else "fact"
+
+
+def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
+    """Whether a word or two in quotes are to be translated."""
+    quoted = _QUOTED.search(text)
+    return (
+        quoted is not None
+        and len(text) < _QUOTED_PROMPT
+        and lexicon.find("translate").search(text) is not None
+    )
+
+
+_QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
+_QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
 
 
 def _find_orders(words: list[str]) -> set[str]:
@@ -183,6 +213,7 @@ def _asks_amount(words: list[str]) -> bool:
         elif at - asked_at < _MAX_DISTANCE and word in _AMOUNTS:
             return True
     return False
+
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
 Options = tuple[tuple[str, str], ...]  # letter and text of each
@@ -238,10 +269,13 @@ class Question:
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
-        self.context = frozenset(t.key for t in self.tokenize(text) if t.kind == "word")  # of all of the prompt
+        self.context = frozenset(
+            t.key for t in self.tokenize(text) if t.kind == "word"
+        )  # of all of the prompt
         self.negated = self._is_negated(tokens)
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
-        self.form: AnswerForm = self._find_form(tokens)
+        self.has_question_word = self._has_question_word(tokens)
+        self.form: AnswerForm = self._find_form()
         self.category, self.focus = self._find_focus(tokens)
         self.asks_year = lexicon.find("year").search(self.asking) is not None
         self.asks_order = lexicon.find("order").search(self.asking) is not None
@@ -295,7 +329,7 @@ class Question:
         verdicts = self.lexicon.no if self.is_verdict else frozenset()
         return any(t.key in self.lexicon.negation and t.key not in verdicts for t in said)
 
-    def _find_form(self, tokens: list[Token]) -> AnswerForm:
+    def _find_form(self) -> AnswerForm:
         if self.options:
             return "choice"
         if self.is_verdict:
@@ -307,7 +341,7 @@ class Question:
             return "number"
         if self.alternatives:
             return "either"
-        polar = self.asking.endswith(_ASKS) and not self.is_request and not self._has_question_word(tokens)
+        polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
         return "yes_no" if polar else "words"
 
     def _has_question_word(self, tokens: list[Token]) -> bool:
@@ -327,7 +361,10 @@ class Question:
         words = [t for t in tokens if t.kind == "word"]
         category = ""
         for asked, noun in zip(words, words[1:], strict=False):
-            if asked.key in self.lexicon.question_words - self.lexicon.gather("who") and noun.key in self.content:
+            if (
+                asked.key in self.lexicon.question_words - self.lexicon.gather("who")
+                and noun.key in self.content
+            ):
                 category = noun.key
                 break
         content = [t for t in words if t.key in self.content]

@@ -25,7 +25,9 @@ __all__ = [
     "tokenize",
 ]
 
-_COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))  # 1,5 is a half more
+_COMMA_LANGUAGES = frozenset(
+    ("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr")
+)  # 1,5 is a half more
 _CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -41,11 +43,13 @@ def _load_words() -> dict[str, dict[str, str]]:
 
 @lru_cache(maxsize=1)
 def _load_common() -> dict[str, frozenset[str]]:
-    return {language: frozenset(lists["common"].split()) for language, lists in _load_words().items()}
+    return {
+        language: frozenset(lists["common"].casefold().split()) for language, lists in _load_words().items()
+    }
 
 
-def detect_languages(text: str) -> frozenset[str]:
-    """The languages that a text may be written in, by its script and its commonest words.
+def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
+    """The languages that a text may be written in, by its script and at least so many common words.
 
     >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
     (frozenset({'de'}), frozenset({'zh'}))
@@ -58,7 +62,7 @@ def detect_languages(text: str) -> frozenset[str]:
     words = [fold(word) for word in _WORD.findall(text)]
     scores = {language: sum(word in common for word in words) for language, common in _load_common().items()}
     best = max(scores.values())
-    return frozenset(language for language, score in scores.items() if best and score == best)
+    return frozenset(language for language, score in scores.items() if best >= least and score == best)
 
 
 class Lexicon:
@@ -70,7 +74,7 @@ class Lexicon:
         self._patterns: dict[str, re.Pattern[str]] = {}
         self._lists = [_load_words()[language] for language in sorted(languages)]
         self.decimal_comma = not languages.isdisjoint(_COMMA_LANGUAGES)
-        self.common = self.gather("common")
+        self.common = self.gather("common") | self.gather("but") | self.gather("and") | self.gather("or")
         self.yes = self.gather("yes")
         self.no = self.gather("no")
         self.negation = self.gather("negation")
@@ -85,7 +89,7 @@ class Lexicon:
         """The words of a list."""
         if name not in self._words:
             lists = " ".join(lists.get(name, "") for lists in self._lists)
-            self._words[name] = frozenset(lists.replace("|", " ").split())
+            self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
         return self._words[name]
 
     def _list_phrases(self, name: str) -> list[str]:
@@ -115,7 +119,7 @@ class Lexicon:
     @cached_property
     def months(self) -> dict[str, int]:
         """The number of each month's name, in full or short."""
-        names = {}
+        names: dict[str, int] = {}
         for lists in self._lists:
             for key in ("months", "shortmonths"):
                 names |= {name: at for at, name in enumerate(lists.get(key, "").split(), 1)}
@@ -124,7 +128,7 @@ class Lexicon:
     @cached_property
     def numbers(self) -> dict[str, int]:
         """The value of each number word."""
-        values = {}
+        values: dict[str, int] = {}
         for lists in self._lists:
             values |= {name: at for at, name in enumerate(lists.get("numbers", "").split())}
         if "en" in self.languages:
@@ -186,16 +190,19 @@ class Token(NamedTuple):
 
 
 _NUMERALS = "零〇一二三四五六七八九十百千万两兩"
-_COUNTERS = "个個颗只人本枚匹月日年天岁歳条台册冊つ米度次回倍分种種名"
+_COUNTERS = "个個颗只人本枚匹月日年天岁歳条台册冊つ米度次回倍分种種名瓶箱盒块元円"
 _LETTER = rf"[^\W\d_{_CJK}]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
 _TOKEN = re.compile(
     rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
-    rf"|(?P<numeral>[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
+    rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
     rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[a-z]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
+_INVERSION = re.compile(
+    r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
+)  # "peuvent-ils" asks what "peuvent" says
 _TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
 
 
@@ -205,7 +212,7 @@ def fold(word: str) -> str:
     elided = _ELISION.match(word)
     if elided is not None:
         word = word[elided.end() :]
-    return word.removesuffix("'s").replace(".", "") or word
+    return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
 
 
 def tokenize(text: str, *, decimal_comma: bool = False) -> list[Token]:
@@ -315,10 +322,11 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
         return True
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
-    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or before.strip() == word):
+    opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
+    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or opens):
         return True  # "11. November", or the mark of a list's item
     if word == "No":
-        return after[0][0].isdigit()
+        return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
     if (
         not _INITIALS.fullmatch(word)
         or _SENTENCE_STARTER.match(after[0])
@@ -364,7 +372,7 @@ def drop_last_sentence(reply: str) -> str:
     return reply[: max(ends, default=0)]
 
 
-_CLAUSE_END = re.compile(r"[,，](?!\d{3}\b)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|——?")
+_CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|——?")
 
 
 def split_clauses(sentence: str) -> list[tuple[int, int]]:
