@@ -231,7 +231,7 @@ def test_what_never_repeats_is_left_out_of_the_vote_once_its_route_has_shown_so(
     memory = FieldMemory()
     for number in range(4):  # of three samples each, two of which could have repeated something
         drawn = mail(memory, *(("ann", f"Dear Ann {number}{letter}") for letter in "abc"))
-        assert ("all differ" in drawn.check_different()) == (number < 3)
+        assert "all differ" in drawn.check_different()
     voted = mail(memory, ("ann", "Hi"), ("ann", "Hello"), ("bob", "Hi"))
     assert answers(voted) == ['{"send":{"how":{},"to":"ann"}}'] * 2 + ['{"send":{"how":{},"to":"bob"}}']
     assert voted.left_out == ["send.body", "send.how.sure"]

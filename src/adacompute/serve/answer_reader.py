@@ -20,11 +20,12 @@ from typing import Any, Literal
 
 import orjson
 
-from adacompute.answers import Task, extract_answer, read_answers
+from adacompute.answers import Task
 from adacompute.answers.extract import (
     abstains,
     check_pattern,
-    extract_in_sandbox,
+    read_in_sandbox,
+    read_replies,
     search_in_sandbox,
     strip_thinking,
 )
@@ -60,7 +61,7 @@ Form = Literal["text", "json", "sections", "calls"]
 # Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
 # one a fourth of it, while asking another process takes half a millisecond
 _MAX_INLINE = 2_000
-_MAX_TOGETHER = 6_000  # characters of the texts that are read together in the event loop
+_MAX_TOGETHER = 4_000  # characters of the texts that are read together in the event loop
 _THREAD_COUNT = 2  # that wait for the other process
 _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
 # characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
@@ -200,6 +201,7 @@ class AnswerReader:
         self._section_question: str | None = None
         self._memory = FieldMemory() if memory is None else memory
         self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
+        self._new_routes: set[str] = set()  # of which too little was known when the request began
 
     @property
     def shape(self) -> Shape:
@@ -244,7 +246,7 @@ class AnswerReader:
     async def read(self, responses: Sequence[Response]) -> list[Sample]:
         """All samples so far, read with these further ones; one that takes too long to read abstains."""
         texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
-        size = sum(map(len, texts)) + sum(len(response.text) for response in responses)
+        size = sum(map(len, [*texts, *(response.text for response in responses)]))
         if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
             return self.read_blocking(responses)
         return await asyncio.get_running_loop().run_in_executor(
@@ -260,15 +262,19 @@ class AnswerReader:
             counted = reading.fields.keys() - reading.left_out
             if not counted.isdisjoint(self._free.get(reading.route, ())):  # as a later sample has shown
                 self.readings[place] = self._read_alone(self._responses[place])
-        self._compare_texts(len(responses))
+        places = [place for place, reading in enumerate(self.readings) if reading.text]
+        new = [place for place in places if place >= len(self.readings) - len(responses)]
+        if new:
+            is_compared = self._task.extract == "auto" and not self._pattern
+            self._read_texts(sorted({*(places[:_COMPARED_TEXTS] if is_compared else ()), *new}))
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """A response as it is read by itself; a text that is compared with others has no answer yet."""
+        """A response as it is read by itself; a text has no answer yet."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
-        text, finished = replace_surrogates(response.text), response.finished is not False
+        text = replace_surrogates(response.text)
         if message.get("refusal") and not message.get("content"):
             return Reading(sample=_build_sample(response, None))
         if shape in ("json", "maybe_json"):
@@ -277,29 +283,28 @@ class AnswerReader:
                 return reading
         if shape == "sections":
             return self._read_sections(response, text)
-        return Reading(sample=_build_sample(response, self._read_text(text, finished=finished)), text=text)
+        return Reading(sample=_build_sample(response, None), text=text)
 
-    def _compare_texts(self, added: int) -> None:
-        """Reads the texts that may explain each other together, and adopts their answers."""
-        if self._pattern or self._task.extract != "auto":
-            return
-        places = [
-            place for place, reading in enumerate(self.readings) if 0 < len(reading.text) <= _MAX_INLINE
-        ]
-        new = [place for place in places if place >= len(self.readings) - added]
-        if not new:
-            return
-        places = list(dict.fromkeys([*places[:_COMPARED_TEXTS], *new]))
+    def _read_texts(self, places: Sequence[int]) -> None:
+        """Reads the texts of these samples together."""
         texts = [self.readings[place].text for place in places]
         ends = [self._responses[place].finished is not False for place in places]
-        answers = read_answers(texts, self.question, self._task, finished=ends)
+        answers = self._find_answers(texts, ends, self.question)
         for place, text, end, answer in zip(places, texts, ends, answers, strict=True):
-            reading = self.readings[place]
-            if answer is None and self._loose and not abstains(text):
-                answer = extract_answer(text, self._task, finished=end)
-            if answer != reading.sample.answer:
+            if answer is None and self._loose and not self._pattern and not abstains(text):
+                (answer,) = self._find_answers([text], [end], None)
+            if answer != self.readings[place].sample.answer:
                 sample = _build_sample(self._responses[place], answer)
-                self.readings[place] = replace(reading, sample=sample)
+                self.readings[place] = replace(self.readings[place], sample=sample)
+
+    def _find_answers(
+        self, texts: Sequence[str], ends: Sequence[bool], question: str | None
+    ) -> list[str | None]:
+        if self._pattern:
+            return [search_in_sandbox(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
+        is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and _is_cheap("", self._task)
+        read = read_replies if is_cheap else read_in_sandbox
+        return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
 
     def teach(self) -> None:
         """Has the memory learn which fields repeated; it is for later requests."""
@@ -332,7 +337,7 @@ class AnswerReader:
             for reading in compress(self.readings, select_candidates(self.readings))
             if reading.fields and reading.sample.answer is not None
         ]
-        if len(chosen) < _NEW_ROUTE or not self._memory.is_new(chosen[0].route):
+        if len(chosen) < _NEW_ROUTE or chosen[0].route not in self._new_routes:
             return ""
         if len({reading.sample.answer for reading in chosen}) < len(chosen):
             return ""
@@ -352,21 +357,11 @@ class AnswerReader:
             return count_characters(calls) <= _MAX_INLINE and len(str(calls)) <= _MAX_INLINE
         return not self._pattern and _is_cheap(response.text, self._task)
 
-    def _read_text(self, text: str, *, finished: bool) -> str | None:
-        """The answer of a text that is read alone: it is long, or the request or operator says how."""
-        if self._pattern:
-            return search_in_sandbox(self._pattern, text[-_PATTERN_TEXT:])
-        if self._task.extract == "auto" and len(text) <= _MAX_INLINE:
-            return None
-        extract = extract_answer if _is_cheap(text, self._task) else extract_in_sandbox
-        answer = extract(text, self._task, finished=finished, question=self.question)
-        if answer is None and self._loose and not abstains(text):
-            return extract(text, self._task, finished=finished)
-        return answer
-
     def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
         """The fields of a value by their paths; those that hold free text count no more in this request."""
         fields: dict[str, str] = {}
+        if route not in self._free and self._memory.is_new(route):
+            self._new_routes.add(route)
         free = set(self._free.get(route) or self._memory.find_free(route))
         for path, leaf in islice(list_leaves(value), _MAX_LEAVES):
             fields[path] = f"{fields.get(path, '')},{write_canonical(leaf)}"
@@ -462,8 +457,7 @@ class AnswerReader:
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
             (content,) = selected.values()
-            answer = self._read_text(content, finished=response.finished is not False)
-            return Reading(sample=_build_sample(response, answer), form="sections", text=content)
+            return Reading(sample=_build_sample(response, None), form="sections", text=content)
         if not selected:
             return Reading(sample=_build_sample(response, None), form="sections")
         value = {name: _parse_section(content) for name, content in sections.items()}
