@@ -199,7 +199,7 @@ _TOKEN = re.compile(
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
     rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
 )
-_ELISION = re.compile(r"(?:[a-z]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
 _INVERSION = re.compile(
     r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
 )  # "peuvent-ils" asks what "peuvent" says
