@@ -194,7 +194,7 @@ class Sentence:
         self.question = question
 
     @cached_property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> tuple[Token, ...]:
         """Its words and numbers."""
         return self.question.tokenize(self.text)
 
@@ -1070,15 +1070,18 @@ def read_prose(
 ) -> list[Reading]:
     """The answers of the replies, read in the form that most of them have."""
     ends = finished if finished is not None else [True] * len(texts)
-    replies = [Reply(text, question, finished=end) for text, end in zip(texts, ends, strict=True)]
+    known = {place: Reply(place[0], question, finished=place[1]) for place in zip(texts, ends, strict=True)}
+    replies = [known[place] for place in zip(texts, ends, strict=True)]  # samples often repeat one another
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
     if form == "words":
-        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], common)
+        words = {reply: read_words(reply, question) for reply in set(stating)}
+        readings = merge_words([words.get(reply) for reply in replies], common)
     else:
-        readings = [_READERS[form](reply, question) if reply.sentences else SILENT for reply in replies]
+        read = {reply: _READERS[form](reply, question) for reply in set(stating)}
+        readings = [read.get(reply, SILENT) for reply in replies]
     if len(texts) == 1:
         return [reading if reading.sure >= _SURE else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
@@ -1086,22 +1089,23 @@ def read_prose(
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
 
 
-def _read_words_or_none(reply: Reply, question: Question) -> Words | None:
-    return read_words(reply, question) if reply.sentences else None
-
-
 def _choose_form(replies: list[Reply], question: Question) -> str:
     half = len(replies) / 2
+    times = Counter(replies)
     if question.form == "either":
-        named = sum(any(_choose_alternative(s, question) is not None for s in r.asserted) for r in replies)
-        if named >= half:
+        named = (times[r] for r in times if any(_list_mentions(s.text, question) for s in r.asserted))
+        if sum(named) >= half or any(map(_says_both, replies)):
             return "either"
     if question.form in ("date", "number", "yes_no"):
         return question.form
-    if not question.has_question_word and sum(_opens_verdict(r, question) for r in replies) > half:
+    if not question.has_question_word and sum(times[r] for r in times if _opens_verdict(r, question)) > half:
         return "yes_no"
-    numeric = sum(_is_numeric(reply, question) for reply in replies)
-    return "number" if numeric > half else "words"
+    return "number" if sum(times[r] for r in times if _is_numeric(r, question)) > half else "words"
+
+
+def _says_both(reply: Reply) -> bool:
+    lexicon = reply.question.lexicon
+    return any(lexicon.find(name).search(reply.text[:60]) for name in ("both", "neither"))
 
 
 def _opens_verdict(reply: Reply, question: Question) -> bool:
