@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.quantity import mask_denied
 from adacompute.answers.prose import SHORT_REPLY, SILENT, Reading, Reply, find_option, read_prose
+from adacompute.answers.quantity import mask_denied
 from adacompute.answers.question import (
     Options,
     Question,

@@ -172,7 +172,7 @@ class Piece(NamedTuple):
     @property
     def is_name(self) -> bool:
         """Whether it is written as a name, or in a script without capitals."""
-        return self.token.kind == "cjk" or not self.token.text[:1].islower()
+        return self.token.kind == "cjk" or not self.token.text.islower()
 
 
 Run = list[Piece]
@@ -194,7 +194,7 @@ class Sentence:
         self.question = question
 
     @cached_property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> tuple[Token, ...]:
         """Its words and numbers."""
         return self.question.tokenize(self.text)
 
@@ -673,7 +673,8 @@ def _read_sentence(sentence: Sentence, question: Question, *, alone: bool) -> Wo
         ]
     sure = 1.0 if len(runs) == 1 and (hits or len(ranked) == 1) else 0.7
     others_new = sum(p.label == "new" for p in sentence.pieces) - len(keys)
-    if (not hits and not run[0].is_name and not alone) or others_new > _REMARK_WORDS - 2:
+    rivals = hits and run[0].is_name and any(_rivals(other, clause, question) for other in runs[1:])
+    if rivals or (not hits and not run[0].is_name and not alone) or others_new > _REMARK_WORDS - 2:
         sure = 0.4
     return Words(answer, keys, sure, tuple(o for o in others if o[1]), others_new)
 
@@ -823,18 +824,24 @@ def _are_joined(run: Run, between: list[Piece], piece: Piece, question: Question
     )
 
 
+def _rivals(run: Run, clause: Clause, question: Question) -> bool:
+    """Whether another run may be the answer as well: a name that is no word of the question."""
+    return run[0].is_name and not _is_inside(run, clause) and not all(question.has(p.token.key) for p in run)
+
+
+def _is_inside(run: Run, clause: Clause) -> bool:
+    """Whether a run stands between words of the question."""
+    hits = [p.token.begin for p in clause.pieces if p.label == "question"]
+    return bool(hits) and hits[0] < run[0].token.begin < hits[-1]
+
+
 def _rank_runs(clause: Clause, question: Question) -> list[Run]:
     """The runs of a clause, the answer first: outside the question's words, then names, then as they come."""
     runs = [_extend_run(run, clause, question) for run in _find_runs(clause, question)]
-    hits = [p.token.begin for p in clause.pieces if p.label == "question"]
-    first, last = (hits[0], hits[-1]) if hits else (-1, -1)
 
-    def rank(run: Run) -> tuple[bool, bool, bool]:
-        inside = bool(hits) and first < run[0].token.begin < last
-        initial = run[0] is clause.pieces[0] and clause.begin == 0
-        name = any(p.is_name for p in run)
-        plain_initial = initial and len(run) == 1 and not hits
-        return inside, not name or all(p.token.key in question.context for p in run), plain_initial
+    def rank(run: Run) -> tuple[bool, bool]:
+        plain = not any(p.is_name for p in run) or all(p.token.key in question.context for p in run)
+        return _is_inside(run, clause), plain
 
     return sorted(runs, key=rank)
 
@@ -876,7 +883,10 @@ def _strip_types(run: Run, question: Question) -> Run:
 
 def _spell_run(run: Run, text: str, question: Question) -> str:
     run = _strip_types(run, question)
-    return text[run[0].token.begin : run[-1].token.end].strip(" \"'.,;:!()")
+    return _ELIDED.sub("", text[run[0].token.begin : run[-1].token.end].strip(" \"'.,;:!()"))
+
+
+_ELIDED = re.compile(r"^[dlDL]'(?=\w)")
 
 
 def _list_keys(run: Run, question: Question) -> tuple[str, ...]:
@@ -1060,15 +1070,18 @@ def read_prose(
 ) -> list[Reading]:
     """The answers of the replies, read in the form that most of them have."""
     ends = finished if finished is not None else [True] * len(texts)
-    replies = [Reply(text, question, finished=end) for text, end in zip(texts, ends, strict=True)]
+    known = {place: Reply(place[0], question, finished=place[1]) for place in zip(texts, ends, strict=True)}
+    replies = [known[place] for place in zip(texts, ends, strict=True)]  # samples often repeat one another
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
     if form == "words":
-        readings = merge_words([_read_words_or_none(reply, question) for reply in replies], common)
+        words = {reply: read_words(reply, question) for reply in set(stating)}
+        readings = merge_words([words.get(reply) for reply in replies], common)
     else:
-        readings = [_READERS[form](reply, question) if reply.sentences else SILENT for reply in replies]
+        read = {reply: _READERS[form](reply, question) for reply in set(stating)}
+        readings = [read.get(reply, SILENT) for reply in replies]
     if len(texts) == 1:
         return [reading if reading.sure >= _SURE else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
@@ -1076,22 +1089,23 @@ def read_prose(
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
 
 
-def _read_words_or_none(reply: Reply, question: Question) -> Words | None:
-    return read_words(reply, question) if reply.sentences else None
-
-
 def _choose_form(replies: list[Reply], question: Question) -> str:
     half = len(replies) / 2
+    times = Counter(replies)
     if question.form == "either":
-        named = sum(any(_choose_alternative(s, question) is not None for s in r.asserted) for r in replies)
-        if named >= half:
+        named = (times[r] for r in times if any(_list_mentions(s.text, question) for s in r.asserted))
+        if sum(named) >= half or any(map(_says_both, replies)):
             return "either"
     if question.form in ("date", "number", "yes_no"):
         return question.form
-    if not question.has_question_word and sum(_opens_verdict(r, question) for r in replies) > half:
+    if not question.has_question_word and sum(times[r] for r in times if _opens_verdict(r, question)) > half:
         return "yes_no"
-    numeric = sum(_is_numeric(reply, question) for reply in replies)
-    return "number" if numeric > half else "words"
+    return "number" if sum(times[r] for r in times if _is_numeric(r, question)) > half else "words"
+
+
+def _says_both(reply: Reply) -> bool:
+    lexicon = reply.question.lexicon
+    return any(lexicon.find(name).search(reply.text[:60]) for name in ("both", "neither"))
 
 
 def _opens_verdict(reply: Reply, question: Question) -> bool:

@@ -6,6 +6,7 @@ several, and doesn't say which of them answers, is unclear: a wrong vote is wors
 """
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -90,7 +91,7 @@ _YEAR_ONLY = re.compile(
 )
 _ERA = re.compile(r"\s?(BCE|BC|B\.C\.|v\. ?Chr\.|av\. J\.-C\.|a\. ?C\.|до н\. ?э\.)(?!\w)", re.IGNORECASE)
 _LINK = r"(?:\s(?:of|de|del|di|the)\b)?"
-_MONTHS = "january february march april may june july august september october november december".split()
+_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
 _PERIOD = re.compile(r"\s?(?:-|–|—|to|until|till|through|and|bis|à|a|al|до|по|至|到)\s?", re.IGNORECASE)
 
 
@@ -267,7 +268,7 @@ def _list_quantities(text: str, question: Question) -> list[_Quantity]:
     return found
 
 
-def _read_value(text: str, tokens: list[Token], question: Question) -> tuple[str | None, int]:
+def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
     """The digits of the number that the tokens begin with, and how many tokens it has; None for a word."""
     first = tokens[0]
     lexicon = question.lexicon
@@ -286,8 +287,8 @@ def _read_value(text: str, tokens: list[Token], question: Question) -> tuple[str
             first.begin
             and (
                 text[first.begin - 1] in "_^"
-                or text[first.begin - 1].isalpha()
-                and text[first.begin - 1].isascii()
+                or (text[first.begin - 1].isalpha()
+                and text[first.begin - 1].isascii())
             )
         ) or _is_list_mark(text, first):
             return None, 1  # H2O, or the number of a list's item
@@ -315,7 +316,7 @@ def _is_list_mark(text: str, token: Token) -> bool:
     )
 
 
-def _scale(key: str, text: str, tokens: list[Token], lexicon: Lexicon) -> tuple[str, int]:
+def _scale(key: str, text: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
     """A number times the "million" after it."""
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
@@ -329,7 +330,7 @@ def _scale(key: str, text: str, tokens: list[Token], lexicon: Lexicon) -> tuple[
     return (str(value.numerator) if value.denominator == 1 else key), (2 if following.kind == "word" else 1)
 
 
-def _read_number_words(tokens: list[Token], lexicon: Lexicon) -> tuple[int, int]:
+def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
     """The value of the number that some tokens begin with, and how many of them it has."""
     total = current = count = 0
     for at, token in enumerate(tokens):

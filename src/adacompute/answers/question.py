@@ -7,7 +7,7 @@ repeats, so that a hostile text takes no longer than another.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -231,6 +231,7 @@ _MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
 _DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
 
 
+@lru_cache(maxsize=4096)
 def shares_stem(word: str, other: str) -> bool:
     """Whether two words are forms of one, by a long common beginning: "capital" and "capitals".
 
@@ -281,7 +282,7 @@ class Question:
         self.asks_order = lexicon.find("order").search(self.asking) is not None
         self.purpose = classify_purpose(text)
 
-    def tokenize(self, text: str) -> list[Token]:
+    def tokenize(self, text: str) -> tuple[Token, ...]:
         """The words and numbers of a text, numbers written as in the question's language."""
         return tokenize(text, decimal_comma=self.decimal_comma)
 
@@ -301,7 +302,7 @@ class Question:
     def _has_form(self, key: str, words: Iterable[str]) -> bool:
         return any(self.is_form(key, word) for word in words)
 
-    def _list_content(self, tokens: list[Token]) -> list[str]:
+    def _list_content(self, tokens: Sequence[Token]) -> list[str]:
         common = self.lexicon.common | self.lexicon.question_words
         return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
 
@@ -323,7 +324,7 @@ class Question:
         self.asking = self.asking.replace(verdict.group(), " ").strip()
         return verdict[1].lower() in self.lexicon.gather("true"), True
 
-    def _is_negated(self, tokens: list[Token]) -> bool:
+    def _is_negated(self, tokens: Sequence[Token]) -> bool:
         """Whether the question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
         said = tokens[1:] if not self.asks_truth else self.tokenize(self.text)
         verdicts = self.lexicon.no if self.is_verdict else frozenset()
@@ -344,7 +345,7 @@ class Question:
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
         return "yes_no" if polar else "words"
 
-    def _has_question_word(self, tokens: list[Token]) -> bool:
+    def _has_question_word(self, tokens: Sequence[Token]) -> bool:
         asking = self.lexicon.question_words
         for begin, end in split_clauses(self.asking):
             first = [t for t in tokens if begin <= t.begin < end][:_WORDS_BEFORE_ASKING]
@@ -353,7 +354,7 @@ class Question:
         cjk = [t.text for t in tokens if t.kind == "cjk"]
         return any(word in run for run in cjk for word in asking)
 
-    def _find_focus(self, tokens: list[Token]) -> tuple[str, frozenset[str]]:
+    def _find_focus(self, tokens: Sequence[Token]) -> tuple[str, frozenset[str]]:
         """The noun after the word that asks ("which city"); what is asked, rather than of what.
 
         That is what isn't written as a name: "capital" of "the capital of Peru".

@@ -6,7 +6,7 @@ and its replies are written in make up a `Lexicon`. Nothing here knows a grammar
 
 import json
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -48,6 +48,7 @@ def _load_common() -> dict[str, frozenset[str]]:
     }
 
 
+@lru_cache(maxsize=1024)
 def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
     """The languages that a text may be written in, by its script and at least so many common words.
 
@@ -199,13 +200,14 @@ _TOKEN = re.compile(
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
     rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
 )
-_ELISION = re.compile(r"(?:[a-z]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
 _INVERSION = re.compile(
     r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
 )  # "peuvent-ils" asks what "peuvent" says
 _TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
 
 
+@lru_cache(maxsize=4096)
 def fold(word: str) -> str:
     """A word as it is compared: in lower case, without an elided article or a possessive."""
     word = word.casefold().replace("’", "'")
@@ -215,7 +217,8 @@ def fold(word: str) -> str:
     return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
 
 
-def tokenize(text: str, *, decimal_comma: bool = False) -> list[Token]:
+@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat one another
+def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
     """The words and numbers of a text."""
     tokens = []
     for match in _TOKEN.finditer(text):
@@ -229,7 +232,7 @@ def tokenize(text: str, *, decimal_comma: bool = False) -> list[Token]:
         tokens.append(Token(kind, written, key, match.start(), match.end()))
         if len(tokens) >= _TOKEN_LIMIT:
             break
-    return tokens
+    return tuple(tokens)
 
 
 _GROUP_SIGN = re.compile(r"[\s'’\u00a0\u202f\u2009]")
