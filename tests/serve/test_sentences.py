@@ -4,11 +4,13 @@ The traffic is scripted: each request has its own row of samples, right with a f
 phrasings. What one sample is worth is the first of each row, so both sides see the same traffic.
 """
 
+import json
 import math
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -292,3 +294,67 @@ def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_sa
     assert told["samples"] > 2
     assert told["answer"] == "No"
     assert told["abstained"] == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "votes"),
+    [
+        (
+            "Was ist die Hauptstadt von Australien?",
+            ("Die Hauptstadt von Australien ist Sydney.", "Das ist Canberra.", "Canberra"),
+            {"Sydney", "Canberra"},
+        ),
+        (
+            "Il y a 9 bouteilles dans chacune des 3 caisses. Combien de bouteilles y a-t-il ?",
+            ("Il y a 24 bouteilles.", "Il y a 27 bouteilles.", "Cela fait 27 bouteilles."),
+            {"24", "27"},
+        ),
+        ("¿Es 91 un número primo?", ("Sí.", "No, 91 no es un número primo.", "No."), {"Yes", "No"}),
+        (
+            "What is the capital of Turkey?",
+            (
+                "It's Istanbul. Is there anything else I can help you with?",
+                "The capital of Turkey is Ankara. Would you like to know more?",
+                "Ankara",
+            ),
+            {"Istanbul", "Ankara"},
+        ),
+        (
+            "トルコの首都はどこですか？",
+            ("トルコの首都はイスタンブールです。", "アンカラです。", "アンカラ"),
+            {"イスタンブール", "アンカラ"},
+        ),
+    ],
+)
+def test_answers_in_any_language_are_told_apart_and_the_one_that_most_give_wins(question, texts, votes):
+    with Upstream(in_turn(*texts)) as up, Running(up.url, price=0.0001) as gate:
+        reply = ask(gate, "", Kind(question, (), (), 0.0)).json
+    assert set(reply["adacompute"]["votes"]) == votes
+    assert reply["choices"][0]["message"]["content"] in texts[1:]
+
+
+def test_the_form_of_a_minority_never_wins():
+    prose = "Much has been written of the long and moving history of that land."
+    with Upstream(in_turn("Hue.", prose)) as up, Running(up.url, price=0.0001) as gate:
+        told = ask(gate, "", VIETNAM).json["adacompute"]
+    assert told["answer"] is None
+    assert told["samples"] <= 3
+
+
+def test_a_tool_called_with_free_text_costs_one_sample_once_its_route_is_known():
+    numbers = count()
+
+    def write() -> dict[str, Any]:
+        arguments = {"subject": f"about {next(numbers)}", "body": f"dear {next(numbers)}"}
+        function = {"name": "send", "arguments": json.dumps(arguments)}
+        return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        choices = [{"index": index, "message": write()} for index in range(body.get("n", 1))]
+        return Reply(body={"object": "chat.completion", "model": "m", "choices": choices, "usage": None})
+
+    tool = {"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}}
+    with Upstream(script) as up, Running(up.url, price=0.0001) as gate:
+        samples = [gate.ask(tools=[tool]).json["adacompute"]["samples"] for _ in range(20)]
+    assert samples[-12:] == [1] * 12
+    assert sum(samples) <= 20 + 8 + 2
