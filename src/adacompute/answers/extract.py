@@ -620,7 +620,7 @@ def read_replies(
 def _read_question_for(asked: str, replies: list[str]) -> Question:
     """The question, with the words of the languages that replies are written in, if they are others."""
     question = read_question(asked)
-    others = [detect_languages(reply[:100], least=2) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
+    others = {detect_languages(reply[:100], least=2) for reply in set(replies[:_REPLIES_FOR_LANGUAGE])}
     foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
     return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
 
@@ -656,7 +656,7 @@ def _read_for_question(
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
     for at, text in enumerate(replies):
-        marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+        marked = _find_marked(text)
         if marked is not None:
             readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
@@ -686,6 +686,13 @@ def _read_for_question(
             answer = _keep_statement(stated[at], question)
         readings[at] = Reading(answer, reading.sure)
     return readings
+
+
+def _find_marked(text: str) -> str | None:
+    """The content of a tag, a box, or what follows "####" at the end."""
+    if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
+        return None
+    return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
 
 
 def _find_statement(text: str, *, finished: bool) -> str | None:

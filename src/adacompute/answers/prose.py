@@ -1070,8 +1070,9 @@ def read_prose(
 ) -> list[Reading]:
     """The answers of the replies, read in the form that most of them have."""
     ends = finished if finished is not None else [True] * len(texts)
-    known = {place: Reply(place[0], question, finished=place[1]) for place in zip(texts, ends, strict=True)}
-    replies = [known[place] for place in zip(texts, ends, strict=True)]  # samples often repeat one another
+    places = list(zip(texts, ends, strict=True))
+    known = {place: Reply(place[0], question, finished=place[1]) for place in set(places)}
+    replies = [known[place] for place in places]  # samples often repeat one another
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
