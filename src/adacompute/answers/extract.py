@@ -618,11 +618,15 @@ def read_replies(
 
 
 def _read_question_for(asked: str, replies: list[str]) -> Question:
-    """The question, with the words of the languages that replies are written in, if they are others."""
+    """The question, with English words if a reply is in English, as models often reply."""
     question = read_question(asked)
-    others = [detect_languages(reply[:100], least=2) for reply in replies[:_REPLIES_FOR_LANGUAGE]]
-    foreign = [spoken for spoken in others if len(spoken) == 1 and not spoken & question.lexicon.languages]
-    return read_question(asked, frozenset[str]().union(*foreign)) if foreign else question
+    if "en" in question.lexicon.languages:
+        return question
+    spoken = (detect_languages(reply[:100], least=2) for reply in set(replies[:_REPLIES_FOR_LANGUAGE]))
+    return read_question(asked, _ENGLISH) if _ENGLISH in spoken else question
+
+
+_ENGLISH = frozenset(("en",))
 
 
 def abstains(text: str, question: str = "") -> bool:
@@ -656,7 +660,7 @@ def _read_for_question(
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
     for at, text in enumerate(replies):
-        marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+        marked = _find_marked(text)
         if marked is not None:
             readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
@@ -672,7 +676,7 @@ def _read_for_question(
         chosen = _choose_option(prose.pop(at), question.options)
         readings[at] = Reading(chosen or _read_choice(replies[at], question))
     solved = {
-        at: _read_solution(text, asked, question, finished[at])
+        at: _read_solution(text, question, finished=finished[at])
         for at, text in prose.items()
         if at not in stated
     }
@@ -686,6 +690,13 @@ def _read_for_question(
             answer = _keep_statement(stated[at], question)
         readings[at] = Reading(answer, reading.sure)
     return readings
+
+
+def _find_marked(text: str) -> str | None:
+    """The content of a tag, a box, or what follows "####" at the end."""
+    if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
+        return None
+    return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
 
 
 def _find_statement(text: str, *, finished: bool) -> str | None:
@@ -720,16 +731,16 @@ _FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
 _CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
 
 
-def _read_solution(text: str, asked: str, question: Question, finished: bool) -> Reading | None:
+def _read_solution(text: str, question: Question, *, finished: bool) -> Reading | None:
     """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
     if not _states_value(question):
         return None
-    if not finished or Reply(text, question).abstains:
+    if not finished:
         return SILENT
-    computed = _read_computation(text, asked)
-    if computed is None and _FORMULA.search(text) and _ends_in_value(text[-_ENDING:]):
-        computed = _trim_whole(find_value(text))
-    return Reading(computed) if computed is not None else None
+    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or Reply(text, question).abstains:
+        return None
+    value = _trim_whole(find_value(text))
+    return Reading(value) if value is not None else None
 
 
 _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
@@ -770,36 +781,6 @@ _LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]
 def _find_leading_letter(sentence: str) -> str | None:
     letter = _LEADING_LETTER.match(sentence)
     return letter[1] if letter is not None else None
-
-
-_OPERAND = r"-?\d[\d,]{0,15}(?:\.\d{1,15})?"
-_OPERATOR_WORDS = "plus|minus|times|multiplied by|divided by|to the power of"
-_OPERATOR = rf"\s{{0,3}}(?:\+|-|–|−|\*{{1,2}}|×|x|·|/|÷|\^|{_OPERATOR_WORDS})\s{{0,3}}"
-_COMPUTATION = rf"{_OPERAND}(?:{_OPERATOR}{_OPERAND}){{1,20}}"
-_COMPUTATIONS = re.compile(_COMPUTATION, re.IGNORECASE)
-_EQUATION = re.compile(
-    rf"(?P<left>{_COMPUTATION})\s{{0,3}}(?:=|is|equals|makes)\s{{0,3}}[*$]{{0,2}}(?P<right>{_OPERAND})"
-    rf"(?!{_OPERATOR}\d|[\d,.]*\d)",
-    re.IGNORECASE,
-)
-_MAX_COMPUTATION = 100  # characters of a question that is a computation and nothing more
-_MAX_EQUATION_TEXT = 1_500  # characters at the end of a reply in which its equation is looked for
-
-
-def _read_computation(text: str, asked: str) -> str | None:
-    """The right side of the question's own computation: 12 of "7 + 5 = 12, the sum of 7 and 5"."""
-    computations = _COMPUTATIONS.findall(asked) if len(asked) <= _MAX_COMPUTATION else []
-    if len(computations) != 1:
-        return None
-    numbers = re.findall(_OPERAND, computations[0])
-    if re.findall(_OPERAND, asked) != numbers:  # there is more to it
-        return None
-    answers = [
-        equation["right"]
-        for equation in _EQUATION.finditer(text[-_MAX_EQUATION_TEXT:])
-        if re.findall(_OPERAND, equation["left"]) == numbers
-    ]
-    return answers[-1].rstrip(",") if answers else None
 
 
 def _ends_in_value(ending: str) -> bool:

@@ -26,6 +26,7 @@ from adacompute.answers.quantity import (
 )
 from adacompute.answers.question import Options, Question, shares_stem
 from adacompute.answers.words import (
+    Lexicon,
     Token,
     WordFrequencies,
     drop_last_sentence,
@@ -35,7 +36,7 @@ from adacompute.answers.words import (
 
 __all__ = ["Reading", "Reply", "abstains", "find_option", "read_prose"]
 
-HEAD, TAIL = 1_500, 2_500  # characters of the beginning and the end of a reply that are read
+HEAD, TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
 SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
 _PHRASE_WORDS = 8  # words of an answer
 _ITEM_WORDS = 4  # words of a list's item
@@ -43,6 +44,7 @@ _LIST_ITEMS = 12
 _PROSE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _BARE_WORDS = 6  # words of a reply that repeats nothing of the question
 _UNCLEAR_WORDS = 4  # the same, where it is unclear whether anything was asked
+_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
 _SURE = 0.5  # a reading that is less sure than this counts only beside others
 
 
@@ -82,7 +84,7 @@ class Reply:
         self.text = _clean(text)
         self.is_long = len(self.text) > SHORT_REPLY
         self.finished = finished
-        whole = self.text if finished else drop_last_sentence(self.text)
+        whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
         lexicon = question.lexicon
         said = [s for s in split_sentences(whole) if _LETTERS.search(s) or any(map(str.isdigit, s))]
         offer = lexicon.find("offer")
@@ -90,7 +92,8 @@ class Reply:
             s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))
         ]
         self.sentences = _select_stating(self.said, question)  # without politeness, and "I'm not sure, but"
-        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in self.said)
+        first = self.said[:_FIRST_SENTENCES]
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in first)
         if not finished and self.is_long:  # it may conclude otherwise
             self.sentences = self.sentences[:1]
 
@@ -131,10 +134,10 @@ def _select_stating(sentences: list[str], question: Question) -> list[str]:
     lexicon = question.lexicon
     selected: list[str] = []
     silent = False
-    for sentence in sentences:
+    for at, sentence in enumerate(sentences):
         if not selected and _is_polite(sentence, question):
             continue
-        if _cant_tell(sentence, question):
+        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
             if selected:
                 break
             _, *guess = lexicon.compile(
@@ -228,6 +231,11 @@ class Sentence:
             Clause(begin, self.text[begin:end], [p for p in self.pieces if begin <= p.token.begin < end])
             for begin, end in split_clauses(self.text)
         ]
+
+    @cached_property
+    def mentions(self) -> list["_Mention"]:
+        """Where it names the question's alternatives."""
+        return _find_mentions(self.text, self.question)
 
     def repeats(self, words: Iterable[str]) -> bool:
         """Whether it has one of some words of the question."""
@@ -452,112 +460,92 @@ def read_alternative(reply: Reply, question: Question) -> Reading:
     """The alternative that a reply chooses: the last sentence that names one, and says nothing against it."""
     chosen: list[str] = []
     unclear = False
-    for sentence in reply.asserted:
+    for sentence in reversed(reply.asserted):
         if question.lexicon.find("suppose").match(sentence.text):
             continue
         choice = _choose_alternative(sentence, question)
-        if choice == "":
-            unclear = True
-        elif choice is not None:
+        unclear = unclear or choice == ""
+        if choice:
             chosen.append(choice)
+            if reply.is_long:  # it ends in what it concludes
+                break
     if not chosen:
         return SILENT
-    if len(set(chosen)) > 1 and not reply.is_long:
-        return Reading(chosen[-1], 0.4)
-    return Reading(chosen[-1], 0.6 if unclear else 1.0)
+    return Reading(chosen[0], 0.4 if len(set(chosen)) > 1 else 0.6 if unclear else 1.0)
 
 
 def _choose_alternative(sentence: Sentence, question: Question) -> str | None:
-    """The alternative that a sentence chooses; "" if it names some and chooses none, None if it names none."""
-    lexicon = question.lexicon
+    """The alternative that a sentence chooses; "" if it names some but chooses none, None if it names none."""
+    lexicon, mentions = question.lexicon, sentence.mentions
+    asked = [p for p in sentence.pieces if _is_asked(p, question) and not _is_in(p, mentions)]
+    compares = bool(asked) or _SIGN.search(sentence.text) is not None or _shares_character(sentence, question)
     for name in ("neither", "both"):
-        match = lexicon.find(name).search(sentence.text)
-        if match is not None and len(sentence.tokens) <= _BOTH_WORDS and not _compares(sentence, question):
+        if lexicon.find(name).search(sentence.text) and len(sentence.tokens) <= _BOTH_WORDS and not compares:
             return name
-    every = _list_mentions(sentence.text, question)
-    if not every:
+    if not mentions:
         return None
     told = sentence.text if question.negated else mask_denied(sentence.text, lexicon, clauses=True)
-    stated = _list_mentions(told, question)
-    stated = [m for m in stated if not _is_compared(sentence.text, m, question)]
-    if not stated:
+    stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, lexicon)]
+    if not stated or not _fits_alternatives(sentence, asked, question):
         return ""
-    deciding = [m for m in stated if len(_select_clause(stated, m, sentence)) == 1] or stated
+    deciding = [m for m in stated if _is_alone(m, stated, sentence)] or stated
     options = list(dict.fromkeys(m.option for m in deciding))
-    if len(options) > 1 and len(stated) > 2:  # "between A and B, B is larger"
-        options = [stated[-1].option]
-    if not _fits_alternatives(sentence, question, several=len({m.option for m in every}) > 1):
+    if len(options) > 1 and not compares:
         return ""
-    if len(options) > 1 and not _compares(sentence, question):
-        return ""
-    return question.alternatives[options[0]]
+    chosen = stated[-1].option if len(options) > 1 and len(stated) > 2 else options[0]
+    return question.alternatives[chosen]  # the last of "between A and B, B is larger"
 
 
-def _list_mentions(text: str, question: Question) -> list[_Mention]:
-    mentions = []
-    for at, option in enumerate(question.alternatives):
-        mentions += [_Mention(at, begin, end) for begin, end in _find_spans(text, option, question)]
-    longest = [
-        m
-        for m in mentions
-        if not any(o is not m and o.begin <= m.begin and m.end <= o.end and o != m for o in mentions)
-    ]
-    return sorted(longest, key=lambda m: m.begin)
-
-
-def _find_spans(text: str, option: str, question: Question) -> list[tuple[int, int]]:
-    words = question.tokenize(option)
+def _find_mentions(text: str, question: Question) -> list[_Mention]:
+    """Where the alternatives are named, the longer ones of two at one place."""
+    mentions: list[_Mention] = []
     tokens = question.tokenize(text)
-    if words and words[0].kind == "cjk":
-        return [(m.start(), m.end()) for m in re.finditer(re.escape(option), text)]
-    spans = []
-    for at in range(len(tokens) - len(words) + 1):
-        same = all(
-            a.key == b.key or (b.kind == "word" and len(words) == 1 and shares_stem(a.key, b.key))
-            for a, b in zip(tokens[at:], words, strict=False)
-        )
-        if same and words:
-            spans.append((tokens[at].begin, tokens[at + len(words) - 1].end))
-    return spans
+    for at, option in enumerate(question.alternatives):
+        words = question.tokenize(option)
+        if words and words[0].kind == "cjk":
+            mentions += [_Mention(at, m.start(), m.end()) for m in re.finditer(re.escape(option), text)]
+            continue
+        for first in range(len(tokens) - len(words) + 1):
+            own = tokens[first : first + len(words)]
+            if own and all(_is_same(a, b, alone=len(words) == 1) for a, b in zip(own, words, strict=True)):
+                mentions.append(_Mention(at, own[0].begin, own[-1].end))
+    return sorted(
+        (m for m in mentions if not any(o != m and o.begin <= m.begin and m.end <= o.end for o in mentions)),
+        key=lambda mention: mention.begin,
+    )
 
 
-def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
+def _is_same(token: Token, word: Token, *, alone: bool) -> bool:
+    return token.key == word.key or (alone and word.kind == "word" and shares_stem(token.key, word.key))
+
+
+_SIGN = re.compile("[><＞＜]")
+_COMPARED_TO = r"\b(?:compared (?:to|with)|unlike|as opposed to)|[<＜]"
+
+
+def _is_compared(text: str, mention: _Mention, lexicon: Lexicon) -> bool:
     """Whether an alternative is only what the other is compared with: "than the Moon", 「月より」."""
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
-    before = text[: mention.begin][-25:]
-    than = question.lexicon.compile(
-        "than at the end",
-        lambda: (
-            rf"(?:{question.lexicon.find('than').pattern}|[<＜])\s(?:{'|'.join(sorted(question.lexicon.links)) or '(?!)'})?\s?$"
-        ),
+    links = "|".join(sorted(map(re.escape, lexicon.links))) or "(?!)"
+    than = lexicon.compile(
+        "than at the end", lambda: rf"(?:{lexicon.find('than').pattern}|{_COMPARED_TO})\s(?:{links})?\s?$"
     )
-    return than.search(before) is not None or _COMPARED_TO.search(before) is not None
+    return than.search(text[: mention.begin][-25:]) is not None
 
 
-_COMPARED_TO = re.compile(r"\b(?:compared (?:to|with)|unlike|as opposed to)\s(?:the\s)?$", re.IGNORECASE)
-
-
-def _select_clause(mentions: list[_Mention], mention: _Mention, sentence: Sentence) -> list[_Mention]:
-    """The mentions in the clause of one, of which that is asked; empty if it says nothing of that."""
+def _is_alone(mention: _Mention, mentions: list[_Mention], sentence: Sentence) -> bool:
+    """Whether a clause that says what is asked names only this one."""
     for clause in sentence.clauses:
         end = clause.begin + len(clause.text)
         if clause.begin <= mention.begin < end:
-            if not any(_is_asked(p, sentence.question) and not _is_in(p, mentions) for p in clause.pieces):
-                return []
-            return [m for m in mentions if clause.begin <= m.begin < end]
-    return []
+            asked = any(_is_asked(p, sentence.question) and not _is_in(p, mentions) for p in clause.pieces)
+            return asked and sum(clause.begin <= m.begin < end for m in mentions) == 1
+    return False
 
 
 def _is_in(piece: Piece, mentions: Sequence[_Mention]) -> bool:
     return any(m.begin <= piece.token.begin < m.end for m in mentions)
-
-
-def _compares(sentence: Sentence, question: Question) -> bool:
-    """Whether a sentence that names several alternatives says of one what the question asks."""
-    mentions = _list_mentions(sentence.text, question)
-    asked = [p for p in sentence.pieces if _is_asked(p, question) and not _is_in(p, mentions)]
-    return bool(asked) or bool(re.search("[><＞＜]", sentence.text)) or _shares_character(sentence, question)
 
 
 def _shares_character(sentence: Sentence, question: Question) -> bool:
@@ -567,23 +555,18 @@ def _shares_character(sentence: Sentence, question: Question) -> bool:
     return any(c in asked for p in sentence.pieces if p.token.kind == "cjk" for c in p.token.text)
 
 
-def _fits_alternatives(sentence: Sentence, question: Question, *, several: bool) -> bool:
-    """Whether a sentence says what the question asks, or nothing beside the alternative it names."""
-    mentions = _list_mentions(sentence.text, question)
-    asked = [p for p in sentence.pieces if _is_asked(p, question) and not _is_in(p, mentions)]
-    new = [
-        p for p in sentence.pieces
-        if p.label == "new" and p.token.kind == "word" and not _is_in(p, mentions) and p.token.key not in question.context
-    ]  # fmt: skip
-    if several:
-        return not new or (bool(asked) and len(new) <= 1 and not _releases(new, sentence, question))
-    return not new or bool(asked) or not question.focus
+def _fits_alternatives(sentence: Sentence, asked: list[Piece], question: Question) -> bool:
+    """Whether a sentence says what the question asks, or nothing beside the alternatives that it names.
 
-
-def _releases(new: list[Piece], sentence: Sentence, question: Question) -> bool:
-    """Whether a new word stands before an alternative, so that it may say something else of it."""
-    last = max(m.begin for m in _list_mentions(sentence.text, question))
-    return any(p.token.begin < last and p.token.text[0].islower() for p in new)
+    If it names several, a new word before one of them may say something else of it: "and release oxygen".
+    """
+    mentions = sentence.mentions
+    words = (p for p in sentence.pieces if p.label == "new" and p.token.kind == "word")
+    new = [p.token for p in words if not _is_in(p, mentions) and p.token.key not in question.context]
+    if len({m.option for m in mentions}) == 1:
+        return not new or bool(asked) or not question.focus
+    other = any(token.begin < mentions[-1].begin and token.text[0].islower() for token in new)
+    return not new or (bool(asked) and len(new) == 1 and not other)
 
 
 # Words
@@ -1070,8 +1053,9 @@ def read_prose(
 ) -> list[Reading]:
     """The answers of the replies, read in the form that most of them have."""
     ends = finished if finished is not None else [True] * len(texts)
-    known = {place: Reply(place[0], question, finished=place[1]) for place in zip(texts, ends, strict=True)}
-    replies = [known[place] for place in zip(texts, ends, strict=True)]  # samples often repeat one another
+    places = list(zip(texts, ends, strict=True))
+    known = {place: Reply(place[0], question, finished=place[1]) for place in set(places)}
+    replies = [known[place] for place in places]  # samples often repeat one another
     stating = [reply for reply in replies if reply.sentences]
     if not stating:
         return [SILENT] * len(texts)
@@ -1093,7 +1077,7 @@ def _choose_form(replies: list[Reply], question: Question) -> str:
     half = len(replies) / 2
     times = Counter(replies)
     if question.form == "either":
-        named = (times[r] for r in times if any(_list_mentions(s.text, question) for s in r.asserted))
+        named = (times[r] for r in times if any(s.mentions for s in r.asserted))
         if sum(named) >= half or any(map(_says_both, replies)):
             return "either"
     if question.form in ("date", "number", "yes_no"):

@@ -316,13 +316,16 @@ class Question:
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
         """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
-        joint = rf"(?:,?\s?(?:{self.lexicon.find('or').pattern}|/|{self.lexicon.find('and').pattern})\s?)"
-        yes, no = ("|".join(map(re.escape, words)) for words in (self.lexicon.yes, self.lexicon.no))
-        verdict = re.search(rf"\b({yes}){joint}({no})\b", self.text, re.IGNORECASE) if yes and no else None
+        verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
         if verdict is None:
             return False, False
         self.asking = self.asking.replace(verdict.group(), " ").strip()
         return verdict[1].lower() in self.lexicon.gather("true"), True
+
+    def _spell_verdicts(self) -> str:
+        yes, no = ("|".join(map(re.escape, words)) or "(?!)" for words in (self.lexicon.yes, self.lexicon.no))
+        joints = "|".join(self.lexicon.find(name).pattern for name in ("or", "and"))
+        return rf"\b({yes})(?:,?\s?(?:{joints}|/)\s?)({no})\b"
 
     def _is_negated(self, tokens: Sequence[Token]) -> bool:
         """Whether the question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""

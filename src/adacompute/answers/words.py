@@ -6,7 +6,7 @@ and its replies are written in make up a `Lexicon`. Nothing here knows a grammar
 
 import json
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -42,10 +42,13 @@ def _load_words() -> dict[str, dict[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _load_common() -> dict[str, frozenset[str]]:
-    return {
-        language: frozenset(lists["common"].casefold().split()) for language, lists in _load_words().items()
-    }
+def _find_speakers() -> dict[str, list[str]]:
+    """The languages that have each common word."""
+    speakers: dict[str, list[str]] = {}
+    for language, lists in _load_words().items():
+        for word in lists["common"].casefold().split():
+            speakers.setdefault(word, []).append(language)
+    return speakers
 
 
 @lru_cache(maxsize=1024)
@@ -60,10 +63,10 @@ def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
         return frozenset(("ja",))
     if _CJK_RUN.search(text):
         return frozenset(("zh",))
-    words = [fold(word) for word in _WORD.findall(text)]
-    scores = {language: sum(word in common for word in words) for language, common in _load_common().items()}
-    best = max(scores.values())
-    return frozenset(language for language, score in scores.items() if best >= least and score == best)
+    speakers = _find_speakers()
+    scores = Counter(language for word in _WORD.findall(text) for language in speakers.get(fold(word), ()))
+    best = max(scores.values(), default=0)
+    return frozenset(language for language, score in scores.items() if score == best >= least)
 
 
 class Lexicon:
