@@ -19,7 +19,7 @@ from adacompute.policies.paths import VoteState
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 
-__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "split_room"]
+__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "read_together", "split_room"]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
