@@ -596,7 +596,11 @@ class SampleLoop:
         if is_first and (reason := self._check_first(self.samples[0])):
             self._refuted = True
             return reason
-        return eligibility.check_tally(self.tally) or (
+        silent = sum(
+            is_candidate and sample.answer is None and sample.finished is not False
+            for sample, is_candidate in zip(self.samples, self._candidates, strict=True)
+        )
+        return eligibility.check_tally(self.tally, silent) or (
             "" if eligibility.reads_everything else reader.check_different()
         )
 
