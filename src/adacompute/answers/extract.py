@@ -11,7 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
@@ -692,6 +692,7 @@ def _read_for_question(
     return readings
 
 
+@lru_cache(maxsize=64)  # samples often repeat one another
 def _find_marked(text: str) -> str | None:
     """The content of a tag, a box, or what follows "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
@@ -699,6 +700,7 @@ def _find_marked(text: str) -> str | None:
     return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
 
 
+@lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
     """The text after "Answer:" or "the answer is", if it is short and no hedge."""
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)

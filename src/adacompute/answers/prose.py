@@ -505,9 +505,12 @@ def _find_mentions(text: str, question: Question) -> list[_Mention]:
         if words and words[0].kind == "cjk":
             mentions += [_Mention(at, m.start(), m.end()) for m in re.finditer(re.escape(option), text)]
             continue
-        for first in range(len(tokens) - len(words) + 1):
+        alone = len(words) == 1
+        for first, token in enumerate(tokens):
+            if not words or not _is_same(token, words[0], alone=alone):
+                continue
             own = tokens[first : first + len(words)]
-            if own and all(_is_same(a, b, alone=len(words) == 1) for a, b in zip(own, words, strict=True)):
+            if [t.key for t in own[1:]] == [word.key for word in words[1:]]:
                 mentions.append(_Mention(at, own[0].begin, own[-1].end))
     return sorted(
         (m for m in mentions if not any(o != m and o.begin <= m.begin and m.end <= o.end for o in mentions)),
@@ -516,6 +519,8 @@ def _find_mentions(text: str, question: Question) -> list[_Mention]:
 
 
 def _is_same(token: Token, word: Token, *, alone: bool) -> bool:
+    if token.kind != word.kind:
+        return False
     return token.key == word.key or (alone and word.kind == "word" and shares_stem(token.key, word.key))
 
 

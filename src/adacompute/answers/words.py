@@ -101,7 +101,7 @@ class Lexicon:
 
     def find(self, name: str) -> re.Pattern[str]:
         """A pattern of the phrases of a list; matches nothing if no language has one."""
-        return self.compile(name, lambda: spell_phrases(self._list_phrases(name)))
+        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(self._list_phrases(name)))
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
         """A pattern made of these languages' words, kept by its name."""
