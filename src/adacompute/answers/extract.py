@@ -15,8 +15,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.prose import SHORT_REPLY, SILENT, Reading, Reply, find_option, read_prose
-from adacompute.answers.quantity import mask_denied
+from adacompute.answers.prose import SILENT, ReadAnswer, read_prose
 from adacompute.answers.question import (
     Options,
     Question,
@@ -25,9 +24,17 @@ from adacompute.answers.question import (
     shorten_question,
 )
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
+from adacompute.answers.sentence import SHORT_REPLY, ReplyText
 from adacompute.answers.structured import RawNumber, find_last_object
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.answers.words import WordFrequencies, detect_languages, find_sentence_end, split_sentences
+from adacompute.answers.verdict import find_option
+from adacompute.answers.words import (
+    WordFrequencies,
+    detect_languages,
+    find_sentence_end,
+    mask_denied,
+    split_sentences,
+)
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -602,14 +609,14 @@ def read_replies(
     *,
     finished: Sequence[bool] | None = None,
     common: WordFrequencies | None = None,
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """As `read_answers`, with how sure each reading is."""
     ends = list(finished) if finished is not None else [True] * len(texts)
     if len(ends) != len(texts):
         raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
     if not question or task.extract != "auto":
         return [
-            Reading(extract_answer(text, task, finished=end, question=question))
+            ReadAnswer(extract_answer(text, task, finished=end, question=question))
             for text, end in zip(texts, ends, strict=True)
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
@@ -636,7 +643,7 @@ def abstains(text: str, question: str = "") -> bool:
     (True, False)
     """
     beginning = text[:SHORT_REPLY]
-    return Reply(beginning, read_question(question, detect_languages(beginning))).abstains
+    return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
 _CHAT_LENGTH = 300  # characters at the beginning of a reply
@@ -654,27 +661,27 @@ def _read_for_question(
     question: Question,
     finished: list[bool],
     common: WordFrequencies | None,
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """Marked answers as they are, stated ones in few words, and prose compared with prose."""
-    readings: list[Reading] = [SILENT] * len(replies)
+    readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
     for at, text in enumerate(replies):
         marked = _find_marked(text)
         if marked is not None:
-            readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
+            readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
         elif (statement := _find_statement(text, finished=finished[at])) is not None:
             stated[at] = statement
             prose[at] = statement
         elif question.form == "choice":
-            readings[at] = Reading(_read_choice(text, question) if finished[at] else None)
+            readings[at] = ReadAnswer(_read_choice(text, question) if finished[at] else None)
         elif not DATA.match(text) or _is_fenced_answer(text):
             prose[at] = text
     for at in [at for at in prose if question.form == "choice"]:
         chosen = _choose_option(prose.pop(at), question.options)
-        readings[at] = Reading(chosen or _read_choice(replies[at], question))
+        readings[at] = ReadAnswer(chosen or _read_choice(replies[at], question))
     solved = {
         at: _read_solution(text, question, finished=finished[at])
         for at, text in prose.items()
@@ -683,12 +690,12 @@ def _read_for_question(
     readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
     places = [at for at in prose if solved.get(at) is None]
     ends = [finished[at] or at in stated for at in places]
-    read = read_prose([prose[at] for at in places], question, finished=ends, common=common)
+    read = read_prose([prose[at] for at in places], question, ends, common)
     for at, reading in zip(places, read, strict=True):
         answer = _trim_optional(reading.answer)
         if at in stated and (answer is None or _states_value(question)):
             answer = _keep_statement(stated[at], question)
-        readings[at] = Reading(answer, reading.sure)
+        readings[at] = ReadAnswer(answer, reading.sure)
     return readings
 
 
@@ -716,7 +723,7 @@ def _states_value(question: Question) -> bool:
 
 def _keep_statement(statement: str, question: Question) -> str | None:
     """A statement as it is, unless it denies something, or says that it can't tell."""
-    if Reply(statement, question).abstains:
+    if ReplyText(statement, question).abstains:
         return None
     may_deny = question.form == "words" and not question.negated and " " in statement
     denied = may_deny and mask_denied(statement, question.lexicon) != statement
@@ -733,16 +740,16 @@ _FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
 _CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
 
 
-def _read_solution(text: str, question: Question, *, finished: bool) -> Reading | None:
+def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
     """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
     if not _states_value(question):
         return None
     if not finished:
         return SILENT
-    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or Reply(text, question).abstains:
+    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or ReplyText(text, question).abstains:
         return None
     value = _trim_whole(find_value(text))
-    return Reading(value) if value is not None else None
+    return ReadAnswer(value) if value is not None else None
 
 
 _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
@@ -771,7 +778,7 @@ def _read_choice(text: str, question: Question) -> str | None:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""
         stated = _find_leading_letter(first) or find_option(first, question.options)
-        if stated is None and Reply(text, question).abstains:
+        if stated is None and ReplyText(text, question).abstains:
             return None
     stated = stated or find_choice(text)
     return stated if stated in [letter for letter, _ in question.options] else None
@@ -840,21 +847,21 @@ def extract_in_sandbox(
 
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
     if not isinstance(task.extract, str):
         return read_replies(texts, question, task, finished=finished)
     kind, _, pattern = task.extract.partition(":")
     texts = [text[-TEXT_LIMIT:] for text in texts]
     if kind == "regex":
-        return [Reading(search_in_sandbox(pattern, text)) for text in texts]
+        return [ReadAnswer(search_in_sandbox(pattern, text)) for text in texts]
     asked = None if question is None else shorten_question(question)
     message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
         return read_replies(texts, asked, task, finished=finished)
     if "read" in reply:
-        return [Reading(answer, sure) for answer, sure in reply["read"]]
+        return [ReadAnswer(answer, sure) for answer, sure in reply["read"]]
     if len(texts) == 1:
         _count_timeout()
         return [SILENT]

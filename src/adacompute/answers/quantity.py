@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from adacompute.answers.question import Question
 from adacompute.answers.units import is_measure, split_unit
-from adacompute.answers.words import Lexicon, Token, spell_phrases, split_clauses
+from adacompute.answers.words import Lexicon, Token, drop_brackets, mask_denied, split_clauses
 
 __all__ = [
     "drop_brackets",
@@ -25,45 +25,7 @@ __all__ = [
     "mask_denied",
 ]
 
-_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
 _MOST = 20  # dates or numbers of one sentence that are looked at
-
-
-def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
-    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
-
-    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
-    """
-    for match in reversed(list(islice(_find_denials(lexicon).finditer(sentence), _MOST))):
-        stop = _find_denial_end(lexicon).search(sentence, match.end())
-        end = stop.start() if stop is not None else len(sentence)
-        begin = match.start()
-        if clauses:
-            begin = max(span[0] for span in split_clauses(sentence) if span[0] <= begin)
-        if _NOT_ONLY.match(sentence, match.end()) is None:
-            sentence = sentence[:begin] + " " * (end - begin) + sentence[end:]
-    return sentence
-
-
-_NOT_ONLY = re.compile(
-    r"\s(?:[a-z]{1,15}\s){0,3}(?:until|till|only|just|exactly|nur|seulement|solo|только)\b", re.IGNORECASE
-)
-
-
-def _find_denials(lexicon: Lexicon) -> re.Pattern[str]:
-    return lexicon.compile(
-        "denials",
-        lambda: spell_phrases(lexicon.negation) + r"|\brather than\b|\binstead of\b|\bas opposed to\b",
-    )
-
-
-def _find_denial_end(lexicon: Lexicon) -> re.Pattern[str]:
-    return lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
-
-
-def drop_brackets(sentence: str) -> str:
-    """The sentence without remarks in brackets; as it is if nothing else is there."""
-    return _BRACKETS.sub("", sentence).strip() or sentence
 
 
 class _Found(NamedTuple):
@@ -91,7 +53,20 @@ _YEAR_ONLY = re.compile(
 )
 _ERA = re.compile(r"\s?(BCE|BC|B\.C\.|v\. ?Chr\.|av\. J\.-C\.|a\. ?C\.|до н\. ?э\.)(?!\w)", re.IGNORECASE)
 _LINK = r"(?:\s(?:of|de|del|di|the)\b)?"
-_MONTHS = ["january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november", "december"]
+_MONTHS = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+]
 _PERIOD = re.compile(r"\s?(?:-|–|—|to|until|till|through|and|bis|à|a|al|до|по|至|到)\s?", re.IGNORECASE)
 
 
@@ -287,8 +262,7 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
             first.begin
             and (
                 text[first.begin - 1] in "_^"
-                or (text[first.begin - 1].isalpha()
-                and text[first.begin - 1].isascii())
+                or (text[first.begin - 1].isalpha() and text[first.begin - 1].isascii())
             )
         ) or _is_list_mark(text, first):
             return None, 1  # H2O, or the number of a list's item
