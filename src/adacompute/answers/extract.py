@@ -7,7 +7,6 @@ a helper process with a time limit, so that a hostile text can't hold up an even
 not help, because a pattern holds the interpreter until it has matched.
 """
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +14,19 @@ from functools import lru_cache, partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.prose import SILENT, ReadAnswer, read_prose
+from adacompute.answers.prose import SILENT, ReadAnswer, find_option, read_prose
 from adacompute.answers.question import (
+    SHORT_REPLY,
     Options,
     Question,
+    ReplyText,
     find_options,
     read_question,
     shorten_question,
 )
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
-from adacompute.answers.sentence import SHORT_REPLY, ReplyText
-from adacompute.answers.structured import RawNumber, find_last_object
+from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.answers.verdict import find_option
 from adacompute.answers.words import (
     WordFrequencies,
     detect_languages,
@@ -442,41 +441,6 @@ def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
     return None
 
 
-_JSON_DEPTH = 50  # levels of a value that is given as text
-
-
-def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
-    return _format_json_value((find_last_object(text) or {}).get(field))
-
-
-def _format_json_value(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return _dump_json(value, _JSON_DEPTH)
-    except RecursionError:  # too deep for an answer, or for the caller's stack
-        return None
-
-
-def _dump_json(value: object, levels: int) -> str:
-    if levels == 0:
-        raise RecursionError
-    if isinstance(value, RawNumber):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
-            + "}"
-        )
-    return json.dumps(value, ensure_ascii=False)
-
-
 TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
@@ -578,7 +542,6 @@ _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
 _CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
-_COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
@@ -594,8 +557,8 @@ def read_answers(
 
     Replies that are one answer get one spelling, so that `same_answer` tells which are.
 
-    >>> read_answers(["C'est Paris.", "La capitale est Paris.", "Lyon"], "Quelle est la capitale de la France ?")
-    ['Paris', 'Paris', 'Lyon']
+    >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
+    ['Ankara', 'Ankara', 'Izmir']
     """
     return [
         reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
@@ -666,32 +629,29 @@ def _read_for_question(
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
-    for at, text in enumerate(replies):
+    for at, (text, end) in enumerate(zip(replies, finished, strict=True)):
         marked = _find_marked(text)
         if marked is not None:
             readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
-        elif (statement := _find_statement(text, finished=finished[at])) is not None:
+        elif (statement := _find_statement(text, finished=end)) is not None:
             stated[at] = statement
-            prose[at] = statement
-        elif question.form == "choice":
-            readings[at] = ReadAnswer(_read_choice(text, question) if finished[at] else None)
-        elif not DATA.match(text) or _is_fenced_answer(text):
+        elif DATA.match(text) and not _is_fenced_answer(text):
+            continue
+        elif (solved := _read_solution(text, question, finished=end)) is not None:
+            readings[at] = solved
+        else:
             prose[at] = text
-    for at in [at for at in prose if question.form == "choice"]:
-        chosen = _choose_option(prose.pop(at), question.options)
-        readings[at] = ReadAnswer(chosen or _read_choice(replies[at], question))
-    solved = {
-        at: _read_solution(text, question, finished=finished[at])
-        for at, text in prose.items()
-        if at not in stated
-    }
-    readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
-    places = [at for at in prose if solved.get(at) is None]
-    ends = [finished[at] or at in stated for at in places]
-    read = read_prose([prose[at] for at in places], question, ends, common)
-    for at, reading in zip(places, read, strict=True):
+    if question.form == "choice":
+        for at, text in (prose | stated).items():
+            chosen = _choose_option(text, question.options) if at in stated else None
+            is_whole = finished[at] or at in stated
+            readings[at] = ReadAnswer(chosen or (_read_choice(replies[at], question) if is_whole else None))
+        return readings
+    texts = prose | stated
+    ends = [finished[at] or at in stated for at in texts]
+    for at, reading in zip(texts, read_prose([*texts.values()], question, ends, common), strict=True):
         answer = _trim_optional(reading.answer)
         if at in stated and (answer is None or _states_value(question)):
             answer = _keep_statement(stated[at], question)

@@ -143,14 +143,15 @@ class Lexicon:
     @cached_property
     def scale(self) -> dict[str, int]:
         """What words such as "million" multiply by."""
-        return {word: int(value) for word, value in self._list_pairs("scale")} | _CJK_SCALE
+        return {word: int(value) for word, value in self.list_pairs("scale")} | _CJK_SCALE
 
     @cached_property
     def units(self) -> dict[str, str]:
         """English for the units of other languages."""
-        return dict(self._list_pairs("units"))
+        return dict(self.list_pairs("units"))
 
-    def _list_pairs(self, name: str) -> Iterator[tuple[str, str]]:
+    def list_pairs(self, name: str) -> Iterator[tuple[str, str]]:
+        """The words of a list of pairs, each with what it stands for."""
         for lists in self._lists:
             for pair in lists.get(name, "").split():
                 word, _, value = pair.partition("=")

@@ -21,9 +21,14 @@ from typing import Any, Literal
 import orjson
 
 from adacompute.answers import Task, extract_answer
-from adacompute.answers.extract import check_pattern, extract_in_sandbox, search_in_sandbox, strip_thinking
+from adacompute.answers.extract import (
+    abstains,
+    check_pattern,
+    extract_in_sandbox,
+    search_in_sandbox,
+    strip_thinking,
+)
 from adacompute.answers.normalise import trim
-from adacompute.answers.extract import abstains
 from adacompute.answers.question import classify_purpose
 from adacompute.answers.structured import (
     FieldSelection,

@@ -8,8 +8,7 @@ import re
 from typing import Literal
 
 from adacompute.answers import Tally, Task, extract, extract_answer
-from adacompute.answers.extract import DATA, HEDGE, is_slow_pattern
-from adacompute.answers.extract import CHAT, abstains
+from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, is_slow_pattern
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
