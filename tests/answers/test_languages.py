@@ -84,9 +84,7 @@ def test_words_that_come_with_many_prompts_carry_no_answer():
     replies = ["The mighty Nile", "Nile", "Congo"]
     question = "What is the longest river in Africa?"
     assert len(set(ac.read_answers(replies, question))) == 3
-    from adacompute.answers.extract import read_answers
-
-    assert read_answers(replies, question, common=frequencies) == ["Nile", "Nile", "Congo"]
+    assert ac.read_answers(replies, question, common=frequencies) == ["Nile", "Nile", "Congo"]
 
 
 def test_the_sandbox_reads_several_replies_alike():
@@ -99,14 +97,19 @@ def test_the_sandbox_reads_several_replies_alike():
     assert readings == read_replies(texts, case["question"])
 
 
-# The recorded replies of a small model in eight languages. `correct` was set by simple rules, so that for wrong
-# merges each reply is judged once more, by another rule that knows the kind of question.
+# The recorded replies of a small model in eight languages. `correct` was set by simple rules, so that for
+# wrong merges each reply is judged once more, by another rule that knows the kind of question.
 
 PRIME = {
-    "en": r"\bnot (?:a )?prime", "de": r"\bkeine? Primzahl|nicht \w{0,9} ?Primzahl", "fr": r"pas (?:un )?(?:nombre )?premier",
-    "es": r"\bno es (?:un )?(?:número )?primo", "it": r"\bnon è (?:un )?(?:numero )?primo", "ru": r"\bне (?:является )?\w{0,9} ?прост",
-    "zh": "不是", "ja": "ではありません|ではない",
-}  # fmt: skip
+    "en": r"\bnot (?:a )?prime",
+    "de": r"\bkeine? Primzahl|nicht \w{0,9} ?Primzahl",
+    "fr": r"pas (?:un )?(?:nombre )?premier",
+    "es": r"\bno es (?:un )?(?:número )?primo",
+    "it": r"\bnon è (?:un )?(?:numero )?primo",
+    "ru": r"\bне (?:является )?\w{0,9} ?прост",
+    "zh": "不是",
+    "ja": "ではありません|ではない",
+}
 
 
 def judge(problem, text):

@@ -7,7 +7,6 @@ a helper process with a time limit, so that a hostile text can't hold up an even
 not help, because a pattern holds the interpreter until it has matched.
 """
 
-import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,19 +14,26 @@ from functools import lru_cache, partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.prose import SHORT_REPLY, SILENT, Reading, Reply, find_option, read_prose
-from adacompute.answers.quantity import mask_denied
+from adacompute.answers.prose import SILENT, ReadAnswer, find_option, read_prose
 from adacompute.answers.question import (
+    SHORT_REPLY,
     Options,
     Question,
+    ReplyText,
     find_options,
     read_question,
     shorten_question,
 )
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
-from adacompute.answers.structured import RawNumber, find_last_object
+from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.answers.words import WordFrequencies, detect_languages, find_sentence_end, split_sentences
+from adacompute.answers.words import (
+    WordFrequencies,
+    detect_languages,
+    find_sentence_end,
+    mask_denied,
+    split_sentences,
+)
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -435,41 +441,6 @@ def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
     return None
 
 
-_JSON_DEPTH = 50  # levels of a value that is given as text
-
-
-def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
-    return _format_json_value((find_last_object(text) or {}).get(field))
-
-
-def _format_json_value(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return _dump_json(value, _JSON_DEPTH)
-    except RecursionError:  # too deep for an answer, or for the caller's stack
-        return None
-
-
-def _dump_json(value: object, levels: int) -> str:
-    if levels == 0:
-        raise RecursionError
-    if isinstance(value, RawNumber):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
-            + "}"
-        )
-    return json.dumps(value, ensure_ascii=False)
-
-
 TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
@@ -571,7 +542,6 @@ _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
 _CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
-_COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
@@ -587,8 +557,8 @@ def read_answers(
 
     Replies that are one answer get one spelling, so that `same_answer` tells which are.
 
-    >>> read_answers(["C'est Paris.", "La capitale est Paris.", "Lyon"], "Quelle est la capitale de la France ?")
-    ['Paris', 'Paris', 'Lyon']
+    >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
+    ['Ankara', 'Ankara', 'Izmir']
     """
     return [
         reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
@@ -602,14 +572,14 @@ def read_replies(
     *,
     finished: Sequence[bool] | None = None,
     common: WordFrequencies | None = None,
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """As `read_answers`, with how sure each reading is."""
     ends = list(finished) if finished is not None else [True] * len(texts)
     if len(ends) != len(texts):
         raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
     if not question or task.extract != "auto":
         return [
-            Reading(extract_answer(text, task, finished=end, question=question))
+            ReadAnswer(extract_answer(text, task, finished=end, question=question))
             for text, end in zip(texts, ends, strict=True)
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
@@ -636,7 +606,7 @@ def abstains(text: str, question: str = "") -> bool:
     (True, False)
     """
     beginning = text[:SHORT_REPLY]
-    return Reply(beginning, read_question(question, detect_languages(beginning))).abstains
+    return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
 
 
 _CHAT_LENGTH = 300  # characters at the beginning of a reply
@@ -654,41 +624,38 @@ def _read_for_question(
     question: Question,
     finished: list[bool],
     common: WordFrequencies | None,
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """Marked answers as they are, stated ones in few words, and prose compared with prose."""
-    readings: list[Reading] = [SILENT] * len(replies)
+    readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
     stated: dict[int, str] = {}
-    for at, text in enumerate(replies):
+    for at, (text, end) in enumerate(zip(replies, finished, strict=True)):
         marked = _find_marked(text)
         if marked is not None:
-            readings[at] = Reading(_choose_option(marked, find_options(asked)) or marked)
+            readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
-        elif (statement := _find_statement(text, finished=finished[at])) is not None:
+        elif (statement := _find_statement(text, finished=end)) is not None:
             stated[at] = statement
-            prose[at] = statement
-        elif question.form == "choice":
-            readings[at] = Reading(_read_choice(text, question) if finished[at] else None)
-        elif not DATA.match(text) or _is_fenced_answer(text):
+        elif DATA.match(text) and not _is_fenced_answer(text):
+            continue
+        elif (solved := _read_solution(text, question, finished=end)) is not None:
+            readings[at] = solved
+        else:
             prose[at] = text
-    for at in [at for at in prose if question.form == "choice"]:
-        chosen = _choose_option(prose.pop(at), question.options)
-        readings[at] = Reading(chosen or _read_choice(replies[at], question))
-    solved = {
-        at: _read_solution(text, question, finished=finished[at])
-        for at, text in prose.items()
-        if at not in stated
-    }
-    readings = [solved.get(at) or reading for at, reading in enumerate(readings)]
-    places = [at for at in prose if solved.get(at) is None]
-    ends = [finished[at] or at in stated for at in places]
-    read = read_prose([prose[at] for at in places], question, finished=ends, common=common)
-    for at, reading in zip(places, read, strict=True):
+    if question.form == "choice":
+        for at, text in (prose | stated).items():
+            chosen = _choose_option(text, question.options) if at in stated else None
+            is_whole = finished[at] or at in stated
+            readings[at] = ReadAnswer(chosen or (_read_choice(replies[at], question) if is_whole else None))
+        return readings
+    texts = prose | stated
+    ends = [finished[at] or at in stated for at in texts]
+    for at, reading in zip(texts, read_prose([*texts.values()], question, ends, common), strict=True):
         answer = _trim_optional(reading.answer)
         if at in stated and (answer is None or _states_value(question)):
             answer = _keep_statement(stated[at], question)
-        readings[at] = Reading(answer, reading.sure)
+        readings[at] = ReadAnswer(answer, reading.sure)
     return readings
 
 
@@ -716,7 +683,7 @@ def _states_value(question: Question) -> bool:
 
 def _keep_statement(statement: str, question: Question) -> str | None:
     """A statement as it is, unless it denies something, or says that it can't tell."""
-    if Reply(statement, question).abstains:
+    if ReplyText(statement, question).abstains:
         return None
     may_deny = question.form == "words" and not question.negated and " " in statement
     denied = may_deny and mask_denied(statement, question.lexicon) != statement
@@ -733,16 +700,16 @@ _FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
 _CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
 
 
-def _read_solution(text: str, question: Question, *, finished: bool) -> Reading | None:
+def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
     """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
     if not _states_value(question):
         return None
     if not finished:
         return SILENT
-    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or Reply(text, question).abstains:
+    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or ReplyText(text, question).abstains:
         return None
     value = _trim_whole(find_value(text))
-    return Reading(value) if value is not None else None
+    return ReadAnswer(value) if value is not None else None
 
 
 _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
@@ -771,7 +738,7 @@ def _read_choice(text: str, question: Question) -> str | None:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""
         stated = _find_leading_letter(first) or find_option(first, question.options)
-        if stated is None and Reply(text, question).abstains:
+        if stated is None and ReplyText(text, question).abstains:
             return None
     stated = stated or find_choice(text)
     return stated if stated in [letter for letter, _ in question.options] else None
@@ -840,21 +807,21 @@ def extract_in_sandbox(
 
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
-) -> list[Reading]:
+) -> list[ReadAnswer]:
     """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
     if not isinstance(task.extract, str):
         return read_replies(texts, question, task, finished=finished)
     kind, _, pattern = task.extract.partition(":")
     texts = [text[-TEXT_LIMIT:] for text in texts]
     if kind == "regex":
-        return [Reading(search_in_sandbox(pattern, text)) for text in texts]
+        return [ReadAnswer(search_in_sandbox(pattern, text)) for text in texts]
     asked = None if question is None else shorten_question(question)
     message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
         return read_replies(texts, asked, task, finished=finished)
     if "read" in reply:
-        return [Reading(answer, sure) for answer, sure in reply["read"]]
+        return [ReadAnswer(answer, sure) for answer, sure in reply["read"]]
     if len(texts) == 1:
         _count_timeout()
         return [SILENT]

@@ -1,20 +1,29 @@
-"""What a question asks for: its purpose, the form of its answer, its options, its words and its numbers.
+"""What a question asks for, and the words of replies by what they are to it.
 
-The form is read from the words that ask, in any language of `words.json`; the purpose from English words, and
-from verbs such as "write" in the others. Only the ends of long texts are read, and no pattern here nests
-repeats, so that a hostile text takes no longer than another.
+`Question`: the purpose of a prompt, the form of its answer, its options, its words and its numbers. The form
+is read from the words that ask, in any language of `words.json`; the purpose from English words, and from
+verbs such as "write" in the others.
+
+`ReplyText` and `Sentence`: a reply as sentences that state something. What it repeats of the question is
+phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
+
+Only the ends of long texts are read, and no pattern here nests repeats, so that a hostile text takes no
+longer than another.
 """
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from typing import Literal
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
 
 from adacompute.answers.words import (
     Lexicon,
     Token,
     detect_languages,
+    drop_brackets,
+    drop_last_sentence,
     get_lexicon,
     split_clauses,
     split_sentences,
@@ -22,11 +31,17 @@ from adacompute.answers.words import (
 )
 
 __all__ = [
+    "SHORT_REPLY",
+    "Clause",
     "Options",
+    "Piece",
     "Purpose",
     "Question",
+    "ReplyText",
+    "Sentence",
     "classify_purpose",
     "find_options",
+    "holds_cjk",
     "read_question",
     "shares_stem",
     "shorten_question",
@@ -39,61 +54,8 @@ _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather 
 _MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
 
-def make_word_set(text: str) -> frozenset[str]:
-    """The words of a text, which spaces separate."""
-    return frozenset(text.split())
-
-
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[.?!:;,\n]")
 _STOPS = frozenset(".?!:;\n")
-# an order's verb begins a sentence, or follows one of these; elsewhere it is a part of a question
-_LEADS = make_word_set("please kindly you and then to also now briefly let's")
-_COMPOSE = make_word_set(
-    "compose draft rewrite rephrase reword paraphrase summarize summarise translate proofread "
-    "brainstorm imagine pretend roleplay role-play act invent outline suggest recommend propose "
-    "refactor debug implement"
-)
-_MAKE = make_word_set(
-    "write create make generate give tell come design build plan develop prepare produce need want show "
-    "list name haiku poem"
-)
-_THINGS = make_word_set(
-    "poem poems haiku limerick sonnet verse lyrics song rap ode story stories tale novel chapter scene "
-    "dialogue script scripts screenplay monologue essay article blog post tweet tweets caption captions "
-    "thread newsletter speech toast email e-mail emails letter memo message invitation "
-    "announcement resume cv bio biography review report summary abstract paragraph sentence sentences "
-    "slogan slogans tagline title titles headline headlines names ideas tips suggestions advice "
-    "joke jokes pun riddle recipe menu plan schedule itinerary agenda outline list lesson quiz "
-    "questions flashcards description explanation introduction conclusion proposal pitch strategy "
-    "policy guide tutorial documentation readme program python javascript typescript java rust sql bash "
-    "html css react regex code class query api app website component snippet prompt persona character "
-    "dockerfile makefile"
-)
-_TELL = make_word_set(
-    "explain describe discuss compare contrast elaborate introduce analyze analyse review critique "
-    "advise fix write create make generate design plan list turn"
-)
-_SOLVE = make_word_set(
-    "calculate compute evaluate solve simplify factor determine integrate differentiate round convert "
-    "count estimate express expand reduce find classify categorize categorise label"
-)
-_LOOSE_FIND = make_word_set("me out a some ways good something")  # without calculating: "find me a recipe"
-_AMOUNTS = make_word_set(
-    "number value sum product difference quotient remainder area perimeter circumference volume unit "
-    "units probability odds percent percentage ratio fraction average mean median mode range variance "
-    "total cost price profit interest distance speed velocity length width height weight mass depth age "
-    "angle root roots solution solutions derivative integral limit coefficient coefficients degree "
-    "measure slope intercept equation expression inverse determinant radius diameter digit digits term "
-    "factor multiple divisor gcd lcm maximum minimum largest smallest greatest least next missing "
-    "result answer output year date time population temperature square cube logarithm factorial domain "
-    "vertex midpoint hypotenuse rate change sequence integer integers salary"
-)
-_FORMS = make_word_set(
-    "number answer fraction decimal expression numeral numerals digit digits form notation percent"
-)
-_ASKING = make_word_set(
-    "who whose whom when where which what what's is are was were does did can do has name state"
-)
 _WISH = re.compile(
     r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
 )
@@ -126,8 +88,9 @@ def classify_purpose(prompt: str) -> Purpose:
     text = shorten_question(prompt).lower()
     words = _WORD.findall(text)
     has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
-    orders = _find_orders(words)
-    if "translate" in words and _is_word_to_translate(text, get_lexicon(frozenset(("en",)))):
+    english = get_lexicon(frozenset(("en",)))
+    orders = _find_orders(words, english)
+    if "translate" in words and _is_word_to_translate(text, english):
         return "fact"
     if "compose" in orders or _WISH.search(text):
         return "text"
@@ -135,11 +98,11 @@ def classify_purpose(prompt: str) -> Purpose:
         return "value"
     if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
         return "text"
-    if "solve" in orders or _asks_amount(words) or _VALUE.search(text):  # "Explain how many …" included
+    if "solve" in orders or _VALUE.search(text):  # "Explain how many …" included
         return "value"
     if "tell" in orders or _REASON.search(text):
         return "text"
-    if "?" not in words or _ASKING.isdisjoint(words):
+    if "?" not in words or english.gather("asking").isdisjoint(words):
         return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
 
@@ -160,59 +123,40 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
     """Whether a word or two in quotes are to be translated."""
-    quoted = _QUOTED.search(text)
-    return (
-        quoted is not None
-        and len(text) < _QUOTED_PROMPT
-        and lexicon.find("translate").search(text) is not None
-    )
+    asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
+    return asked and _QUOTED.search(text) is not None
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
 _QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
 
 
-def _find_orders(words: list[str]) -> set[str]:
-    """The orders that it gives: compose a text, solve a problem, tell of something."""
+def _find_orders(words: list[str], english: Lexicon) -> set[str]:
+    """What it orders: to compose a text, to solve a problem, to tell of something.
+
+    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    """
     orders: set[str] = set()
-    begins, comma, made_at, wrote_at = True, False, -_MAX_DISTANCE, -_MAX_DISTANCE
-    for at, word in enumerate(words):
+    begins, comma, made_at, wrote_at, asked_at = True, False, *[-_MAX_DISTANCE] * 3
+    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
         if word in _STOPS:
-            begins, made_at = True, -_MAX_DISTANCE
+            begins, made_at, asked_at = True, -_MAX_DISTANCE, -_MAX_DISTANCE
             continue
-        if at - made_at < _MAX_DISTANCE and word in _THINGS:
+        loose = word == "find" and following in english.gather("loose")  # "find me a recipe"
+        composes = begins and word in english.gather("composing")
+        if composes or (at - made_at < _MAX_DISTANCE and word in english.gather("writings")):
             orders.add("compose")
-        if at - wrote_at < _MAX_DISTANCE and word in _FORMS:
+        amount = at - asked_at < _MAX_DISTANCE and word in english.gather("amounts")  # "what is the area"
+        numeral = at - wrote_at < _MAX_DISTANCE and word in english.gather("numerals")
+        if amount or numeral or ((begins or comma) and word in english.gather("solving") and not loose):
             orders.add("solve")
-        if begins and word in _COMPOSE:
-            orders.add("compose")
-        if begins and word in _MAKE:
-            made_at = at
-        if begins and word in _TELL:
+        if begins and word in english.gather("telling"):
             orders.add("tell")
-        if (begins or comma) and word in _SOLVE and not (word == "find" and _is_loose_find(words, at)):
-            orders.add("solve")
+        made_at = at if begins and word in english.gather("making") else made_at
         wrote_at = at if word == "write" else wrote_at
-        begins, comma = word in _LEADS, word == ","
+        asked_at = at if word in ("what", "which", "what's", "what’s") else asked_at
+        begins, comma = word in english.gather("leads"), word == ","
     return orders
-
-
-def _is_loose_find(words: list[str], at: int) -> bool:
-    """Whether something is to be found without calculating: "find me a recipe"."""
-    return at + 1 < len(words) and words[at + 1] in _LOOSE_FIND
-
-
-def _asks_amount(words: list[str]) -> bool:
-    """Whether it asks what, or which, amount something is."""
-    asked_at = -_MAX_DISTANCE
-    for at, word in enumerate(words):
-        if word in _STOPS:
-            asked_at = -_MAX_DISTANCE
-        elif word in ("what", "which", "what's", "what’s"):
-            asked_at = at
-        elif at - asked_at < _MAX_DISTANCE and word in _AMOUNTS:
-            return True
-    return False
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
@@ -364,7 +308,7 @@ class Question:
         """
         words = [t for t in tokens if t.kind == "word"]
         category = ""
-        for asked, noun in zip(words, words[1:], strict=False):
+        for asked, noun in pairwise(words):
             if (
                 asked.key in self.lexicon.question_words - self.lexicon.gather("who")
                 and noun.key in self.content
@@ -488,3 +432,205 @@ def find_options(text: str) -> Options:
     end = _LAST_OPTION_END.search(text, begin)
     options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
     return tuple(options)
+
+
+SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
+_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
+_ITEMS, _ITEM_WORDS = 12, 4  # of a list with an item on each line
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
+_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+
+
+class ReplyText:
+    """A reply without its marks, as sentences that state something: no offers, politeness or excuses."""
+
+    def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
+        self.question, self.finished = question, finished
+        self.text = _clean(text)
+        self.is_long = len(self.text) > SHORT_REPLY
+        whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
+        said = [s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s)]
+        offer = question.lexicon.find("offer")
+        stated = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
+        self.sentences = _select_stating(stated, question)
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in stated[:_FIRST_SENTENCES])
+        if not finished and self.is_long:  # it may conclude otherwise
+            self.sentences = self.sentences[:1]
+
+    @cached_property
+    def asserted(self) -> list["Sentence"]:
+        """The sentences with their words."""
+        return [Sentence(text, self.question) for text in self.sentences]
+
+
+def _clean(text: str) -> str:
+    if len(text) > _HEAD + _TAIL:
+        text = text[:_HEAD] + "\n" + text[-_TAIL:]
+    fences = _FENCE.findall(text)
+    outside = _FENCE.sub("\n", text)
+    if len(fences) == 1 and not outside.strip():
+        outside = fences[0]
+    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
+
+
+def _join_items(text: str) -> str:
+    """A list with an item on each line as one sentence."""
+    first = _BULLET.search(text) if "\n" in text else None
+    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
+    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
+        return text
+    before = text[: first.start()].strip()
+    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
+
+
+def _select_stating(sentences: list[str], question: Question) -> list[str]:
+    """The sentences that may answer: not those that are polite only, nor those that say they can't tell."""
+    lexicon = question.lexicon
+    selected: list[str] = []
+    silent = False
+    for at, sentence in enumerate(sentences):
+        if not selected and _says_only("polite", sentence, question):
+            continue
+        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
+            if selected:
+                break
+            _, *guess = lexicon.find("but").split(sentence, maxsplit=1)
+            if guess and not _cant_tell(guess[0], question):
+                return [guess[0].lstrip(" ,，")]
+            silent = True
+        elif not silent or lexicon.find("guess").match(sentence):
+            selected.append(sentence)
+        else:
+            break
+    return selected
+
+
+def _cant_tell(sentence: str, question: Question) -> bool:
+    unsure = question.lexicon.find("unsure").search(sentence) is not None
+    return unsure or _says_only("silent", sentence, question)
+
+
+def _says_only(name: str, sentence: str, question: Question) -> bool:
+    """Whether a sentence consists of phrases of a list."""
+    rest = question.lexicon.find(name).sub(" ", sentence)
+    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
+
+
+class Piece(NamedTuple):
+    """A word of a sentence, or a part of a run of Chinese or Japanese."""
+
+    kind: str  # as a token's, and so on
+    text: str
+    key: str
+    begin: int
+    end: int
+    label: str  # what it is to the question: "question", "common", "number" or "new"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is written as a name, or in a script without capitals."""
+        return self.kind == "cjk" or not self.text.islower()
+
+
+class Clause(NamedTuple):
+    """A part of a sentence between commas."""
+
+    begin: int
+    end: int
+    text: str
+    pieces: list[Piece]
+
+
+class Sentence:
+    """A sentence, its words labelled by what they are to the question."""
+
+    def __init__(self, text: str, question: Question) -> None:
+        self.text = drop_brackets(text)
+        self.question = question
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """Its words with their labels. The question's words count once: what is repeated is new."""
+        question, left = self.question, Counter(self.question.words)
+        tokens, common = question.tokenize(self.text), question.lexicon.common
+        exact = set()
+        for at, token in enumerate(tokens):
+            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
+                left[token.key] -= 1
+                exact.add(at)
+        pieces: list[Piece] = []
+        for at, token in enumerate(tokens):
+            if token.kind == "cjk":
+                pieces += _split_cjk(token, question)
+                continue
+            label = "number" if token.kind == "number" else "question" if at in exact else ""
+            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
+                label = "new"  # the symbol of iodine is "I"
+            pieces.append(Piece(*token, label or _label_word(token.key, question, left)))
+        return pieces
+
+    @cached_property
+    def clauses(self) -> list[Clause]:
+        """Its parts between commas, colons and dashes."""
+        return [
+            Clause(begin, end, self.text[begin:end], [p for p in self.pieces if begin <= p.begin < end])
+            for begin, end in split_clauses(self.text)
+        ]
+
+    @cached_property
+    def hits(self) -> list[str]:
+        """The words of the question that it repeats."""
+        return [p.key for p in self.pieces if p.label == "question"]
+
+    def repeats(self, words: Iterable[str]) -> bool:
+        """Whether it has one of some words of the question."""
+        return any(self.question.is_form(hit, word) for hit in self.hits for word in words)
+
+
+def _label_word(key: str, question: Question, left: Counter[str]) -> str:
+    common = question.lexicon.common
+    if key in common or key in question.lexicon.question_words:
+        return "common"
+    for word, count in left.items():
+        if count > 0 and word not in common and question.is_form(key, word):
+            left[word] -= 1
+            return "question"
+    return "new"
+
+
+def _split_cjk(token: Token, question: Question) -> list[Piece]:
+    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
+    run, pieces, at, begin = token.text, list[Piece](), 0, 0
+    particles = question.lexicon.cjk_common
+    while at <= len(run):
+        end = at
+        while end < len(run) and end - at < 30 and run[at : end + 1] in question.asking:
+            end += 1
+        if end - at < 2 and at < len(run):
+            at += 1
+            continue
+        for match in particles.finditer(run, begin, at):
+            pieces += [_cut(token, begin, match.start(), "new"), _cut(token, *match.span(), "common")]
+            begin = match.end()
+        pieces += [_cut(token, begin, at, "new"), _cut(token, at, end, "question")]
+        if at == len(run):
+            break
+        at = begin = end
+    return [piece for piece in pieces if piece.text]
+
+
+def _cut(token: Token, begin: int, end: int, label: str) -> Piece:
+    text = token.text[begin:end]
+    return Piece("cjk", text, text, token.begin + begin, token.begin + end, label)
+
+
+def holds_cjk(words: frozenset[str], text: str) -> bool:
+    """Whether a Chinese or Japanese text holds one of some words."""
+    return bool(text) and any(word in text for word in words if not word[0].isascii())

@@ -38,6 +38,7 @@ __all__ = [
     "format_calls",
     "list_leaves",
     "parse_json",
+    "read_json_field",
     "read_json_value",
     "read_tool_calls",
     "select_arguments",
@@ -624,3 +625,38 @@ def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) 
     if not isinstance(call.arguments, dict):
         return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
+
+
+_JSON_DEPTH = 50  # levels of a value that is given as text
+
+
+def read_json_field(text: str, field: str) -> str | None:
+    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
+    return _format_json_value((find_last_object(text) or {}).get(field))
+
+
+def _format_json_value(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return _dump_json(value, _JSON_DEPTH)
+    except RecursionError:  # too deep for an answer, or for the caller's stack
+        return None
+
+
+def _dump_json(value: object, levels: int) -> str:
+    if levels == 0:
+        raise RecursionError
+    if isinstance(value, RawNumber):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
+            + "}"
+        )
+    return json.dumps(value, ensure_ascii=False)

@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from importlib.resources import files
+from itertools import islice
 from typing import NamedTuple
 
 __all__ = [
@@ -142,14 +143,15 @@ class Lexicon:
     @cached_property
     def scale(self) -> dict[str, int]:
         """What words such as "million" multiply by."""
-        return {word: int(value) for word, value in self._list_pairs("scale")} | _CJK_SCALE
+        return {word: int(value) for word, value in self.list_pairs("scale")} | _CJK_SCALE
 
     @cached_property
     def units(self) -> dict[str, str]:
         """English for the units of other languages."""
-        return dict(self._list_pairs("units"))
+        return dict(self.list_pairs("units"))
 
-    def _list_pairs(self, name: str) -> Iterator[tuple[str, str]]:
+    def list_pairs(self, name: str) -> Iterator[tuple[str, str]]:
+        """The words of a list of pairs, each with what it stands for."""
         for lists in self._lists:
             for pair in lists.get(name, "").split():
                 word, _, value = pair.partition("=")
@@ -389,6 +391,47 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
         spans.append((begin, match.start()))
         begin = match.end()
     return [*spans, (begin, len(sentence))]
+
+
+_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
+_DENIALS = 20  # denials of a sentence that are looked at
+
+
+def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
+    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
+
+    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
+    """
+    for match in reversed(list(islice(_find_denials(lexicon).finditer(sentence), _DENIALS))):
+        stop = _find_denial_end(lexicon).search(sentence, match.end())
+        end = stop.start() if stop is not None else len(sentence)
+        begin = match.start()
+        if clauses:
+            begin = max(span[0] for span in split_clauses(sentence) if span[0] <= begin)
+        if _NOT_ONLY.match(sentence, match.end()) is None:
+            sentence = sentence[:begin] + " " * (end - begin) + sentence[end:]
+    return sentence
+
+
+_NOT_ONLY = re.compile(
+    r"\s(?:[a-z]{1,15}\s){0,3}(?:until|till|only|just|exactly|nur|seulement|solo|только)\b", re.IGNORECASE
+)
+
+
+def _find_denials(lexicon: Lexicon) -> re.Pattern[str]:
+    return lexicon.compile(
+        "denials",
+        lambda: spell_phrases(lexicon.negation) + r"|\brather than\b|\binstead of\b|\bas opposed to\b",
+    )
+
+
+def _find_denial_end(lexicon: Lexicon) -> re.Pattern[str]:
+    return lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
+
+
+def drop_brackets(sentence: str) -> str:
+    """The sentence without remarks in brackets; as it is if nothing else is there."""
+    return _BRACKETS.sub("", sentence).strip() or sentence
 
 
 _KEPT_WORDS = 20_000  # whose counts are kept
