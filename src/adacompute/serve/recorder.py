@@ -350,7 +350,8 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
 
 
 def _read_samples(item: QueuedRequest, task: Task) -> list[Sample]:
-    return AnswerReader(item.request, task).read_blocking(item.responses)
+    reader = AnswerReader(item.request, task)
+    return [reader.read_blocking(response).sample for response in item.responses]
 
 
 def _keep_calls(response: Response) -> Response:
