@@ -68,6 +68,12 @@ def test_rows_with_one_sample_and_rows_with_lists_become_the_same_pool(
         ({"answer": "a"}, [{"question": "Why?", "a": 42}, {"question": "Why?", "a": None}], ["42", None]),
         ({"text": "t"}, [{"question": "Why?", "t": "It is 4.", "answer": "5"}], ["4"]),  # 5 is the gold
         ({"answer": "answer"}, [{"question": "Why?", "answer": "5", "target": "6"}], ["5"]),
+        # a response in the column of answers is read as one
+        (
+            {"answer": "a"},
+            [{"question": "What is 2 + 2?", "a": ["It is 4.", "So\n#### 4", "4"]}],
+            ["4", "4", "4"],
+        ),
         (
             {"id": "key"},
             [{"key": 7, "question": "2?", "text": "4"}, {"key": 7, "question": "2?", "text": "5"}],
@@ -94,7 +100,6 @@ def test_fields_without_a_column_are_found_by_their_usual_names(
             "line 1: has no response; give e.g. --columns",
         ),
         ({"txet": "output"}, {"question": "Why?", "output": "4"}, "did you mean text?"),
-        ({"answer": "output"}, {"question": "Why?", "output": "So\n4"}, "name it text=output"),
         (
             {"tokens": "n"},
             {"question": "Why?", "text": "4", "n": "many"},
@@ -118,6 +123,7 @@ def test_a_table_that_cannot_be_used_is_refused_with_the_place_and_the_remedy(
     ("line", "words"),
     [
         ({"question": "2?", "response": "4"}, "--columns question=question,text=response"),
+        ({"question": "2?", "texxt": "4"}, "--columns question=question,text=texxt"),
         ({"q": "2?", "r": "4"}, '"samples": [{"text": "It is 4."}]'),
         ({"id": "a", "question": "2?", "samples": [{"txt": "4"}]}, "samples[0] has 'txt', but no text"),
         ({"id": "a", "question": "2?", "samples": [{"reponse": "4"}]}, "name it 'text'"),

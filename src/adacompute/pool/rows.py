@@ -7,7 +7,7 @@ what is wrong with a record; whoever knows the file and the line adds them.
 import json
 import shlex
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
 from math import isfinite
@@ -350,10 +350,13 @@ def has_no_samples(names: Container[str]) -> bool:
     return "samples" not in names and any(name in names for name in _QUESTION_KEYS)
 
 
-def describe_questions(path: Path, names: Container[str]) -> str:
+def describe_questions(path: Path, names: Collection[str]) -> str:
     """The message for a file of questions, or a table with these columns, where a pool is needed."""
     question = next((name for name in _QUESTION_KEYS if name in names), _QUESTION_KEYS[0])
-    text = next((name for name in _TEXT_KEYS if name in names and name != question), None)
+    text = next(
+        (name for name in names if name != question and suggest_name(name.lower(), _TEXT_KEYS, cutoff=0.8)),
+        None,
+    )
     if text is not None:
         return (
             f"{path}: is a table, not a pool; import it: adacompute import {shlex.quote(str(path))} "

@@ -18,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
+from adacompute.answers import extract_answer
+from adacompute.answers.normalise import trim
 from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
 from adacompute.pool.formats import Entry, FileEntries
@@ -473,9 +475,10 @@ _SAMPLE_REMEDY = (
 def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries:
     """The samples in a table (.jsonl, .json, .csv, .tsv, .parquet), for `import_file`.
 
-    `columns` names the columns that hold the question, the `text` of a response or its `answer`, gold,
-    subject, level, model, correct, tokens, logprob, entropy and finished. A row is a sample, or has lists of
-    them. Rows with the same question are one problem; with the same id, if `columns` names that.
+    `columns` names the columns that hold the question, the `text` of a response or its `answer` (one that
+    says more, such as "It is 4.", is read as a text), gold, subject, level, model, correct, tokens, logprob,
+    entropy and finished. A row is a sample, or has lists of them. Rows with the same question are one
+    problem; with the same id, if `columns` names that.
     """
     with translate_os_errors(path):
         rows, typed = _open_file_rows(str(path))
@@ -504,7 +507,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> It
             }
             known = {name: value for name, value in head.items() if value is not None}
             group = groups.get_group({"id": key, "question": question, **known})
-            for sample in _read_row_samples(fields, typed=source.typed):
+            for sample in _read_row_samples(fields, question, typed=source.typed):
                 read_sample(group.next, sample, exact=True)
                 groups.count_bytes(sample)
                 group.samples[group.next] = sample
@@ -513,7 +516,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> It
     yield from groups.entries()
 
 
-def _read_row_samples(fields: RowFields, *, typed: bool) -> list[dict[str, Any]]:
+def _read_row_samples(fields: RowFields, question: str, *, typed: bool) -> list[dict[str, Any]]:
     """The samples of a row: one, or as many as its lists have."""
     if all(fields.choose_column(name) not in fields.row for name in ("text", "answer")):
         raise Flaw(f"has no response; {_SAMPLE_REMEDY}; there is {list_names(fields.row)}")
@@ -532,7 +535,9 @@ def _read_row_samples(fields: RowFields, *, typed: bool) -> list[dict[str, Any]]
     for sample in samples:
         if type(sample.get("text")) in (int, float):
             sample["text"] = str(sample["text"])
-        _refuse_response_as_answer(sample.get("answer"), fields.choose_column("answer"))
+        answer = sample.get("answer")
+        if sample.get("text") is None and isinstance(answer, str) and _is_response(answer, question):
+            sample["text"] = sample.pop("answer")
     return [sample if sample.get("text") is not None else {"answer": None, **sample} for sample in samples]
 
 
@@ -545,12 +550,10 @@ def _parse_cell(name: str, cell: str) -> Json:
     return cell
 
 
-def _refuse_response_as_answer(answer: Json, column: str) -> None:
-    if isinstance(answer, str) and (len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()):
-        raise Flaw(
-            f"'{column}' holds a whole response, {format_value(answer)}; name it text={column}, so that the "
-            "answer is read out of it"
-        )
+def _is_response(answer: str, question: str) -> bool:
+    """Whether a text that was given as an answer says more than the answer: "It is 4."."""
+    is_long = len(answer) > _ANSWER_LENGTH or "\n" in answer.strip()
+    return is_long or extract_answer(answer, question=question) not in (None, trim(answer))
 
 
 _GSM8K_ENDING = re.compile(r"\n####[ \t]*\S[^\n]*\s*\Z")  # how GSM8K ends a solution
