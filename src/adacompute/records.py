@@ -456,16 +456,18 @@ class Secret:
     ('none of these', 'wrong key: ***')
     """
 
-    __slots__ = ("_text", "source")
+    __slots__ = ("_text", "masked", "source")
 
-    def __init__(self, text: str, *, source: str = "") -> None:
+    def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
+        """`others` are masked beside it, and never revealed."""
         self._text = text
+        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # in texts
         self.source = source  # where it came from, in words; "": from a caller
 
     @property
     def is_maskable(self) -> bool:
-        """Whether it is long enough to be masked in texts."""
-        return len(self._text) >= _SHORTEST_KEY
+        """Whether anything of it is long enough to be masked in texts."""
+        return bool(self.masked)
 
     def reveal(self) -> str:
         """The text itself, for the one place that sends it."""
@@ -473,12 +475,15 @@ class Secret:
 
     def mask(self, text: str) -> str:
         """The text with every occurrence of the secret masked: endpoints do quote keys."""
-        return text.replace(self._text, _MASK) if self.is_maskable else text
+        for each in self.masked:
+            text = text.replace(each, _MASK)
+        return text
 
     def mask_message(self, message: str) -> str:
         """The message with the secret masked, even a short one."""
-        if self.is_maskable or len(self._text) < _SHORTEST_DUMMY or self._text not in message:
-            return self.mask(message)
+        message = self.mask(message)
+        if len(self._text) < _SHORTEST_DUMMY or self._text not in message:
+            return message
         return re.sub(rf"(?<!\w){re.escape(self._text)}(?!\w)", _MASK, message)
 
     def __eq__(self, other: object) -> bool:

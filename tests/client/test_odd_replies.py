@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import json
+import queue
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -138,6 +141,32 @@ def test_a_reply_that_nobody_asked_for_is_never_the_next_request_s():
         return texts
 
     assert asyncio.run(ask()) == ["asked, 1", "asked, 2", "asked, 3"]
+
+
+def test_a_reply_that_came_while_the_loop_was_busy_is_never_the_next_request_s():
+    port: queue.Queue[int] = queue.Queue()
+    upstream = Talkative()
+
+    async def serve() -> None:  # in a thread of its own, so that it writes while the client's loop is busy
+        server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
+        port.put(server.sockets[0].getsockname()[1])
+        async with server:
+            while upstream.connections < 2:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
+
+    async def ask() -> list[str]:
+        async with Client(endpoint(f"http://127.0.0.1:{port.get()}/v1")) as client:
+            first = await client.call(BODY)
+            while not upstream.unasked:
+                time.sleep(0.01)
+            time.sleep(0.05)
+            return [reply.responses[0].text for reply in (first, await client.call(BODY))]
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert asyncio.run(ask()) == ["asked, 1", "asked, 2"]
+    thread.join()
 
 
 def test_a_closed_client_connects_to_nothing():

@@ -256,6 +256,23 @@ def test_f2_limits_hold_for_what_comes_in_one_piece(connect: Open, size: int):
             assert line.recv(65_536).startswith(b"HTTP/1.1 " + status)
 
 
+def test_f2_a_head_after_the_end_of_a_body_has_the_same_limit(connect: Open):
+    line = connect()
+    line.sendall(HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(CHAT), CHAT[:-2]))
+    time.sleep(0.2)  # the rest comes in a segment of its own
+    line.sendall(CHAT[-2:] + b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + pad(200 * KIB) + b"\r\n")
+    assert b"HTTP/1.1 431" in read_end(line)
+
+
+def test_f2_who_sends_nothing_or_line_breaks_alone_is_disconnected():
+    with Upstream() as up, Running(up.url, client_timeout=1.0) as gate, contextlib.ExitStack() as stack:
+        for sent in (b"", b"G", b"\r\n", b"\n" * 9):
+            address = ("127.0.0.1", int(gate.base.rpartition(":")[2]))
+            line = stack.enter_context(socket.create_connection(address, timeout=30))
+            line.sendall(sent)
+            assert read_end(line) == b""
+
+
 def test_f2_what_is_below_the_limits_is_served_and_chunk_lines_add_up_to_anything(connect: Open):
     line = connect()
     chunks = [b"1;%b\r\n%c\r\n" % (b"a" * KIB, byte) for byte in CHAT + b" " * 100]

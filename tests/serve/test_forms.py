@@ -1,6 +1,9 @@
 """Forms that ask for several images: what they may cost is reserved before the upstream hears of it."""
 
 import re
+import socket
+import socketserver
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email import message_from_bytes
@@ -84,6 +87,41 @@ def test_c14_forms_at_the_same_time_pass_no_cap():
         later = [gate.ask(forms[0], FORM, path="/v1/images/edits").status for _ in range(3 - drawn)]
         assert later == [200] * (2 - drawn) + [429]
     assert painter.images == 8
+
+
+class EagerPainter(socketserver.StreamRequestHandler):
+    """Gives ten images at the end of a form, without waiting for the end of the request."""
+
+    images = 0
+
+    def handle(self) -> None:
+        data = b""
+        while b"--b--" not in data and (part := self.connection.recv(4096)):
+            data += part
+        if b"--b--" not in data:
+            return
+        EagerPainter.images += 10
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        self.wfile.write(b"data: IMAGE\n\n" * 10)
+        self.connection.recv(1)  # until the other side leaves
+
+
+def test_f3_a_form_whose_last_byte_is_held_back_counts():
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), EagerPainter) as up:
+        threading.Thread(target=up.serve_forever, daemon=True).start()
+        with Running(f"http://127.0.0.1:{up.server_address[1]}/v1", cap=20) as gate:
+            form = make_form(("n", "10"), FILE)
+            head = b"POST /v1/images/edits HTTP/1.1\r\nHost: localhost\r\n"
+            head += b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n"
+            for _ in range(4):
+                with socket.create_connection(("127.0.0.1", int(gate.base.rpartition(":")[2])), 30) as line:
+                    line.sendall(head % (len(form) + 1) + form)
+                    data = b""
+                    while data.count(b"IMAGE") < 10 and b" 429 " not in data and (part := line.recv(4096)):
+                        data += part
+            assert EagerPainter.images == 20
+            assert sum(spent(gate)) == 20
+        up.shutdown()
 
 
 @pytest.mark.parametrize(

@@ -115,13 +115,19 @@ def test_only_harmless_headers_go_up_and_come_down(key_file: str):
 
 def test_headers_query_and_the_keys_header_go_to_every_route_and_nowhere_else(tmp_path: Path):
     title = "my app & more"
+    token = "t0ken-of-another-proxy"
     words = ("--header", f"X-Title: {title}", "--query", "api-version=2024-10-21", "--key-header", "api-key")
-    quote = status(400, {"error": {"message": f"{KEY} is wrong"}})
+    words += ("--header", f"Proxy-Auth: Bearer {token}")
+    quote = status(400, {"error": {"message": f"{KEY} is wrong, and {token}"}})
     with (
-        OtherRoutes(**{"chat/completions": quote, "messages": status(200, {"said": KEY})}) as up,
+        OtherRoutes(**{"chat/completions": quote, "messages": status(200, {"said": KEY + token})}) as up,
         Process(up.url, *words, environ={"ADACOMPUTE_KEY": KEY}, folder=tmp_path, log="debug") as gate,
     ):
-        replies = [gate.ask(), gate.ask(path="/v1/messages?beta=true"), gate.get("/v1/models")]
+        replies = [
+            gate.ask(),
+            gate.ask(path="/v1/messages?api-version=mine&beta=true"),
+            gate.get("/v1/models"),
+        ]
         asked = list(up.requests)
     assert {one.path for one in asked} == {"/v1/models", "/v1/chat/completions", "/v1/messages"}
     for one in asked:
@@ -129,7 +135,21 @@ def test_headers_query_and_the_keys_header_go_to_every_route_and_nowhere_else(tm
         assert "authorization" not in one.headers
         assert one.query == ("beta=true&" if one.path == "/v1/messages" else "") + "api-version=2024-10-21"
     told = "".join(str(reply) for reply in replies) + gate.log
-    assert not [secret for secret in (KEY, title, "2024-10-21") if secret in told]
+    assert not [secret for secret in (KEY, token, title, "2024-10-21") if secret in told]
+
+
+def test_f4_what_is_free_of_charge_is_passed_on_without_a_body():
+    with OtherRoutes() as up, Running(up.url, cap=1) as gate:
+        body = {"model": "m", "input": "x", "n": 100}
+        gate.ask(body, path="/v1/responses/x/cancel")
+        line = http.client.HTTPConnection(gate.base.removeprefix("http://"))
+        line.request(
+            "DELETE", "/v1/chat/completions/x", json.dumps(body), {"content-type": "application/json"}
+        )
+        line.getresponse().read()
+        line.close()
+        asked = [(one.method, one.path, one.body) for one in up.requests if one.path != "/v1/models"]
+    assert asked == [("POST", "/v1/responses/x/cancel", b""), ("DELETE", "/v1/chat/completions/x", b"")]
 
 
 @pytest.mark.parametrize("code", [200, 400])

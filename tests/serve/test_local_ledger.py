@@ -127,6 +127,8 @@ DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], int]] = {  # and 
     "a flipped bit in the last line": (lambda lines: [*lines[:-1], flip(lines[-1])], 1),
     "a number that SQLite can't hold": (lambda lines: [*lines, HUGE, lines[-1]], 1),
     "the same, with its checksum": (lambda lines: [*lines, seal(HUGE)], 1),
+    "a line of another shape": (lambda lines: [*lines, seal(b'[9999,[],[[7,"h"]],{}]'), lines[-1]], 1),
+    "notes that are a list": (lambda lines: [*lines, seal(b"[9999,[],[],[]]"), lines[-1]], 1),
     "no line at all": (lambda lines: [*lines[:-1], b"\xff\x00", lines[-1]], 1),
     "a torn line": (lambda lines: [*lines, lines[-1][:-3]], 0),
     "none, of an older version": (lambda lines: [line[:-9] for line in lines], 0),
@@ -172,7 +174,7 @@ def test_f8_a_flipped_bit_anywhere_in_the_log_is_noticed_and_a_cut_anywhere_in_i
             log.path.write_bytes(flipped)
             changes = log.read("0123456789abcdef", after=0)
             spent = [row[0].samples for row in changes.rows.values()]
-            assert log.damaged_lines or whole.count(b"\n", 0, place) == 2, place
+            assert log.damaged_lines, place
             assert spent in ([2], [1], []), place
     for end in range(whole.rindex(b"\n"), len(whole)):
         log.path.write_bytes(whole[:end])

@@ -518,7 +518,7 @@ class Client:
         try:
             reply = await context.transport.exchange(url, timer)
             if reply.status != 200:
-                raise build_refusal(url, reply, self.endpoint.key)[0]
+                raise build_refusal(url, reply, self.endpoint.secret)[0]
         except EndpointError as error:
             error.paid = False
             raise
@@ -545,7 +545,7 @@ def _mask_models(models: list[dict[str, Any]], endpoint: Endpoint) -> list[dict[
     for model in models:
         fields = {}
         if size <= _MAX_LISTING:
-            fields = mask_object(model, key=endpoint.key, url=endpoint.url)
+            fields = mask_object(model, key=endpoint.secret, url=endpoint.url)
             size += len(encode_json(fields))
         masked.append(fields | {"id": model["id"]})
     return masked

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import math
 import os
+import select
 import socket
 import ssl
 import threading
@@ -218,6 +219,13 @@ class Connection(asyncio.Protocol):
         """Whether it can take a request."""
         return not self._transport.is_closing()
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether something has arrived that the loop hasn't read yet: of an idle connection, nobody's."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
+
     def begin(self, method: str, url: URL) -> HttpResponse:
         """The response to a request that is sent next."""
         self._response = response = HttpResponse(url, self)
@@ -414,9 +422,12 @@ class ConnectionPool:
         idle = self._idle
         while idle:
             connection = idle.pop()
-            if connection.is_open and connection.loop.time() - connection.idle_since < _KEEPALIVE_SECONDS:
+            is_fresh = connection.loop.time() - connection.idle_since < _KEEPALIVE_SECONDS
+            if connection.is_open and is_fresh and not connection.has_unread:
                 return connection
-            connection.abort(ConnectionAbortedError("idle for too long"))
+            connection.abort(
+                ConnectionAbortedError("idle for too long, or it has sent what nobody asked for")
+            )
         return None
 
     async def connect(self) -> Connection:

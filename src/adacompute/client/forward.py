@@ -61,6 +61,7 @@ class ForwardRequest:
     prompt_tokens: int = 0  # counted where the reply doesn't say
     completion_tokens: int = 0
     route: str = ""  # one of a few names: requests of a route wait for their turns together
+    is_whole: Callable[[], bool] | None = None  # whether an upload needs no more to be worked on
     count_further: Callable[[], int] | None = None  # samples that a body which was sent asked for besides
     counted: tuple[str, ...] = ()  # lists of a reply whose items are samples, if there are more of them
 
@@ -175,26 +176,28 @@ def _is_count(value: object) -> bool:
 
 
 class KeyMask:
-    """Masks a key in bytes that come in pieces, by as many asterisks, so that lengths stay the same."""
+    """Masks secrets in bytes that come in pieces, by as many asterisks, so that lengths stay the same."""
 
-    def __init__(self, key: Secret | None) -> None:
-        self._key = key.reveal().encode() if key is not None and key.is_maskable else b""
-        self._held = b""  # the end of what came, which may be the beginning of the key
+    def __init__(self, secret: Secret | None) -> None:
+        self._texts = [text.encode() for text in (secret.masked if secret is not None else ())]
+        self._held = b""  # the end of what came, which may be the beginning of a secret
 
     def mask(self, chunk: bytes, *, last: bool = False) -> bytes:
         """The next bytes that can be passed on; with `last`, all that are left."""
-        key = self._key
-        if not key:
+        if not self._texts:
             return chunk
-        data = (self._held + chunk).replace(key, b"*" * len(key))
+        data = self._held + chunk
+        for text in self._texts:
+            data = data.replace(text, b"*" * len(text))
         keep = 0 if last else self._count_held(data)
         self._held = data[len(data) - keep :]
         return data[: len(data) - keep]
 
     def _count_held(self, data: bytes) -> int:
-        """How many of the last bytes are the beginning of the key."""
-        for size in range(min(len(self._key) - 1, len(data)), 0, -1):
-            if data.endswith(self._key[:size]):
+        """How many of the last bytes are the beginning of a secret."""
+        longest = max(map(len, self._texts)) - 1
+        for size in range(min(longest, len(data)), 0, -1):
+            if any(text.startswith(data[-size:]) for text in self._texts):
                 return size
         return 0
 
@@ -205,12 +208,14 @@ class ForwardReply:
     def __init__(self, call: "ForwardCall", raw: "RawReply") -> None:
         self.status = raw.status
         endpoint = call.context.endpoint
-        self.headers = mask_object(_select_headers(raw.headers), key=endpoint.key, url=endpoint.url)
+        headers = _select_headers(raw.headers)
+        numbers = {name: value for name, value in headers.items() if name in _NUMBER_HEADERS}
+        self.headers = mask_object(headers, key=endpoint.secret, url=endpoint.url) | numbers
         if raw.status in (204, 304):  # which have no body, whatever they say
             self.headers.pop("content-length", None)
         self._call = call
         self._raw = raw
-        self._mask = KeyMask(call.context.endpoint.key)
+        self._mask = KeyMask(endpoint.secret)
         kind = self.headers.get("content-type", "").lower()
         stream = "event-stream" in kind
         readable = call.is_counted and (stream or "json" in kind)
@@ -238,7 +243,7 @@ class ForwardReply:
         raw = await self._raw.read_start()
         self._ended = True
         self._call.report_reply(self.status, None)
-        key, url = self._call.context.endpoint.key, self._call.url
+        key, url = self._call.context.endpoint.secret, self._call.url
         try:
             value = unwrap_error(read_json(raw, key)[0])
         except ValueError:
@@ -255,6 +260,9 @@ class ForwardReply:
             await self._raw.release()
         else:
             self._raw.close()
+
+
+_NUMBER_HEADERS = ("content-length", "content-range", "retry-after")  # which hold no key
 
 
 def _select_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -354,11 +362,18 @@ class ForwardCall:
         """It failed."""
         if self._has_turn and error.status in (429, 503):
             self._limiter.report_overload(self._began_at)
-        self._record(error.kind, "maybe" if error.paid else "no", error.status)
+        is_paid = error.paid or (error.status is None and self._may_be_paid)
+        self._record(error.kind, "maybe" if is_paid else "no", error.status)
 
     def report_cancelled(self) -> None:
         """The caller left it before its end; what has ended is not reported again."""
-        self._record("cancelled", "no" if self.timer.sent is None else "maybe", None)
+        self._record("cancelled", "maybe" if self._may_be_paid else "no", None)
+
+    @property
+    def _may_be_paid(self) -> bool:
+        """Whether the endpoint may work on it, also before the last byte of an upload is sent."""
+        is_whole = self._request.is_whole is not None and self._request.is_whole()
+        return self.timer.sent is not None or self.timer.headers or is_whole
 
     async def _take_turn(self) -> None:
         context = self.context

@@ -424,7 +424,7 @@ class CallWithRetries(Generic[T]):
         """Interprets the reply to an attempt, and learns from it."""
         context, request = self.context, self.describe_request(attempt)
         return interpret_reply(
-            request, http_reply, key=context.endpoint.key, url=context.url, quirks=context.quirks
+            request, http_reply, key=context.endpoint.secret, url=context.url, quirks=context.quirks
         )
 
     async def _run_attempts(self) -> T:

@@ -121,6 +121,7 @@ class Endpoint:
     limits: RateLimits = field(default_factory=RateLimits)
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     path: str = "/chat/completions"  # below `url`, what calls are posted to
+    secret: Secret | None = field(init=False, repr=False, compare=False)  # what replies must not show
 
     def __post_init__(self) -> None:
         _check_url(self.url)
@@ -128,6 +129,7 @@ class Endpoint:
         object.__setattr__(self, "key", _make_secret(self.key))
         for name in ("headers", "query"):
             object.__setattr__(self, name, _copy_texts(getattr(self, name), name))
+        object.__setattr__(self, "secret", _collect_secrets(self))
         _check_header_names(self)
         for name, kind in (
             ("timeouts", Timeouts),
@@ -147,6 +149,18 @@ class Endpoint:
     def models(self) -> str:
         """The address of the list of models."""
         return f"{self.url}/models"
+
+
+_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie|passw|credential", re.IGNORECASE)
+
+
+def _collect_secrets(endpoint: Endpoint) -> Secret | None:
+    """The key, with the values of headers and query whose names say that they are secret."""
+    pairs = [*endpoint.headers.items(), *endpoint.query.items()]
+    others = [part for name, value in pairs if _SECRET_NAME.search(name) for part in value.split()]
+    if not others:
+        return endpoint.key
+    return Secret("" if endpoint.key is None else endpoint.key.reveal(), others=others)
 
 
 def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:

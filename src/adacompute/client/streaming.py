@@ -444,7 +444,7 @@ class StreamingCall(CallWithRetries["Stream"]):
         """The error without its causes, which hold what was read, where a key may be."""
         error = exc
         if not isinstance(error, EndpointError):
-            why = one_line(f"{type(exc).__name__}: {exc}", self.context.endpoint.key)
+            why = one_line(f"{type(exc).__name__}: {exc}", self.context.endpoint.secret)
             error = ReplyInvalid(
                 f"{self.context.url}: streamed what can't be read ({why}); try again", status=200, paid=True
             )
@@ -470,7 +470,7 @@ class Stream:
         self._streaming_call = streaming_call
         self._attempt = attempt
         self._reply_stream = reply_stream
-        self._key = streaming_call.context.endpoint.key
+        self._key = streaming_call.context.endpoint.secret
         self._url = streaming_call.context.url
         self._events = EventParser()
         self._builder = CompletionBuilder()

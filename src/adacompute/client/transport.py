@@ -216,6 +216,7 @@ class Transport:
             self._headers[endpoint.key_header] = endpoint.key.reveal()
         elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._query_names = endpoint.query.keys()
         self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
         self._deadlines = Deadlines(asyncio.get_running_loop())
         self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
@@ -386,8 +387,10 @@ class Transport:
             merged["content-type"] = "Content-Type: application/json"
         merged |= {name.lower(): f"{name}: {value}" for name, value in (headers or {}).items()}
         target = url.raw_path_qs
+        if not self._query_names.isdisjoint(url.query):  # the operator's are the only ones
+            target = url.without_query_params(*self._query_names).raw_path_qs
         if self._query:
-            target += ("&" if url.raw_query_string else "?") + self._query
+            target += ("&" if "?" in target else "?") + self._query
         lines = [f"{method} {target} HTTP/1.1", *merged.values()]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a header has a control character")
@@ -399,7 +402,7 @@ class Transport:
     def _parse_reply(
         self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
     ) -> HttpReply:
-        status, key = response.status, self._endpoint.key
+        status, key = response.status, self._endpoint.secret
         try:
             only = limits.signals_only and status == 200
             value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
@@ -435,7 +438,7 @@ class Transport:
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
-        why = one_line(str(exc) or type(exc).__name__, self._endpoint.key)
+        why = one_line(str(exc) or type(exc).__name__, self._endpoint.secret)
         if timer.refused:
             return SendingStopped(f"{url}: {SPENDING_STOPPED}")
         if isinstance(exc, NotHttp):

@@ -204,7 +204,7 @@ class _ScoreCall(CompletionCall):
     def interpret(self, attempt: CallAttempt, http_reply: HttpReply) -> CompletionReply:
         """Any JSON with status 200 is a reply; whether there is a score in it is read later."""
         if http_reply.status != 200:
-            raise build_refusal(self.context.url, http_reply, self.context.endpoint.key)[0]
+            raise build_refusal(self.context.url, http_reply, self.context.endpoint.secret)[0]
         call = Call(
             at=attempt.sent_at,
             seconds=attempt.seconds,

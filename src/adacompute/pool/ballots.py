@@ -57,10 +57,15 @@ _SELECT_SPELLINGS = """
 def count_calls(samples: npt.ArrayLike, choices: int | None, waves: npt.ArrayLike = 1.0) -> Floats:
     """Calls that draw so many samples in so many waves; `choices`: samples a call gives at most, None: any.
 
+    Between whole numbers of samples, as averages are, it is the mean of both neighbours, by their distance.
+
     >>> float(count_calls(6.0, None)), float(count_calls(6.0, 4)), float(count_calls(6.0, 1, waves=2.0))
-    (1.0, 1.5, 6.0)
+    (1.0, 2.0, 6.0)
     """
-    return np.maximum(waves, np.asarray(samples, dtype=np.float64) / (choices or np.inf))
+    wanted = np.asarray(samples, dtype=np.float64)
+    below, most = np.floor(wanted), choices or np.inf
+    fewer, more = np.ceil(below / most), np.ceil((below + 1) / most)
+    return np.asarray(np.maximum(waves, fewer + (wanted - below) * (more - fewer)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

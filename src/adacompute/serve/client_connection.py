@@ -427,11 +427,9 @@ class ClientConnection(asyncio.Protocol):
         self._start(exchange)
 
     def _parse(self, data: bytes) -> None:
-        """Parses what came, in steps while any of it may be a head, a chunk's line or a trailer."""
-        in_plain_body = self._exchange is not None and self._exchange.more_body and not self._is_chunked
-        step = len(data) if in_plain_body else _PARSER_STEP
-        for start in range(0, len(data), step):
-            piece = data[start : start + step]
+        """Parses what came in steps, because any of it may be a head, a chunk's line or a trailer."""
+        for start in range(0, len(data), _PARSER_STEP):
+            piece = data[start : start + _PARSER_STEP]
             self._unended_bytes += len(piece)
             self._parse_piece(piece)
             if self._is_too_long():
@@ -470,7 +468,9 @@ class ClientConnection(asyncio.Protocol):
         If the reply is sent before the body is here, the rest is discarded: up to a size, for some time.
         """
         exchange = self._exchange
-        if exchange is None or not exchange.more_body:
+        if exchange is None:
+            return  # line breaks before a first request begin nothing
+        if not exchange.more_body:
             self._discarded, self._waiting_since = 0, None
             return
         now = time.monotonic()

@@ -62,6 +62,7 @@ __all__ = ["FormScanner", "ForwardCost", "ForwardEndpoint", "ForwardTarget", "bo
 
 _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_BODY_METHODS = ("POST", "PUT", "PATCH")
 _FREE_METHODS = ("GET", "HEAD", "DELETE")
 # the first words of paths, by which requests are counted; all others count as "other"
 _ROUTES = frozenset(
@@ -257,6 +258,7 @@ class FormScanner:
         self._delimiter = b"--" + _read_boundary(content_type).encode("ascii")
         self._state = "other"  # what is being read: the head of a part, a field "n", or something else
         self._kept = b""  # of which the rest is still to come
+        self.is_closed = False  # whether its last delimiter was passed
 
     def feed(self, chunk: bytes, *, last: bool = False) -> list[int | str]:
         """The values of `n` that this piece completes; a text where it is no whole number."""
@@ -264,6 +266,7 @@ class FormScanner:
         while (end := self._find_end(data, start)) is not None:
             if self._state == "n":
                 values.append(_read_field(data[start : end[0]]))
+            self._note_close(data[start:])
             self._state = self._choose_state(data[start : end[1]])
             start = end[1]
         if last and self._state == "n":
@@ -274,8 +277,13 @@ class FormScanner:
             )
         start = max(start, len(data) - len(self._delimiter)) if self._state == "other" else start
         self._kept = data[start:]
+        self._note_close(self._kept)
         _check_field_size(self._kept)
         return values
+
+    def _note_close(self, text: bytes) -> None:
+        """What follows a delimiter is a line break, or two hyphens where the form ends."""
+        self.is_closed = self.is_closed or (self._state == "head" and text.startswith(b"--"))
 
     def _find_end(self, data: bytes, start: int) -> tuple[int, int] | None:
         """Where what is being read ends, and what follows begins; None: not in this piece."""
@@ -373,7 +381,7 @@ class UploadBody:
         self._limit = limit
         self._form = form
         self._ended = asyncio.Event()
-        self._disconnected = False
+        self._disconnected = self._is_whole = False
         self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
         self.error: ServeError | None = None  # why the upload was broken off
 
@@ -393,6 +401,7 @@ class UploadBody:
                     self.error = exc
                     raise
                 if chunk:
+                    self._is_whole = self._form is not None and self._form.is_closed
                     yield chunk
         finally:
             self._ended.set()
@@ -403,6 +412,10 @@ class UploadBody:
         if self.on_choices is not None and self._form is not None:
             for choices in self._form.feed(chunk, last=last):
                 await self.on_choices(choices)
+
+    def is_whole(self) -> bool:
+        """Whether a form has passed to its end, whatever follows."""
+        return self._is_whole
 
     async def watch(self) -> Message:
         """As ASGI's `receive`, for whoever waits for the disconnect: silent until the body has ended."""
@@ -513,7 +526,8 @@ class ForwardEndpoint:
     ) -> tuple[bytes | UploadBody | None, object, Receive]:
         """What to send; also its JSON, as far as that matters, and from where to hear of a disconnect."""
         settings = self._gateway.settings
-        if scope["method"] in ("GET", "HEAD") or not _has_body(headers):
+        takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
+        if not takes_body or not _has_body(headers):  # a body of the others would be free of charge
             return None, None, receive
         _check_kind(headers, target)
         if _is_json(headers):
@@ -603,7 +617,9 @@ class ForwardExchange:
         gateway.under_way += 1
         try:
             async with resources.client.forward(
-                request if upload is None else replace(request, count_further=lambda: self._choices - 1),
+                request
+                if upload is None
+                else replace(request, count_further=lambda: self._choices - 1, is_whole=upload.is_whole),
                 deadline=gateway.settings.deadline,
                 on_call=self._calls.append,
                 may_send=lambda: self._check_cap(reservation),

@@ -54,6 +54,7 @@ _LOG_NOTE = "log"  # the id of the log, and its last line that is committed
 _LOG_TITLE = b"adacompute ledger log "  # its first line: this and its id
 _TITLE = re.compile(_LOG_TITLE + rb"([0-9a-f]{16})")
 _SEALED = re.compile(rb"(.*) ([0-9a-f]{8})", re.DOTALL)  # a line and its checksum; older logs have none
+_SEAL_LENGTH = 9  # a space and eight digits
 _MAX_LOG_BYTES = 262_144  # from which on it is emptied after a commit
 
 HourKey = tuple[str, str]  # hour, key
@@ -340,8 +341,8 @@ class ChangeLog:
                 number, rows, entries, notes = orjson.loads(_unseal(line) or b"")
                 if number > after:
                     changes.add(_parse_changes(rows, entries, notes))
-            except (ValueError, TypeError):
-                self.damaged_lines += line is not lines[-1] or _SEALED.fullmatch(line) is not None
+            except (ValueError, TypeError, LookupError, AttributeError):
+                self.damaged_lines += line is not lines[-1] or not _is_torn(line)
         return changes
 
     def begin(self, identity: str) -> None:
@@ -387,6 +388,17 @@ def _unseal(line: bytes) -> bytes | None:
     if match is None:
         return line
     return match[1] if int(match[2], 16) == zlib.crc32(match[1]) else None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether the end of a line is missing, as if whoever wrote it was killed."""
+    if _SEALED.fullmatch(line) is not None:
+        return False
+    try:
+        orjson.loads(line[:-_SEAL_LENGTH])
+    except ValueError:
+        return True
+    return False
 
 
 def _identify(path: Path) -> tuple[int, int] | None:
