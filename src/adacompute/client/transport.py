@@ -577,9 +577,12 @@ async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> Async
 
 
 def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> None:
-    """ReplyInvalid where HTTP has no such status, or it says that the request needn't be answered."""
+    """ReplyInvalid if HTTP has no such status, or none that answers this: an unasked 304, or 205.
+
+    Clients disagree on whether a 205 has a body.
+    """
     is_asked = response.status != 304 or not _CONDITIONS.isdisjoint(headers or ())
-    if response.status >= 600 or not is_asked:
+    if response.status >= 600 or response.status == 205 or not is_asked:
         raise ReplyInvalid(
             f"{response.url}: answered {response.status}, which is no reply to this request; is this an "
             "OpenAI-compatible endpoint?",

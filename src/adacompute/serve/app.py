@@ -305,7 +305,8 @@ class _ErrorMiddleware:
             return
         except Exception as exc:
             if started:
-                _log.exception("a reply was cut off")
+                is_known = isinstance(exc, EndpointError)
+                _log.error("a reply was cut off: %s", exc, exc_info=None if is_known else exc)
                 raise
             await send_reply(send_with_id, *self._build_reply(exc, scope, came_at))
 

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Scope
 from uvicorn.server import ServerState
 
+from adacompute.errors import EndpointError
 from adacompute.serve.chat import DISCONNECT_KEY, HEADERS_KEY, read_headers
 
 __all__ = ["MAX_HEAD_BYTES", "ClientConnection", "KnownHead"]
@@ -152,6 +153,8 @@ class Exchange:
         try:
             await app(self.scope, self.receive, self)
             problem = "" if self.is_done or self.is_disconnected else "the application gave no whole reply"
+        except EndpointError as exc:
+            problem = str(exc)
         except BaseException as exc:  # noqa: BLE001 - a task that nobody waits for
             _log.error("a request failed unexpectedly", exc_info=exc)
             problem = "it failed"
