@@ -24,6 +24,7 @@ from adacompute.evaluate.oracle_bounds import (
     CrossFit,
     OracleComparison,
     Pair,
+    Scoring,
     UniformAllocation,
     bracket_menu_oracle,
     compare_with_uniform,
@@ -36,7 +37,6 @@ from adacompute.evaluate.oracle_bounds import (
 )
 from adacompute.evaluate.protocols import evaluate
 from adacompute.evaluate.resampling import Bootstrap, Interval, OracleGain, paired_interval
-from adacompute.evaluate.scored_pool import Scoring
 from adacompute.evaluate.verdict import judge_pool
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable

@@ -378,7 +378,6 @@ _RENAMED_HOOKS = {  # what a subclass may define, by its old name
     "adapted": "copy_for",
     "beforehand": "one_shot",
     "fitted_on": "count_in_sample",
-    "foretold": "predict_accuracy",
     "priced": "convert_price",
     "restored": "restore",
     "skips": "skips_prompt",
