@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import BudgetOutOfRange, ScoreError, TooFewSamples
+from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
@@ -35,7 +35,6 @@ from adacompute.score.menu_score import MENU_BUDGETS, score_menu
 from adacompute.score.menu_score import Budgets as Choices
 from adacompute.score.pool_summary import estimate_mean
 from adacompute.score.score import Aggregate, Estimator
-from adacompute.score.shrinkage import shrink as shrink_table
 from adacompute.solve import frontier, solve
 
 __all__ = [
@@ -234,14 +233,12 @@ def score_halves(
     *,
     scoring: Scoring,
     splits: int = _SPLITS,
-    shrink: bool = False,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
     """Pairs of tables to choose on and to judge on, two for each split: each half serves as both.
 
     They have the problems and budgets of `table`, which was scored from these ballots with
-    the same `scoring`. Only the table to choose on is shrunk: luck spoils the choice, not
-    the verdict.
+    the same `scoring`.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     subset, budgets = _ballots_of(ballots, table), [int(mode) for mode in table.modes]
@@ -255,11 +252,7 @@ def score_halves(
     pairs: list[Pair] = []
     for _ in range(splits):
         first, second = (scoring.score_table(half, budgets, draws=_DRAWS) for half in halves(subset, rng))
-        pairs += (
-            [(_shrink_half(first), second), (_shrink_half(second), first)]
-            if shrink
-            else [(first, second), (second, first)]
-        )
+        pairs += [(first, second), (second, first)]
     return tuple(pairs)
 
 
@@ -291,13 +284,6 @@ def _score_half(ballots: MenuBallots, menu: Menu, choices: Choices, *, mixed: bo
         return score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
     except TooFewSamples as exc:
         raise TooFewSamples(f"half of each mode's samples are too few to choose on: {exc}") from exc
-
-
-def _shrink_half(half: AccuracyTable) -> AccuracyTable:
-    try:
-        return shrink_table(half)
-    except ScoreError as exc:  # the whole table could be shrunk, so half of the samples are too few
-        raise TooFewSamples(f"half of the samples are too few to shrink: {exc}") from exc
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
