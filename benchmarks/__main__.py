@@ -21,7 +21,6 @@ from benchmarks import (
     decide,
     gateway,
     imports,
-    latency_mode,
     loop_hold,
     merge,
     replay,
@@ -500,13 +499,6 @@ BENCHES = {
         f"middle half; ratios are within a round, at {serving.COMPARED} connections. The aims: 20 times "
         "LiteLLM, and as many as its_hub's server.",
         gateway.rates_table,
-    ),
-    "hedge": Bench(
-        "Latency mode of the gateway",
-        "At an upstream that answers in 0.25 s, and one time in ten in 2.5 s; 12 clients, 800 requests, of "
-        "which the last 400 are timed. Samples are all that the upstream was asked for, also those that were "
-        "cancelled.",
-        latency_mode.table,
     ),
     "hold": Bench(
         "How long a large reply holds the event loop",

@@ -61,12 +61,11 @@ def upstream(
     most: int = 16,
     size: int = 600,
     faults: float = 0.0,
-    tail: float = 0.0,
     core: int = OTHERS,
 ) -> Iterator[str]:
     """The address of `benchmarks.upstream` in another process."""
     words = here("-m", "benchmarks.upstream", "--latency", str(latency), "--most", str(most))
-    words += ["--size", str(size), "--faults", str(faults), "--tail", str(tail)]
+    words += ["--size", str(size), "--faults", str(faults)]
     with first_line(pinned(core, words)) as address:
         yield address
 

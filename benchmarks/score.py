@@ -17,8 +17,8 @@ from adacompute.records import AccuracyTable
 from adacompute.score.aggregates import score_weighted_vote
 from adacompute.score.grades import grade_samples, halves
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
-from adacompute.score.shrinkage import shrink
 from adacompute.solve import solve
+from studies.shrinkage import shrink
 
 Floats = npt.NDArray[np.float64]
 

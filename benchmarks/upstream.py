@@ -3,7 +3,7 @@
 `python -m benchmarks.upstream --latency 0.05` prints its address, and serves until its stdin closes. It
 honours `n` up to --most, gives log-probabilities where they are asked for, streams where it is told to, gives
 an embedding where there are no messages, and keeps a count (GET /count). --faults spoils that share of the
-replies of the model `faulty`, each in another way; --tail has that share take ten times as long.
+replies of the model `faulty`, each in another way.
 """
 
 import argparse
@@ -124,7 +124,6 @@ class Served(asyncio.Protocol):
     most = 1
     size = 0  # characters of a response; 0: one short sentence
     faults = 0.0
-    tail = 0.0  # share of replies that take ten times as long
     drawn = random.Random(0)
     count: collections.Counter[str] = collections.Counter()  # noqa: RUF012 - of the process
     replies: dict[tuple[int, bool, int], bytes] = {}  # noqa: RUF012 - of the process: made once each
@@ -184,8 +183,6 @@ class Served(asyncio.Protocol):
             self.after(self.latency, self.send, self.replies[kind])
 
     def after(self, seconds: float, do: Any, what: Any) -> None:  # noqa: ANN401 - a callback and its argument
-        if self.tail and self.drawn.random() < self.tail:
-            seconds *= 10
         if seconds:
             self.timer = asyncio.get_running_loop().call_later(seconds, do, what)
         else:
@@ -232,14 +229,12 @@ if __name__ == "__main__":
     parser.add_argument("--most", type=int, default=1)
     parser.add_argument("--size", type=int, default=0, help="characters of a response")
     parser.add_argument("--faults", type=float, default=0.0, help="share of replies that are spoilt")
-    parser.add_argument("--tail", type=float, default=0.0, help="share that takes ten times as long")
     given = parser.parse_args()
-    Served.latency, Served.most, Served.size, Served.faults, Served.tail = (
+    Served.latency, Served.most, Served.size, Served.faults = (
         given.latency,
         given.most,
         given.size,
         given.faults,
-        given.tail,
     )
     import uvloop
 

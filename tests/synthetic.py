@@ -6,9 +6,8 @@ from typing import TypeVar
 import numpy as np
 
 from adacompute import Ballots
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 
-P = TypeVar("P", bound=ScoredPool)
+P = TypeVar("P")
 
 
 def synthetic(
@@ -58,7 +57,7 @@ POOR = (  # what the recordings of `poor` lack
 )
 
 
-def poor(score: Callable[[Ballots, str], P] = score_pool) -> dict[str, P]:
+def poor(score: Callable[[Ballots, str], P]) -> dict[str, P]:
     """Recordings that lack something, scored, by what they lack."""
     return {
         "ten problems": score(synthetic(10, 16), "few"),

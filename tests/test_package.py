@@ -22,9 +22,6 @@ def test_the_public_names_are_those_that_type_checkers_see_and_are_there():
     source = ast.parse(Path(adacompute.__file__).read_text("utf-8"))
     (checked,) = [n for n in source.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imported = {a.name: n.module for n in checked.body if isinstance(n, ast.ImportFrom) for a in n.names}
-    old = {target.id for n in checked.body if isinstance(n, ast.Assign) for target in n.targets}
-    assert old == adacompute._RENAMED.keys()
-    del imported["OldPrice"], imported["OldPrices"]  # what two of the old names are
     assert sorted(adacompute.__all__) == adacompute.__all__
     assert imported.keys() | {"__version__"} == set(adacompute.__all__)
     assert imported == adacompute._HOMES

@@ -37,7 +37,6 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/pool/test_fuzz.py": "slow",
     "tests/replay/test_money_budget.py": "nightly",  # calibrates and fits on a whole recording
     "tests/report/test_browser_page.py": "browser",
-    "tests/report/test_data_efficiency.py": "nightly",
     "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
     "tests/scale/test_fleet_simulation.py": "nightly",

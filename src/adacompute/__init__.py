@@ -52,16 +52,10 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     )
     from adacompute.replay import Replayed, calibrate, replay
     from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
-    from adacompute.score import OldPrice, OldPrices, Summary, halves, score, summarise
+    from adacompute.score import Summary, halves, score, summarise
     from adacompute.serve.asgi import gateway
     from adacompute.serve.asker import Asker, Reply, ask
     from adacompute.solve import frontier, solve
-
-    Limit = Cap  # old names; see `_RENAMED`
-    Limits = RateLimits
-    Price = OldPrice
-    Prices = OldPrices
-    Weigh = VoteWeights
 
 __version__ = "0.1.0"
 
@@ -185,31 +179,15 @@ _MODULES = {  # the public names of each module
     "adacompute.solve": ("frontier", "solve"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_RENAMED = {  # old public names, kept for one release
-    "Limit": "Cap",
-    "Limits": "RateLimits",
-    "Price": "TokenPrices",
-    "Prices": "TokenPrices",
-    "Weigh": "VoteWeights",
-}
-
 
 if not TYPE_CHECKING:  # a type checker would take any name for one that is there
 
     def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-        """Import a public name when it is first used; a name of an earlier release with a warning."""
+        """Import a public name when it is first used."""
         if name in _HOMES:
             value = getattr(import_module(_HOMES[name]), name)
             globals()[name] = value
             return value
-        if name in _RENAMED:
-            import warnings
-
-            new = _RENAMED[name]
-            warnings.warn(f"adacompute.{name} is now adacompute.{new}", DeprecationWarning, stacklevel=2)
-            if new == "TokenPrices":  # takes the old names of its fields, too
-                return getattr(import_module("adacompute.score"), f"Old{name}")
-            return getattr(sys.modules[__name__], new)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -37,7 +37,6 @@ __all__ = [
     "average_budget",
     "compile_vote_pattern",
     "load_config",
-    "parse_latency",
     "parse_serve_budgets",
     "read_key",
     "read_keys",
@@ -245,9 +244,6 @@ class ServeConfig:
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
     )
-    latency: str = setting(
-        "", "time that voted requests are to take, e.g. p95=4s: slow samples are hedged", default_text="none"
-    )
     explore: float = setting(
         -1.0,
         "share of requests that get as many samples as there can be, to learn from",
@@ -293,8 +289,6 @@ class ServeConfig:
         _check_budgets(self)
         check_redis(self.redis, self.fleet)
         check_collector(self.otel)
-        if self.latency:
-            parse_latency(self.latency)
         if not self.state:
             raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         compile_vote_pattern(self.vote_pattern)
@@ -361,17 +355,6 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
         raise ConfigError(
             f"vote_pattern {pattern!r} is not a regular expression ({exc}); fix or remove it"
         ) from exc
-
-
-def parse_latency(text: str) -> tuple[float, float]:
-    """Parse the setting latency, e.g. p95=4s: the quantile, 0 to 1, and seconds; ConfigError otherwise."""
-    match = re.fullmatch(r"p(\d{1,2}(?:\.\d+)?)=(\d+(?:\.\d+)?)(ms|s)?", text.strip())
-    quantile, seconds = (float(match[1]) / 100, float(match[2])) if match else (0.0, 0.0)
-    if not (quantile > 0 and 0 < seconds <= 86_400_000):
-        raise ConfigError(
-            f"latency {text!r} can't be used; give a quantile and seconds, e.g. --latency p95=4s"
-        )
-    return quantile, seconds / (1000 if match and match[3] == "ms" else 1)
 
 
 _SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included

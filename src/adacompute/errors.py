@@ -122,7 +122,6 @@ __all__ = [
     "shorten",
     "suggest_name",
     "to_one_line",
-    "warn_renamed",
 ]
 
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
@@ -466,23 +465,14 @@ def needs_extra(extra: str) -> Iterator[None]:
         raise ExtraMissing(f'{exc.name} is not installed; pip install "adacompute[{extra}]"') from exc
 
 
-def warn_renamed(old: str, new: str, *, stacklevel: int = 1) -> None:
-    """Warn the caller of the function that calls this one: what it uses has a new name."""
-    warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=stacklevel + 2)
-
-
-def deprecated_names(module: str, renamed: Mapping[str, str], **values: object) -> Callable[[str], Any]:
-    """A module's `__getattr__` (PEP 562) that keeps its old names for one release, with a warning.
-
-    An old name gives the module's value of the new name, or the one in `values`, which takes the old
-    arguments, too.
-    """
+def deprecated_names(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
+    """A module's `__getattr__` (PEP 562) that keeps its old names for one release, with a warning."""
 
     def get_renamed(name: str) -> Any:  # noqa: ANN401 - whatever has that name
         if name not in renamed:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         new = renamed[name]
-        warn_renamed(f"{module}.{name}", new if "." in new else f"{module}.{new}")
-        return values[name] if name in values else getattr(sys.modules[module], new)
+        warnings.warn(f"{module}.{name} is now {module}.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], new)
 
     return get_renamed

@@ -18,9 +18,7 @@ from adacompute.errors import (
     BudgetOutOfRange,
     PriceInvalid,
     TableInvalid,
-    deprecated_names,
     format_value,
-    warn_renamed,
 )
 
 __all__ = [
@@ -104,20 +102,8 @@ class Account:
     maybe_completion_tokens: int = 0  # at most: as many as were allowed
     estimated: int = 0  # calls whose tokens are not as the server said them
 
-    def cost(
-        self,
-        prices: "TokenPrices | None" = None,
-        *,
-        at_most: bool = False,
-        input_price: float | None = None,  # the old form of `prices`, for one release
-        output_price: float | None = None,
-    ) -> float:
+    def cost(self, prices: "TokenPrices", *, at_most: bool = False) -> float:
         """Money, at these prices; `at_most` adds what may have been charged."""
-        if prices is None:
-            if input_price is None or output_price is None:
-                raise TypeError("Account.cost() needs prices; give TokenPrices(input=..., output=...)")
-            warn_renamed("cost(input_price=, output_price=)", "cost(TokenPrices(input=, output=))")
-            prices = TokenPrices(input=input_price, output=output_price)
         prompts = self.prompt_tokens + (self.maybe_prompt_tokens if at_most else 0)
         completions = self.completion_tokens + (self.maybe_completion_tokens if at_most else 0)
         return prices.cost(prompts, completions)
@@ -127,7 +113,6 @@ BudgetUnit = Literal["samples", "tokens", "money"]
 
 _MILLION = 1e6
 GUESSED_PROMPT, GUESSED_RESPONSE = 100, 300  # tokens, before anything is known
-_OLD_PRICE_NAMES = {"input_per_million": "input", "output_per_million": "output", "of": "cost"}
 
 
 DEFAULT_CURRENCY = "USD"
@@ -190,15 +175,6 @@ class TokenPrices:
         """
         response = min(max_tokens or completion_tokens, completion_tokens)
         return self.cost(prompt_tokens, response) if unit == "money" else prompt_tokens + response
-
-    if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever has that name
-            """The fields of `Price` and the method of `Prices`, for one release."""
-            if name not in _OLD_PRICE_NAMES:
-                raise AttributeError(f"TokenPrices has no attribute {name!r}")
-            warn_renamed(name, _OLD_PRICE_NAMES[name])
-            return getattr(self, _OLD_PRICE_NAMES[name])
 
 
 def _check_amount(value: object, name: str) -> None:
@@ -892,14 +868,3 @@ def format_money(value: float) -> str:
     """
     exponent = int(f"{value:.2e}".split("e")[1]) if value else 0
     return f"{value + 0.0:,.{max(2, 2 - exponent)}f}"  # no -0.00
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-    __getattr__ = deprecated_names(
-        __name__,
-        {
-            "Limit": "Cap",
-            "LimitUse": "CapUse",
-            "at_least": "format_lower_bound",
-        },
-    )

@@ -14,9 +14,8 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.oracle_bounds import CrossFit, Pair, cross_fit, score_halves
+from adacompute.evaluate.oracle_bounds import CrossFit, Pair, Scoring, cross_fit, score_halves
 from adacompute.evaluate.resampling import Bootstrap, Interval
-from adacompute.evaluate.scored_pool import Scoring
 from adacompute.records import AccuracyTable
 from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import (

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from adacompute.evaluate.scored_pool import QUINTILES
 from adacompute.report.canvas import Canvas, clip_label
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, ramp
 from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
 from studies.paper.mechanism import describe_sample, sample_rows
-from studies.paper.paper_pool import PaperPool
+from studies.paper.paper_pool import QUINTILES, PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
 
 __all__ = [

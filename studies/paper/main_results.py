@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.oracle_bounds import Pair, compute_expectation, score_halves
-from adacompute.evaluate.scored_pool import Scoring
+from adacompute.evaluate.oracle_bounds import Pair, Scoring, compute_expectation, score_halves
 from adacompute.report.document import (
     Cell,
     Column,

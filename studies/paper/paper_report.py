@@ -25,7 +25,7 @@ from adacompute.cli.pool_options import read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import format_path, print_line, print_paragraph
 from adacompute.evaluate.parallel import ProgressCallback
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
+from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.pool import Ballots
 from adacompute.report.build import JOBS, PARTS, Job, ReportInputs, build_report
 from adacompute.report.document import Report, Section
@@ -34,6 +34,7 @@ from studies.paper import (
     PROGRAM,
     ablation,
     archetypes,
+    difficulty,
     granularity,
     importance,
     label_efficiency,
@@ -46,11 +47,12 @@ from studies.paper import (
     price_search,
 )
 from studies.paper.budget_choices import ClassifierFits, fit_classifiers
-from studies.paper.paper_pool import PaperPool, extend_pool
+from studies.paper.paper_pool import PaperPool, check_paper_pool, score_paper_pool
 
 __all__ = ["PAPER_JOBS", "PAPER_PARTS", "build_paper_report", "report"]
 
 PAPER_PARTS = (
+    ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
     (
         "paper",
         "The paper's tables and figures",
@@ -69,8 +71,8 @@ _QUICK_NOTICE = "The paper's sections have fewer seeds, splits and grid points t
 
 
 @cache  # in each worker process, as the next one: several sections need the same
-def _extend_pool(pool: ScoredPool) -> PaperPool:
-    return extend_pool(pool)
+def _score_pool(runs: EvaluationRuns, name: str) -> PaperPool:
+    return score_paper_pool(runs.setup.ballots, name)
 
 
 @cache
@@ -80,11 +82,15 @@ def _fit_classifiers(pool: PaperPool, *, quick: bool, seed: int) -> Mapping[floa
 
 
 def _pool(inputs: ReportInputs) -> PaperPool:
-    return _extend_pool(inputs.graded_pool)
+    return _score_pool(inputs.runs, inputs.name)
 
 
 def _fits(inputs: ReportInputs) -> Mapping[float, ClassifierFits]:
     return _fit_classifiers(_pool(inputs), quick=inputs.quick, seed=inputs.seed)
+
+
+def _build_difficulty(inputs: ReportInputs) -> Section:
+    return difficulty.build_section(_pool(inputs))
 
 
 def _build_archetypes(inputs: ReportInputs) -> Section:
@@ -136,6 +142,7 @@ def _build_laws(inputs: ReportInputs) -> Section:
 
 
 PAPER_JOBS = (  # in the order of the page
+    Job(key="levels", title="Levels", part="pool", build=_build_difficulty),
     Job(key="archetypes", title="Kinds of problem", part="pool", build=_build_archetypes),
     Job(key="pipeline", title="How it works", part="paper", build=_build_pipeline),
     Job(key="main", title="Main results", part="paper", build=_build_main_results, effort=4),
@@ -162,7 +169,7 @@ def build_paper_report(
     progress: ProgressCallback | None = None,
 ) -> Report:
     """Build the report of a pool with the paper's tables and figures; needs grades or gold answers."""
-    score_pool(ballots, name)  # raises before minutes of work where grades or samples are too few
+    check_paper_pool(ballots, name)  # raises before minutes of work where grades or samples are too few
     result = build_report(
         ballots,
         name=name,

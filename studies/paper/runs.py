@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from adacompute.errors import AdacomputeError
-from adacompute.report.exhibits.difficulty import LevelTable, compute_levels
 from studies.paper.ablation import Ablation, compute_ablation
 from studies.paper.archetypes import Archetypes, compute_archetypes
 from studies.paper.budget_choices import ChoiceOutcome, ClassifierFits, fit_classifiers
+from studies.paper.difficulty import LevelTable, compute_levels
 from studies.paper.granularity import Granularity, compute_granularity
 from studies.paper.importance import Importance, compute_importance
 from studies.paper.label_efficiency import LabelEfficiency, compute_efficiency

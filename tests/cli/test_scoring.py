@@ -1,11 +1,8 @@
-"""Ways of scoring, shrinking and solving, as `adacompute solve` takes them: each does what its name says."""
+"""Ways of scoring and solving, as `adacompute solve` takes them: each does what its name says."""
 
 import json
 
 import pytest
-
-import adacompute as ac
-from adacompute.evaluate import Scoring, cross_fit, score_halves
 
 
 @pytest.mark.parametrize(
@@ -16,7 +13,6 @@ from adacompute.evaluate import Scoring, cross_fit, score_halves
         (("--aggregate", "best-of", "--by", "logprob"), "best of b samples by logprob"),
         (("--aggregate", "any-correct"), "whether any of b samples is right"),
         (("--estimator", "windows"), "disjoint windows"),
-        (("--shrink",), "empirical Bayes"),
         (("--method", "bisection"), "all subsets"),
     ],
 )
@@ -42,36 +38,3 @@ def test_both_methods_find_the_same_bound(adacompute):
     words = ("solve", "facts", "--budget", "2.3", "--json")
     exact, paper = (json.loads(adacompute(*words, "--method", m).stdout) for m in ("exact", "bisection"))
     assert exact["bound"] == pytest.approx(paper["bound"], abs=1e-9)
-
-
-@pytest.mark.slow
-def test_shrinking_changes_what_the_oracle_claims_and_not_uniform(adacompute):
-    words = ("solve", "facts", "--budget", "2")
-    plain, pulled = (json.loads(adacompute(*words, *more, "--json").stdout) for more in ((), ("--shrink",)))
-    assert plain["uniform"] == pulled["uniform"]
-    assert [p["uniform"] for p in plain["curve"]] == [p["uniform"] for p in pulled["curve"]]
-    assert plain["accuracy"] != pulled["accuracy"]
-    shown, before = adacompute(*words, "--shrink").stdout, adacompute(*words).stdout
-    assert last_column(shown) == last_column(before)
-    said = " ".join(shown.split())
-    assert "as shrunk 48.3%; cross-fitted 48.2%" in said
-    assert "+4.1 points cross-fitted (+4.1 as shrunk) at the same average cost (cross-fitted 95%" in said
-    assert "oracle, as shrunk" in said
-    assert "upper end" not in said
-
-
-def last_column(shown: str) -> list[str]:
-    return [line.split()[-1] for line in shown.splitlines()[3:8]]
-
-
-@pytest.mark.slow
-def test_with_shrink_halves_are_chosen_on_shrunk(adacompute):
-    body = json.loads(adacompute("solve", "facts", "--budget", "2", "--shrink", "--json").stdout)
-    with ac.bundled("facts") as facts:
-        ballots = facts.ballots()
-    scored = Scoring().score_table(ballots, body["budgets"])
-    pulled, plain = (
-        cross_fit(score_halves(ballots, scored, scoring=Scoring(), shrink=shrink), budget=2).accuracy.mean
-        for shrink in (True, False)
-    )
-    assert body["crossfitted"]["accuracy"] == pulled != plain

@@ -95,15 +95,6 @@ def test_each_half_serves_as_both_and_the_same_seed_gives_the_same(words, table)
     assert np.array_equal(one.accuracy, again[0][0].accuracy)
 
 
-def test_only_the_table_to_choose_on_is_shrunk(words, table):
-    rng = np.random.default_rng(5)
-    plain = score_halves(words, table, scoring=VOTE, splits=1, rng=rng)
-    shrunk = score_halves(words, table, scoring=VOTE, splits=1, rng=np.random.default_rng(5), shrink=True)
-    for (chosen, judge), (pulled, same) in zip(plain, shrunk, strict=True):
-        assert np.array_equal(judge.accuracy, same.accuracy)
-        assert not np.array_equal(chosen.accuracy, pulled.accuracy)
-
-
 def test_dropped_problems_stay_out_of_the_halves():
     ballots = coins(30, 16)
     classes = ballots.classes.copy()
@@ -173,12 +164,6 @@ def test_problems_that_differ_alike_have_no_interval():
     assert paired_interval(np.array([0.5, 0.5]), np.array([0.25, 0.25])) is None
     low, high = paired_interval(np.array([0.0, 0.0]), np.array([0.0, 1.0])) or (0.0, 0.0)
     assert low < -0.5 < high  # a loss is no less than 0 for being one
-
-
-def test_halves_too_small_to_shrink_are_too_few():
-    ballots = coins(30, 16)  # halves of 8 have no standard error of a vote of 8
-    with pytest.raises(TooFewSamples, match="too few to shrink"):
-        score_halves(ballots, score(ballots, BUDGETS), scoring=VOTE, splits=1, shrink=True)
 
 
 def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():

@@ -127,15 +127,6 @@ def test_the_same_question_has_one_answer(words):
     assert third.to_dict() != one.to_dict()
 
 
-def test_the_price_may_still_be_called_dial(words):
-    result = replay(AdaptiveConsistency(), words, price=0.3, orders=4)
-    with pytest.warns(DeprecationWarning, match="dial= is now price="):
-        old = replay(AdaptiveConsistency(), words, dial=0.3, orders=4)
-    assert old.to_dict() == result.to_dict()
-    with pytest.raises(PolicyError, match="two names of one thing"):
-        replay(AdaptiveConsistency(), words, price=0.3, dial=0.3)
-
-
 @pytest.mark.parametrize(
     ("policy", "given", "words_said"),
     [

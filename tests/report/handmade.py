@@ -6,13 +6,13 @@ import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
-from adacompute.evaluate.measure import EvaluationSetup, Forecast
+from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
 from synthetic import synthetic
 
-FIGURES = ["calibration", "frontier", "frontier-few", "needed", "recovered", "spent", "tokens"]  # of a report
+FIGURES = ["frontier", "frontier-few", "needed", "tokens"]  # of a report
 BUDGETS = (1.5, 2.0, 3.0, 4.0, 6.0)
 EACH = 50.0  # tokens of a sample
 PROBLEMS = 40
@@ -45,10 +45,7 @@ def handmade(
         made("curve", whole, whole, problems, tokens=tokens),
         made("heuristic", whole, whole, problems, tokens=tokens, less=0.05),
         made("classifier", [2], [2], problems, tokens=tokens, less=0.01),
-        replace(
-            made("stopping", whole[per - 1 :] / per, whole[per - 1 :], problems, tokens=tokens),
-            forecast=_foretold(problems),
-        ),
+        made("stopping", whole[per - 1 :] / per, whole[per - 1 :], problems, tokens=tokens),
     ]
     return EvaluationRuns(setup=setup, everyone=tuple(everyone), parts=5, dropped=0, left_out=())
 
@@ -78,14 +75,6 @@ def made(
         points=points,
         point_tokens=spent * (EACH if tokens else np.nan),
     )
-
-
-def _foretold(problems: int) -> Forecast:
-    """Ten requests a problem; half of them say 90% and are right 60% of the time."""
-    said = np.tile([0.9] * 5 + [0.1, 0.2, 0.3, 0.4, 0.5], problems)
-    right = np.tile([1.0, 1.0, 1.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5], problems)
-    owner = np.repeat(np.arange(problems), 10)
-    return Forecast(what="share of the votes", budget=3.0, problem=owner, probability=said, correct=right)
 
 
 def evaluated(found: EvaluationRuns, oracle: Oracle | None = None) -> Evaluation:

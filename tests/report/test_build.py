@@ -8,7 +8,6 @@ import pytest
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.protocols import evaluate, run_policies
-from adacompute.evaluate.scored_pool import score_pool
 from adacompute.pool import Ballots
 from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
@@ -16,14 +15,6 @@ from adacompute.report.folder import render_files
 from adacompute.report.page import build_share
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-LEVELS = (
-    "</svg><img onerror=alert(1)>",
-    r"uses $\frac$ signs",
-    ' id="zz" href="#x"',
-    "very long " * 60,
-    "漢字の難易度がとても高い問題の集まり",
-    "\x00\x1b[31m\u202eturned\n",
-)
 
 
 def drawn(problems: int, samples: int, *, seed: int = 0, tokens: bool = True) -> Ballots:
@@ -65,7 +56,7 @@ def ungraded(ballots: Ballots) -> Ballots:
 @pytest.mark.slow
 def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_formula():
     """6 problems, 2 samples each, no tokens or log-probabilities."""
-    poor = build_report(replace(drawn(6, 2, tokens=False), levels=LEVELS), name=HOSTILE, quick=True)
+    poor = build_report(drawn(6, 2, tokens=False), name=HOSTILE, quick=True)
     assert [one.key for one in poor.sections()] == [*(job.key for job in JOBS), "made"]
     assert poor.headline
     assert poor.headline.startswith("Too few problems to tell: here are 6 ")
@@ -82,8 +73,7 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
     for name, svg in svgs.items():
         ET.fromstring(svg.split("\n", 1)[1])
         assert "<img" not in svg, name
-    for text in ("&lt;/svg&gt;&lt;img onerror=", r"uses $\frac$ signs", "漢字"):
-        assert text in files["report.html"]
+    assert "&lt;/script&gt;&lt;img src=x onerror=" in files["report.html"]
 
 
 @pytest.mark.slow
@@ -96,30 +86,18 @@ def test_sections_are_the_same_by_any_number_of_workers():
         runs=run_policies(ballots, parts=2, **few),
         evaluation=evaluate(ballots, folds=2, **few),
         oracle=None,
-        scored_pool=score_pool(ballots, "small"),
         money=EXAMPLE_MONEY,
         quick=True,
         seed=0,
     )
-    jobs = [job for job in JOBS if job.key in ("calibration", "levels")]
+    jobs = [job for job in JOBS if job.key in ("worth", "tokens")]
     alone, together = (run_jobs(given, jobs, workers=workers, progress=lambda *_: None) for workers in (1, 2))
-    assert list(alone) == list(together) == ["levels", "calibration"]
+    assert list(alone) == list(together) == ["worth", "tokens"]
     assert alone == together
-    steps: list[int] = []
-    again = run_jobs(
-        given,
-        jobs,
-        workers=1,
-        progress=lambda done, *_: steps.append(done),
-        built={"levels": alone["levels"]},
-    )
-    assert again == alone
-    assert again["levels"] is alone["levels"]
-    assert steps == [2]  # what was built before counts as done
 
 
 @pytest.mark.slow
-def test_without_grades_it_is_told_by_agreement_and_the_papers_sections_are_left_out():
+def test_without_grades_it_is_told_by_agreement():
     found = build_report(ungraded(drawn(6, 4)), name="bare", quick=True)
     assert "No problem has a grade" in found.notices[0]
     assert {part.key for part in found.parts} == {"verdict", "held-out", "made"}

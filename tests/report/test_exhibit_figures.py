@@ -9,29 +9,25 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from handmade import BUDGETS, FIGURES, evaluated, handmade
+from handmade import FIGURES, evaluated, handmade
 
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.report.document import Section, to_markdown
-from adacompute.report.exhibits import calibration, frontier, recovered_gain, token_cost, verdict, worth
-from adacompute.report.exhibits.calibration import measure_calibration
+from adacompute.report.exhibits import frontier, token_cost, verdict, worth
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
-from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
 from adacompute.report.theme import COLOURS
 
 pytestmark = pytest.mark.slow  # each draws every figure of a report
 LIGHT = {light for light, _ in COLOURS.values()}
 
 
-ALL = (verdict, frontier, worth, calibration, recovered_gain, token_cost)
+ALL = (verdict, frontier, worth, token_cost)
 
 
 def sections(found: EvaluationRuns, modules: Sequence[ModuleType] = ALL) -> dict[str, Section]:
     evaluation = evaluated(found)
     made = [
-        module.build_section(found)
-        if module in (recovered_gain, token_cost)
-        else module.build_section(found, evaluation)
+        module.build_section(found) if module is token_cost else module.build_section(found, evaluation)
         for module in modules
     ]
     return {section.key: section for section in made}
@@ -67,22 +63,6 @@ def test_the_data_of_the_frontier_is_its_record():
     assert drawn["oracle"]["cross-fitted"] == pytest.approx(told.oracle.low.tolist(), rel=1e-5)
     few = draw_frontier(told, few=True).data
     assert few == {name: drawn[name] for name in ("fixed", "stopping", "oracle")}
-
-
-def test_shares_and_costs_have_a_row_a_policy_and_a_column_a_budget(made):
-    shares, spent = made["recovered"].tables, made["calibration"].tables[1]
-    assert [table.key for table in shares] == ["recovered-in-sample", "recovered-cross-fitted"]
-    for table in shares:
-        assert [column.name for column in table.columns] == ["policy", *(f"at {b:g}" for b in BUDGETS)]
-        assert [row[0] for row in table.rows] == ["stopping (ours)", "curve", "the paper's classifier"]
-    found = compute_recovered_shares(handmade())
-    assert shares[0].rows[0][1:] == tuple(found.get("stopping", budget).of_high for budget in BUDGETS)
-    assert shares[1].rows[0][1:] == tuple(found.get("stopping", budget).of_low for budget in BUDGETS)
-    assert len({row[0] for row in spent.rows}) == len(spent.rows)
-    ours = {
-        one.budget: one for one in measure_calibration(handmade(), evaluated(handmade())).costs_of("stopping")
-    }
-    assert spent.rows[0][1:6] == tuple(ours[budget].cost for budget in BUDGETS)
 
 
 def test_every_table_can_be_written_and_names_its_protocol(made):
@@ -129,8 +109,7 @@ def test_what_a_pool_lacks_is_said_and_nothing_breaks():
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]
     assert bare["tokens"].missing[0].startswith("tokens: not every sample")
     assert not bare["tokens"].pictures
-    ungraded = sections(handmade(graded=False), (frontier, calibration, recovered_gain))
-    assert ungraded["recovered"].missing
+    ungraded = sections(handmade(graded=False), (frontier,))
     assert "Agreement with the full vote" in ungraded["frontier"].tables[0].title
     short = handmade()
     ballots = short.setup.ballots
@@ -138,5 +117,5 @@ def test_what_a_pool_lacks_is_said_and_nothing_breaks():
         name: np.ascontiguousarray(getattr(ballots, name)[:, :16])
         for name in ("classes", "correct", "tokens", "logprob", "entropy")
     })  # fmt: skip
-    short = sections(replace(short, setup=replace(short.setup, ballots=cut)), (verdict, recovered_gain))
+    short = sections(replace(short, setup=replace(short.setup, ballots=cut)), (verdict,))
     assert any("cross-fitted" in line for line in short["verdict"].missing)

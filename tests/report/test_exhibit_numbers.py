@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade, made
+from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade
 
-from adacompute.evaluate.comparison import Evaluation, PolicyPoints
+from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.conclusions import format_samples
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.protocols import EvaluationRuns, run_policies
 from adacompute.evaluate.resampling import Interval
 from adacompute.report.document import Column, compute_saved, format_cell
-from adacompute.report.exhibits.calibration import measure_calibration
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier
 from adacompute.report.exhibits.money import (
     Money,
@@ -23,7 +22,6 @@ from adacompute.report.exhibits.money import (
     describe_money,
     find_saving,
 )
-from adacompute.report.exhibits.recovered_gain import compute_recovered_shares
 from adacompute.report.exhibits.token_cost import measure_tokens
 from adacompute.report.exhibits.worth import assess_worth, find_needed_samples
 from synthetic import synthetic
@@ -80,34 +78,6 @@ def test_the_oracles_ends_rise_and_the_in_sample_one_is_above(frontier: PolicyFr
     assert (np.diff(oracle.high) >= -1e-12).all()
     assert (oracle.high >= oracle.low - 1e-9).all()
     assert oracle.choices == (1, 2, 4, 8, 16)
-
-
-def test_who_decides_as_the_oracle_has_all_of_its_gain(found: EvaluationRuns, oracle: Oracle):
-    table = [oracle.in_sample_accuracy(budget)[1] for budget in BUDGETS]
-    cost = np.repeat(np.array(BUDGETS)[:, None], PROBLEMS, axis=1)
-    right = np.stack(table)
-    base = replace(
-        made("fixed", [1, 16], [1, 16], PROBLEMS),
-        points=PolicyPoints(cost=np.repeat([[1.0], [16.0]], PROBLEMS, axis=1), accuracy=right[[0, 0]] * 0.5),
-    )
-    knows = replace(made("curve", [2], [2], PROBLEMS), points=PolicyPoints(cost=cost, accuracy=right))
-    shares = compute_recovered_shares(replace(found, everyone=(base, knows)), oracle=oracle)
-    for budget in BUDGETS:
-        share = shares.get("curve", budget)
-        assert share.of_high.mean == pytest.approx(1.0)
-        assert share.of_low.mean >= 1.0 - 1e-9  # the cross-fitted oracle gains less
-        assert share.of_high.low <= 1.0 <= share.of_high.high
-
-
-def test_uniform_has_no_share_and_little_gain_has_none_either(found: EvaluationRuns, oracle: Oracle):
-    shares = compute_recovered_shares(found, oracle=oracle)
-    assert "fixed" not in shares.policies
-    assert shares.get("classifier", 1.5) is None  # it can't cost so little
-    for at, budget in enumerate(BUDGETS):
-        if shares.gains[at][1].mean < 0.001:
-            assert shares.get("stopping", budget).of_high is None
-        else:
-            assert shares.get("curve", budget).of_high.mean == pytest.approx(0.0, abs=1e-9)
 
 
 def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than_any(found: EvaluationRuns):
@@ -280,31 +250,9 @@ def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found
     assert makeup.still == 0.0
 
 
-def test_what_is_said_is_binned_with_equal_values_together(evaluation: Evaluation, found: EvaluationRuns):
-    calibration = measure_calibration(found, evaluation)
-    (one,) = calibration.policies
-    assert [each.probability for each in one.bins] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.5, 0.9])
-    assert sum(each.share for each in one.bins) == pytest.approx(1.0)
-    assert one.bins[-1].share == 0.5
-    assert one.error == pytest.approx(0.5 * 0.3)  # half of the requests say 90% and are right on 60%
-    assert one.bias.mean == pytest.approx(0.15)
-    assert all(each.correct.low <= each.correct.mean + 1e-12 for each in one.bins)
-    assert {row.budget: row.cost.mean for row in calibration.costs_of("stopping")} == {b: b for b in BUDGETS}
-
-
 @pytest.mark.slow
-def test_what_policies_say_comes_from_other_problems_of_every_fold():
-    ballots = synthetic(24, 8)
-    run = run_policies(
-        ballots, budgets=(2, 3), policies=("fixed", "asc", "curve", "stopping"), parts=2, orders=3
-    )
-    assert run.get("asc").forecast is None
-    for name in ("curve", "stopping"):
-        told = run.get(name).forecast
-        assert told.budget == 3.0
-        assert sorted(set(told.problem.tolist())) == list(range(24))
-        assert ((told.probability >= 0) & (told.probability <= 1)).all()
-        assert np.isin(told.correct, (0.0, 1.0)).all()
+def test_tokens_are_known_at_every_setting_of_a_dial():
+    run = run_policies(synthetic(24, 8), budgets=(2, 3), policies=("fixed", "stopping"), parts=2, orders=3)
     tokens = run.get("stopping").point_tokens
     assert tokens.shape == run.get("stopping").points.cost.shape
     assert np.isfinite(tokens).all()

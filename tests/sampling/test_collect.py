@@ -381,3 +381,14 @@ def test_c32_accounted_calls_equal_the_servers_count_through_every_fault(pool: P
     assert done.account.maybe > 0
     assert set(stored(pool)) == planned(12, 6)
     assert len(set(stored(pool).values())) == 72
+
+
+@pytest.mark.parametrize("fields", [{"prompts": "once"}, {"prompt_tokens": 100}])
+def test_prices_that_only_score_can_use_are_refused(tmp_path: Path, fields: dict):
+    prices = TokenPrices(input=1.0, output=2.0, **fields)
+    with open_pool(tmp_path / "pool.db", create=True) as pool:
+        with pytest.raises(CollectError, match="are for score"):
+            collect(
+                problems(1), pool, endpoint=endpoint("http://127.0.0.1:9/v1"), asking=asking(), prices=prices
+            )
+        assert len(pool) == 0

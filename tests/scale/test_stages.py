@@ -107,7 +107,7 @@ def test_shards_hold_the_ballots_of_the_pool(both):
         {"aggregate": "best-of", "by": "entropy"},
         {"aggregate": "any-correct"},
         {"aggregate": "weighted", "draws": 200},
-        {"cost": ac.TokenPrices(input=1, output=2), "shrink": True},
+        {"cost": ac.TokenPrices(input=1, output=2)},
     ],
     ids=lambda way: "-".join(map(str, way)) or "plain",
 )

@@ -299,7 +299,7 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
     assert table.modes[-1] == "small x 2 + large x 1"
     assert ac.score(both, menu=TWO).modes[:4] == ("small x 1", "small x 2", "small x 4", "small x 8")
     options: list[dict[str, object]] = [
-        {"cost": "tokens"}, {"model": "m"}, {"aggregate": "best-of"}, {"shrink": True},
+        {"cost": "tokens"}, {"model": "m"}, {"aggregate": "best-of"},
         {"estimator": "windows"}, {"by": VoteWeights(signal="logprob", scale=-1.0)}, {"parameters": {}},
     ]  # fmt: skip
     for option in options:

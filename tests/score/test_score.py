@@ -106,16 +106,6 @@ def test_simulated_votes_say_so_and_repeat_themselves():
     assert table.accuracy.tolist() != other.accuracy.tolist()
 
 
-def test_a_shrunk_table_keeps_its_problems_and_says_that_it_is_shrunk():
-    rng = np.random.default_rng(2)
-    problems = [[(int(k), float(k == 0)) for k in rng.integers(0, 3, 16)] for _ in range(40)]
-    plain, shrunk = (ac.score(made(problems), (1, 4), shrink=wanted) for wanted in (False, True))
-    assert (shrunk.ids, shrunk.modes) == (plain.ids, plain.modes)
-    assert shrunk.accuracy.std(axis=0).tolist() < plain.accuracy.std(axis=0).tolist()
-    assert shrunk.protocol.startswith(plain.protocol)
-    assert "shrunk" in shrunk.protocol
-
-
 def test_costs_are_in_the_unit_that_was_asked_for():
     ballots = sure(ONE, TWO)
     tokens = ac.score(ballots, (1, 2), cost="tokens")

@@ -12,7 +12,7 @@ from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score.grades import grade_samples, halves
 from adacompute.score.plain_vote import score_exact_vote
-from adacompute.score.shrinkage import shrink
+from studies.shrinkage import shrink
 
 BUDGETS = (1, 2, 4, 8, 16)
 PRICES = (0.01, 0.04)

@@ -514,8 +514,6 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"key_file": 3}, ConfigError, "key_file is a int; give the path"),
         ({"verifier": 3}, ConfigError, "verifier 3 can't be used; give its address"),
         ({"verifier": "127.0.0.1:9000/score"}, ConfigError, "give it with http://"),
-        ({"latency": 4}, ConfigError, "latency is 4; give a text"),
-        ({"latency": "4s"}, ConfigError, "latency '4s' can't be used; give a quantile and seconds"),
         ({"buget": 2}, RequestInvalid, "did you mean budget?"),
     ],
 )

@@ -19,10 +19,7 @@ from traffic import PROTOCOL, Clock, hour, told
 
 from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.dashboard import CSP, HEADERS, PAGE
-from adacompute.serve.latency import LatencyControl
-from adacompute.serve.ledger import Spend
 from adacompute.serve.observability import Observability, SpendStatus
-from adacompute.serve.reply import HedgeUse
 from upstream import Upstream
 
 in_browser = pytest.mark.skipif(
@@ -419,72 +416,6 @@ def test_a_budget_below_one_sample_is_a_banner(browser, served):
         assert page.wrong == []
 
     shown(browser, served, look, seen=seen)
-
-
-def see_hedging(
-    seconds: list[float], *, target: float, prices: EndpointConfig | None = None
-) -> Observability:
-    """A gateway with a target of latency, after requests that took so long; each fourth was hedged."""
-    clock, latency = Clock(), LatencyControl(0.95, target)
-    seen = Observability(ServeConfig(), prices, latency=latency, now=clock)
-    for number, each in enumerate(seconds):
-        spent = Spend(samples=2, tokens=200, nanos=60_000)
-        hedged = HedgeUse() if number % 4 else HedgeUse(samples=2, unused=1, spent=spent)
-        outcome = told(clock.at, seconds=each, hedged=hedged)
-        seen.on_request_start()
-        seen.on_request_end(outcome)
-        latency.add_sample("", each)
-        latency.add_request(outcome)
-        clock.at += 1
-    return seen
-
-
-@in_browser
-@pytest.mark.parametrize(
-    ("seconds", "target", "words"),
-    [
-        ([1.0], 4.0, "p95 1.00 s of 4.00 s (measuring), 1 request hedged, cost 2 samples"),
-        ([1.0] * 400, 4.0, "p95 1.00 s of 4.00 s (met), 100 requests hedged, cost 200 samples"),
-        ([1.0, 9.0] * 200, 4.0, "p95 9.00 s of 4.00 s (out of reach), 100 requests hedged, cost 200 samples"),
-    ],
-    ids=["measuring", "met", "out of reach"],
-)
-def test_a_target_of_latency_is_shown_with_what_it_costs_and_a_banner_says_if_it_cant_be_met(
-    browser, served, seconds: list[float], target: float, words: str
-):
-    seen = see_hedging(seconds, target=target)
-
-    async def look(page):
-        await page.until(FULL)
-        text = " ".join((await page.js(texts("#tile-requests"))).split())
-        assert re.sub(r"(p95) [\d.]+ s", r"\1 # s", words) in re.sub(r"(p95) [\d.]+ s", r"\1 # s", text)
-        (measured,) = re.findall(r"p95 ([\d.]+) s of", text)
-        assert float(measured) == pytest.approx(max(seconds), rel=0.1)  # as wide as a bucket
-        banners = await page.js(texts("#banners"))
-        if "out of reach" in words:
-            assert "Latency: the target of 4.00 s at p95 can't be met: one sample takes" in banners
-        else:
-            assert "Latency" not in banners
-        assert await page.js(OVERFLOW) == 0
-        assert page.wrong == []
-
-    shown(browser, served, look, seen=seen, width=360, height=900)
-
-
-@in_browser
-def test_with_prices_hedging_is_shown_in_money_and_before_a_request_nothing_is_measured(browser, served):
-    prices = EndpointConfig(input_price=1.0, output_price=2.0)
-    seen = see_hedging([1.0] * 8, target=4.0, prices=prices)
-
-    async def look(page):
-        await page.until(FULL)
-        text = " ".join((await page.js(texts("#tile-requests"))).split())
-        assert "2 requests hedged, cost 0.00012 USD" in text
-        assert page.wrong == []
-
-    shown(browser, served, look, seen=seen)
-    board = see_hedging([], target=4.0).dashboard_data()["latency"]
-    assert (board["measured"], board["requests"], board["state"]) == (None, 0, "measuring")
 
 
 @in_browser

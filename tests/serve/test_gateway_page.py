@@ -5,9 +5,8 @@ from pathlib import Path
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
-from adacompute.serve.latency import LatencyControl
 from adacompute.serve.observability import Observability
-from adacompute.serve.reply import HedgeUse, ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
+from adacompute.serve.reply import ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
 from adacompute.serve.request_options import _CHECKS, get_header
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -34,7 +33,6 @@ TOLD = RequestOutcome(
     weak=True,
     certified=True,
     verified=VerifierUse(calls=2),
-    hedged=HedgeUse(samples=1),
     modes=(ModeUse(name="small", samples=2),),
     answered_by="small",
     notes=("a note",),
@@ -52,8 +50,7 @@ def named(text: str) -> set[str]:
 
 
 def test_c27_every_metric_is_on_the_page_and_no_other():
-    latency = LatencyControl(0.95, 4.0)
-    text = Observability(ServeConfig(), modes=("small", "large"), latency=latency).render_metrics().decode()
+    text = Observability(ServeConfig(), modes=("small", "large")).render_metrics().decode()
     kinds = dict(re.findall(r"^# TYPE adacompute_(\S+) (\S+)$", text, re.MULTILINE))
     there = {name for name in kinds if not name.endswith("_created")}
     assert named(section("Metrics, logs and dashboard")) == there

@@ -18,7 +18,7 @@ from wires import connect, reply_of
 
 from adacompute.config import ServeConfig
 from adacompute.serve.app import build_app
-from adacompute.serve.reply import HedgeUse, ModeUse, RequestOutcome, build_extra, build_headers
+from adacompute.serve.reply import ModeUse, RequestOutcome, build_extra, build_headers
 from adacompute.serve.request_options import OPTIONS_FIELD, RequestOptions, get_header
 from upstream import Upstream
 
@@ -115,7 +115,6 @@ FULL = RequestOutcome(  # with everything that a reply may tell
     agreed=True,
     weak=True,
     certified=True,
-    hedged=HedgeUse(samples=1),
     modes=(ModeUse(name="small"),),
     answered_by="small",
 )
@@ -142,7 +141,7 @@ def test_the_description_names_all_that_a_reply_tells_of_its_vote():
     told = COMPONENTS["schemas"]["Told"]
     assert set(told["properties"]) == set(build_extra(FULL, unit="samples"))
     least = dataclasses.replace(FULL, mode="adaptive", notes=(), abstained=0, missing=0, would=None)
-    least = dataclasses.replace(least, agreed=None, weak=False, certified=None, modes=(), hedged=HedgeUse())
+    least = dataclasses.replace(least, agreed=None, weak=False, certified=None, modes=())
     assert set(told["required"]) == set(build_extra(least, unit="samples"))
 
 

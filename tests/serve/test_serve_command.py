@@ -95,7 +95,6 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--min-agreement": ("serve", "min_agreement", 0.5),
         "--weak": ("serve", "weak", "refuse"),
         "--stream-mode": ("serve", "stream_mode", "first"),
-        "--latency": ("serve", "latency", "p95=4s"),
         "--average": ("serve", "average", "all"),
         "--record": ("serve", "record", "traffic.sqlite"),
         "--state": ("serve", "state", "s.sqlite"),

@@ -111,9 +111,7 @@ def test_the_version_is_said(bare: Callable):
     assert "adacompute" in bare("--version").stdout
 
 
-@pytest.mark.parametrize(
-    "words", ["solve facts --budget 2", "score words", "score facts --shrink", "pool facts"]
-)
+@pytest.mark.parametrize("words", ["solve facts --budget 2", "score words", "pool facts"])
 def test_a_pool_is_studied(bare: Callable, words: str):
     assert json.loads(bare(*words.split(), "--json").stdout)
 

@@ -316,7 +316,6 @@ def test_under_a_cap_on_tokens_workers_bound_requests_and_refuse_what_cant_be_co
     [
         ({"workers": 2, "max_requests": 1}, "workers 2 is more than max_requests 1, which they share"),
         ({"workers": 3, "concurrency": 2}, "workers 3 is more than concurrency 2, which they share"),
-        ({"workers": 2, "latency": "p95=4s"}, "latency 'p95=4s' can't be kept by 2 workers"),
     ],
 )
 def test_what_cant_be_shared_is_refused(settings: dict[str, Any], words: str):

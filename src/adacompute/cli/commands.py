@@ -19,7 +19,6 @@ _OPTIONS = (
 )
 _MAX_WIDTH = 80  # columns, as in the help of the commands
 _MIN_WIDTH = 40
-_MOVED = {"reproduce": "`make reproduction` in a clone of the repository; see studies/paper"}  # old commands
 
 
 class CommandEntry(NamedTuple):
@@ -211,8 +210,6 @@ def _render_rows(rows: Sequence[tuple[str, str]], width: int, *, column: int = 0
 
 def explain_unknown(name: str) -> str:
     """Say that there is no such command, and which one may have been meant."""
-    if name in _MOVED:
-        return f"No such command {name!r}: it is now {_MOVED[name]}."
     import difflib  # imported here, because only this message needs it
 
     matches = difflib.get_close_matches(name, COMMANDS)

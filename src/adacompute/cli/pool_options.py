@@ -49,7 +49,6 @@ __all__ = [
     "ModelOption",
     "ParametersOption",
     "PricesFileOption",
-    "ShrinkFlag",
     "SignalOption",
     "TooFew",
     "TooFewOption",
@@ -232,9 +231,6 @@ CurrencyOption = Annotated[
 ]
 TooFewOption = Annotated[
     TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")
-]
-ShrinkFlag = Annotated[
-    bool, typer.Option("--shrink", help="Pull each problem toward those like it before choosing.")
 ]
 
 

@@ -35,7 +35,6 @@ from adacompute.cli.pool_options import (
     EstimatorOption,
     ModelOption,
     ParametersOption,
-    ShrinkFlag,
     SignalOption,
     TooFew,
     TooFewOption,
@@ -62,7 +61,6 @@ from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
 from adacompute.scale.stages import score_open_shards
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = ["score"]
 
@@ -88,7 +86,6 @@ def score(
     output_price: OutputPriceOption = None,
     currency: CurrencyOption = None,
     too_few: TooFewOption = TooFew.error,
-    shrink: ShrinkFlag = False,
     output: OutputOption = None,
     model: ModelOption = None,
     parameters: ParametersOption = None,
@@ -124,7 +121,6 @@ def score(
         ballots = read_ballots(source, **read_options)
         budget_list = limit_budgets(ballots, budget_list, drop=drop) if uses_default else budget_list
         scores = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
-    scores = shrink_table(scores) if shrink else scores
     if output is not None:
         _write_scores(scores, output)
     print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)

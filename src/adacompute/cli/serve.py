@@ -100,7 +100,6 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "record": settings.record or None,
         "explore": gateway.explore,
         "verifier": _describe_verifier(gateway.config.verifier),
-        "latency": settings.latency or None,
     }
 
 
@@ -183,10 +182,6 @@ def show_facts(facts: dict[str, Any]) -> None:
         print_fact("note", f"no policy was fitted, so a prior decides; {remedy}")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
-    if facts["latency"]:
-        print_fact(
-            "latency", f"{facts['latency']} of voted requests; slow samples are hedged, which costs more"
-        )
     if facts["dashboard"]:
         print_fact("dashboard", facts["dashboard"])
 
@@ -452,7 +447,6 @@ MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agre
 WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
 AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
 StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
-LatencyOption = Annotated[str | None, build_option(ServeConfig, "latency", metavar="QUANTILE=TIME")]
 ExploreOption = Annotated[float | None, build_option(ServeConfig, "explore", metavar="SHARE")]
 CorsOption = Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")]
 OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
@@ -492,7 +486,6 @@ def serve(
     min_agreement: MinAgreementOption = None,
     weak: WeakOption = None,
     stream_mode: StreamModeOption = None,
-    latency: LatencyOption = None,
     verifier: VerifierOption = None,
     verifier_model: VerifierModelOption = None,
     record: RecordOption = None,
@@ -564,7 +557,6 @@ def serve(
                 min_agreement=min_agreement,
                 weak=weak,
                 stream_mode=stream_mode,
-                latency=latency,
                 record=record,
                 explore=explore,
                 state=state,

@@ -1,12 +1,8 @@
-"""`adacompute solve`: the best use of an average budget on recorded samples, in words, as JSON and as a plot.
-
-The plot is drawn with braille dots where the output can carry them, else with ASCII. Costs stand on a
-logarithmic scale, because budgets double; on a linear one where a mode is free.
-"""
+"""`adacompute solve`: the best use of an average budget on recorded samples, in words and as JSON."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -39,7 +35,6 @@ from adacompute.cli.pool_options import (
     EstimatorOption,
     ModelOption,
     ParametersOption,
-    ShrinkFlag,
     SignalOption,
     TooFew,
     TooFewOption,
@@ -51,7 +46,6 @@ from adacompute.cli.pool_options import (
 )
 from adacompute.cli.terminal import (
     CostScale,
-    can_encode,
     choose_scale,
     format_count,
     format_interval,
@@ -64,7 +58,6 @@ from adacompute.cli.terminal import (
     print_line,
     print_paragraph,
     print_table,
-    terminal_width,
 )
 from adacompute.config import ScoreConfig
 from adacompute.errors import TooFewSamples
@@ -79,14 +72,13 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Budget, Frontier, ModeName
+from adacompute.records import AccuracyTable, Allocation, Budget, ModeName
 from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
 from adacompute.score import MeanEstimate
-from adacompute.score.shrinkage import shrink as shrink_table
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 
-__all__ = ["draw_curve", "solve"]
+__all__ = ["solve"]
 
 _POINTS_BETWEEN_BUDGETS = 4  # of the curve in JSON, between two budgets
 
@@ -96,15 +88,9 @@ class SolveResult:
     """The solution of one pool under one average budget, with what it is compared to."""
 
     name: str  # of the pool
-    scored: AccuracyTable
-    table: AccuracyTable  # that the oracle chose on: as scored, or shrunk
+    table: AccuracyTable
     comparison: OracleComparison
     no_lower_end: str = ""  # why there is no lower end
-
-    @property
-    def shrunk(self) -> bool:
-        """Whether the oracle's own numbers are posterior means, and so not an upper end."""
-        return self.table is not self.scored
 
 
 def build_result_object(result: SolveResult) -> dict[str, Any]:
@@ -120,7 +106,6 @@ def build_result_object(result: SolveResult) -> dict[str, Any]:
         "mix": _build_mix_object(table, allocation),
         "dropped": list(table.dropped),
         **build_comparison_object(result.comparison, no_lower_end=result.no_lower_end),
-        "shrunk": result.shrunk,
         "curve": _build_curve_points(result),
         "protocol": f"{table.protocol}; chosen with the answers known (oracle); 95% intervals over problems",
     }
@@ -174,242 +159,18 @@ def _build_estimate_object(estimate: MeanEstimate) -> dict[str, float | None]:
 
 
 def _build_curve_points(result: SolveResult) -> list[dict[str, float]]:
-    ticks = list_mode_costs(result.table)
+    ticks = np.unique(result.table.cost_matrix.mean(axis=0))
     steps = np.arange(_POINTS_BETWEEN_BUDGETS * (len(ticks) - 1) + 1) / _POINTS_BETWEEN_BUDGETS
     costs = np.interp(steps, np.arange(len(ticks)), ticks)
-    best, uniform = frontier(result.table), uniform_frontier(result.scored)
+    best, uniform = frontier(result.table), uniform_frontier(result.table)
     return [
         {"cost": cost, "accuracy": best.at(cost), "uniform": uniform.at(cost), "price": best.price_at(cost)}
         for cost in costs.tolist()
     ]
 
 
-def list_mode_costs(table: AccuracyTable) -> list[float]:
-    """The modes' average costs, ascending."""
-    return [float(cost) for cost in np.unique(table.cost_matrix.mean(axis=0))]
-
-
-_PLOT_COLUMNS, _PLOT_ROWS = 60, 12  # characters of the plot without its labels; narrower where it must be
-_LABEL_STEPS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)  # between labels of accuracy
-_LABEL_COUNT = 5  # of accuracy, about
-_LEFT_MARGIN = 8  # left of the axis
-_RIGHT_MARGIN = 5  # right of the picture, for half of the last label
-_MIN_COLUMNS = 10
-# of a braille character, by column and row
-_BRAILLE_DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Marks:
-    """The characters that a plot is made of."""
-
-    side: str
-    tick: str
-    corner: str
-    axis: str
-    cost_tick: str
-    budget: str
-    pointer: str
-    oracle: str  # in the legend
-    uniform: str
-
-
-_BRAILLE_MARKS = _Marks(
-    side="│",
-    tick="┤",
-    corner="└",
-    axis="─",
-    cost_tick="┴",
-    budget="┊",
-    pointer="▲",
-    oracle="⠤⠤⠤",
-    uniform="⠄⠠⠄",
-)
-_ASCII_MARKS = _Marks(
-    side="|",
-    tick="+",
-    corner="+",
-    axis="-",
-    cost_tick="+",
-    budget=":",
-    pointer="^",
-    oracle="***",
-    uniform="...",
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
-    """Where costs and accuracies lie in the plot, 0 to 1 from left to right and from bottom to top."""
-
-    left: float
-    right: float
-    low: float
-    high: float
-    step: float  # between labels of accuracy
-    width: int  # of the picture, in characters
-
-    def position(self, cost: float) -> float:
-        if self.left > 0:
-            return math.log(cost / self.left) / math.log(self.right / self.left)
-        return (cost - self.left) / (self.right - self.left)
-
-    def cost(self, position: float) -> float:
-        if self.left > 0:
-            return min(self.right, self.left * math.pow(self.right / self.left, position))
-        return self.left + position * (self.right - self.left)
-
-    def row(self, accuracy: float) -> float:
-        """Rows from the top, as a fraction."""
-        return (self.high - accuracy) / (self.high - self.low) * (_PLOT_ROWS - 1)
-
-
-@dataclass(slots=True)
-class _Canvas:
-    """Characters, (row, column); unset ones are blank."""
-
-    cells: dict[tuple[int, int], str] = field(default_factory=dict)
-
-    def set_dot(self, x: int, y: int) -> None:
-        """Set one braille dot, twice as fine across and four times as fine down as characters."""
-        if 0 <= y < 4 * _PLOT_ROWS:
-            cell = (y // 4, x // 2)
-            previous = ord(self.cells.get(cell, "\u2800"))
-            self.cells[cell] = chr((previous if previous >= 0x2800 else 0x2800) | _BRAILLE_DOTS[x % 2][y % 4])
-
-    def render_row(self, row: int) -> str:
-        last = max((column for at, column in self.cells if at == row), default=-1)
-        return "".join(self.cells.get((row, column), " ") for column in range(last + 1))
-
-
-def draw_curve(
-    oracle: Frontier,
-    uniform: Frontier,
-    *,
-    ticks: Sequence[float],
-    budget: float | None,
-    fine: bool,
-    end: str = "upper end",
-    columns: int = 80,
-) -> list[str]:
-    """Draw the oracle, uniform and the budget asked for; returns lines of at most `columns` characters.
-
-    `ticks` are the costs to label, ascending; nothing is drawn where the first equals the last.
-    `fine` says whether the output can carry more than ASCII, `end` which of the oracle's values is
-    drawn.
-    """
-    if not ticks[0] < ticks[-1]:
-        return []
-    marks = _BRAILLE_MARKS if fine else _ASCII_MARKS
-    frame = _build_frame(
-        oracle, uniform, ticks, width=min(_PLOT_COLUMNS, columns - _LEFT_MARGIN - _RIGHT_MARGIN)
-    )
-    canvas = _Canvas()
-    if budget is not None and not frame.left <= budget <= frame.right:
-        budget = None
-    if budget is not None:
-        for row in range(_PLOT_ROWS):
-            canvas.cells[row, _find_column(frame, budget)] = marks.budget
-    if fine:
-        _draw_dots(canvas, frame, uniform, solid=False)
-        _draw_dots(canvas, frame, oracle, solid=True)
-    else:
-        _draw_letters(canvas, frame, uniform, letter=marks.uniform[0])
-        _draw_letters(canvas, frame, oracle, letter=marks.oracle[0])
-    labels = _build_labels(frame)
-    lines = [f"{'accuracy':>{_LEFT_MARGIN}}"]
-    for row in range(_PLOT_ROWS):
-        side = marks.tick if row in labels else marks.side
-        lines.append(f"{labels.get(row, ''):>{_LEFT_MARGIN - 1}} {side}{canvas.render_row(row)}")
-    lines += _draw_axis(frame, ticks, budget, choose_scale(oracle.unit, ticks[-1]), marks)
-    lines += _draw_legend(marks, end, choose_scale(oracle.unit, ticks[-1]), budget, columns=columns)
-    return [line.rstrip() for line in lines]
-
-
-def _build_frame(oracle: Frontier, uniform: Frontier, ticks: Sequence[float], *, width: int) -> _Frame:
-    low, high = (
-        min(oracle.at(ticks[0]), uniform.at(ticks[0])),
-        max(oracle.at(ticks[-1]), uniform.at(ticks[-1])),
-    )
-    span = max(high - low, _LABEL_STEPS[0])
-    step = next((step for step in _LABEL_STEPS if span / step <= _LABEL_COUNT), _LABEL_STEPS[-1])
-    return _Frame(
-        left=ticks[0],
-        right=ticks[-1],
-        low=low - span / 50,
-        high=low + span * 1.02,
-        step=step,
-        width=max(width, _MIN_COLUMNS),
-    )
-
-
-def _build_labels(frame: _Frame) -> dict[int, str]:
-    """Labels of accuracy by row."""
-    numbers = range(math.ceil(frame.low / frame.step), math.floor(frame.high / frame.step) + 1)
-    digits = 1 if frame.step < 0.01 else 0
-    return {round(frame.row(n * frame.step)): f"{n * frame.step:.{digits}%}" for n in numbers}
-
-
-def _draw_dots(canvas: _Canvas, frame: _Frame, curve: Frontier, *, solid: bool) -> None:
-    previous: int | None = None
-    for x in range(2 * frame.width):
-        y = round(4 * frame.row(curve.at(frame.cost(x / (2 * frame.width - 1)))) + 1.5)
-        if solid:  # no gaps where it is steep
-            for between in range(y, y if previous is None else previous):
-                canvas.set_dot(x, between)
-        if solid or x % 3 == 0:
-            canvas.set_dot(x, y)
-        previous = y
-
-
-def _draw_letters(canvas: _Canvas, frame: _Frame, curve: Frontier, *, letter: str) -> None:
-    for x in range(frame.width):
-        row = round(frame.row(curve.at(frame.cost(x / (frame.width - 1)))))
-        canvas.cells[row, x] = letter
-
-
-def _find_column(frame: _Frame, cost: float) -> int:
-    return round(frame.position(cost) * (frame.width - 1))
-
-
-def _draw_axis(
-    frame: _Frame, ticks: Sequence[float], budget: float | None, scale: CostScale, marks: _Marks
-) -> list[str]:
-    """The axis of costs with the budget on it, its labels and its title."""
-    axis, labels = [marks.axis] * frame.width, ""
-    for tick in ticks:
-        column, label = _find_column(frame, tick), scale.format_number(tick, digits=3)
-        start = max(0, column - len(label) // 2)
-        if start > len(labels) or not labels:
-            labels = labels.ljust(start) + label
-            axis[column] = marks.cost_tick
-    if budget is not None:
-        axis[_find_column(frame, budget)] = marks.pointer
-    title = f"{scale.unit}{scale.per or ' a problem'} on average{', log scale' if frame.left > 0 else ''}"
-    blank = " " * (_LEFT_MARGIN + 1)
-    return [f"{blank[1:]}{marks.corner}{''.join(axis)}", blank + labels, blank + title.center(frame.width)]
-
-
-def _draw_legend(
-    marks: _Marks, end: str, scale: CostScale, budget: float | None, *, columns: int
-) -> list[str]:
-    """Draw the legend, in as many lines as it takes."""
-    parts = [f"{marks.oracle} oracle, {end}", f"{marks.uniform} uniform"]
-    if budget is not None:
-        parts.append(f"{marks.pointer} the budget, {scale.format_number(budget, digits=3)}")
-    lines = [" " * (_LEFT_MARGIN + 1) + parts[0]]
-    for part in parts[1:]:
-        joined = f"{lines[-1]}   {part}"
-        if len(joined) <= columns:
-            lines[-1] = joined
-        else:
-            lines.append(" " * (_LEFT_MARGIN + 1) + part)
-    return lines
-
-
 _ROUNDING = 1e-9  # what rounding errors leave
 _SAME_COST = 0.01  # relative difference of costs that count as the same
-_PLOT_WIDTH = 80  # columns of the plot
 _ORACLE_NOTE = (
     "uniform: the same for every problem, at the best mix of two budgets. All else is an oracle's choice, "
     "made with the answers known: a ceiling for deciding beforehand, not what a policy will get."
@@ -432,7 +193,6 @@ def show_result(result: SolveResult) -> None:
     print_line()
     _show_ends(result)
     print_line()
-    show_curve(result.scored, result.table, budget=allocation.budget)
     print_paragraph(f"({result.table.protocol})", indent=2)
 
 
@@ -449,7 +209,7 @@ def _show_counts(result: SolveResult) -> None:
                 format_percent(count / len(chosen_table)),
                 format_percent(float(accuracies[:, 0].mean()) if count else None),
                 format_percent(float(accuracies[:, column].mean()) if count else None),
-                format_percent(float(result.scored.accuracy[:, column].mean())),
+                format_percent(float(chosen_table.accuracy[:, column].mean())),
             ]
         )
     first_heading = f"right with {chosen_table.modes[0]}"
@@ -458,12 +218,11 @@ def _show_counts(result: SolveResult) -> None:
 
 def _build_facts(result: SolveResult, scale: CostScale) -> list[tuple[str, str]]:
     comparison, allocation = result.comparison, result.comparison.plan
-    suffix = " as shrunk" if result.shrunk else ""
-    accuracy = f"{format_percent(allocation.accuracy)}{suffix}"
+    accuracy = format_percent(allocation.accuracy)
     return [
         ("price", _describe_price(allocation, last=float(frontier(result.table).cost[-1]))),
         ("accuracy", f"{accuracy} at {scale.format_cost(allocation.cost)} on average"),
-        ("bound", _describe_bound(allocation, suffix)),
+        ("bound", _describe_bound(allocation)),
         ("mixed", _describe_mix(result.table, allocation)),
         ("uniform", _describe_uniform(comparison.uniform, scale)),
         ("difference", _describe_difference(result, scale)),
@@ -481,8 +240,8 @@ def _describe_price(allocation: Allocation, *, last: float) -> str:
     return f"{more} must buy at least {format_point_number(allocation.price * step)} points of accuracy"
 
 
-def _describe_bound(allocation: Allocation, suffix: str) -> str:
-    bound = f"no allocation within the budget is above {format_percent(allocation.bound)}{suffix}"
+def _describe_bound(allocation: Allocation) -> str:
+    bound = f"no allocation within the budget is above {format_percent(allocation.bound)}"
     if allocation.gap < _ROUNDING:
         return f"{bound}: this is the best there is"
     return f"{bound}; this one is {format_point_number(allocation.gap)} points below that"
@@ -525,19 +284,16 @@ def _describe_difference(result: SolveResult, scale: CostScale) -> str:
     )
     cost_text = _describe_cost(result.comparison, scale)
     if low is None:
-        return f"up to {high} points ({'as shrunk' if result.shrunk else 'upper end only'}){cost_text}"
-    if result.shrunk:
-        text = f"{low} points cross-fitted ({high} as shrunk)"
-    else:
-        text = f"{low} points" if low == high else f"{low} to {high} points"
-    return f"{text}{cost_text}{_describe_interval(difference, shrunk=result.shrunk)}"
+        return f"up to {high} points (upper end only){cost_text}"
+    text = f"{low} points" if low == high else f"{low} to {high} points"
+    return f"{text}{cost_text}{_describe_interval(difference)}"
 
 
-def _describe_interval(difference: OracleGain, *, shrunk: bool) -> str:
+def _describe_interval(difference: OracleGain) -> str:
     if difference.interval is None:
         return ""
     low, high = (f"{round(100 * end, 1) + 0.0:+.1f}" for end in difference.interval)
-    return f" ({'cross-fitted' if shrunk else 'lower end'} 95% over problems: {low} to {high})"
+    return f" (lower end 95% over problems: {low} to {high})"
 
 
 def _describe_cost(comparison: OracleComparison, scale: CostScale) -> str:
@@ -570,32 +326,11 @@ def _show_ends(result: SolveResult) -> None:
         f"is chosen on one half of each problem's samples and judged on the other, both ways, mean of "
         f"{fitted.splits} random splits: {format_percent(low)} (95% interval over problems {spread})"
     )
-    if result.shrunk:
-        values_text = f"as shrunk {format_percent(high)}; cross-fitted {format_percent(low)}"
-        print_paragraph(
-            f"{_ORACLE_NOTE} The cross-fitted value {method_text}. On these problems: {values_text}.",
-            indent=2,
-        )
-        return
     print_paragraph(
         f"{_ORACLE_NOTE} Its lower end {method_text}; the upper end chooses and judges on the same samples. "
         f"So the oracle itself is worth {format_range(low, high)} on these problems.",
         indent=2,
     )
-
-
-def show_curve(scored: AccuracyTable, chosen_table: AccuracyTable, *, budget: float | None = None) -> None:
-    """Print a small plot of the oracle's frontier on the table it chose on, with uniform as scored."""
-    for text in draw_curve(
-        frontier(chosen_table),
-        uniform_frontier(scored),
-        ticks=list_mode_costs(chosen_table),
-        budget=budget,
-        fine=can_encode("⠤┊▲┤"),
-        end="upper end" if chosen_table is scored else "as shrunk",
-        columns=min(_PLOT_WIDTH, terminal_width() or _PLOT_WIDTH),
-    ):
-        print_line(text)
 
 
 def _format_samples(mode: ModeName) -> str:
@@ -636,7 +371,6 @@ def solve(
     output_price: OutputPriceOption = None,
     currency: CurrencyOption = None,
     too_few: TooFewOption = TooFew.error,
-    shrink: ShrinkFlag = False,
     method: MethodOption = SolveMethod.exact,
     model: ModelOption = None,
     parameters: ParametersOption = None,
@@ -666,7 +400,6 @@ def solve(
         name=name,
         budget=average,
         scoring_method=scoring_method,
-        shrink=shrink,
         method=method,
         too_few=too_few,
     )
@@ -678,10 +411,9 @@ def solve(
         budget_list = (
             limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop) if uses_default else budget_list
         )
-        scored = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
-        table = shrink_table(scored) if shrink else scored
+        table = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
         allocation = solve_table(table, budget=average, method=method.value)
-        result = _build_result(ballots, scored, table, allocation, options)
+        result = _build_result(ballots, table, allocation, options)
     print_json(build_result_object(result)) if json else show_result(result)
 
 
@@ -704,7 +436,6 @@ class _SolveOptions:
     name: str
     budget: float
     scoring_method: Scoring
-    shrink: bool
     method: SolveMethod
     too_few: TooFew
 
@@ -718,10 +449,9 @@ def _solve_shards(
         if uses_default
         else budget_list
     )
-    scored = score_open_shards(
+    table = score_open_shards(
         shards, budget_list, too_few=options.too_few.value, **options.scoring_method.options()
     )
-    table = shrink_table(scored) if options.shrink else scored
     if options.method is SolveMethod.bisection:
         allocation = solve_table(table, budget=options.budget, method="bisection")
     else:
@@ -729,33 +459,26 @@ def _solve_shards(
         allocation = solve_table_on_ray(
             table, budget=options.budget, workers=shard_ballots.workers, parts=len(shard_ballots)
         )
-    return _build_result(shards.gather_ballots(), scored, table, allocation, options)
+    return _build_result(shards.gather_ballots(), table, allocation, options)
 
 
 def _build_result(
-    ballots: Ballots,
-    scored: AccuracyTable,
-    table: AccuracyTable,
-    allocation: Allocation,
-    options: _SolveOptions,
+    ballots: Ballots, table: AccuracyTable, allocation: Allocation, options: _SolveOptions
 ) -> SolveResult:
-    pairs, reason = _split_samples(
-        ballots, scored, shrink=options.shrink, scoring_method=options.scoring_method
-    )
+    pairs, reason = _split_samples(ballots, table, options.scoring_method)
     return SolveResult(
         name=options.name,
-        scored=scored,
         table=table,
-        comparison=compare_with_uniform(scored, allocation, pairs),
+        comparison=compare_with_uniform(table, allocation, pairs),
         no_lower_end=reason,
     )
 
 
 def _split_samples(
-    ballots: Ballots, scored: AccuracyTable, *, shrink: bool, scoring_method: Scoring
+    ballots: Ballots, table: AccuracyTable, scoring_method: Scoring
 ) -> tuple[Sequence[tuple[AccuracyTable, AccuracyTable]], str]:
     """Return tables of halves of the samples; none, and the reason, where samples are too few."""
     try:
-        return score_halves(ballots, scored, shrink=shrink, scoring=scoring_method), ""
+        return score_halves(ballots, table, scoring=scoring_method), ""
     except TooFewSamples as exc:
         return (), str(exc)

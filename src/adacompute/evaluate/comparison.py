@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, Forecast, SplitResult, join_forecasts
+from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
 from adacompute.records import TokenPrices
 from adacompute.replay.sweep import find_hull
@@ -374,7 +374,6 @@ class PolicyResult:
     imitation: Floats | None = None  # (budgets, 4) mean over parts, by how many problems each judged
     cost_std: Floats | None = None  # (budgets,) over seeds
     accuracy_std: Floats | None = None
-    forecast: Forecast | None = field(default=None, repr=False)  # out of fold
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
@@ -387,11 +386,7 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
         pooled[field_] = np.empty((len(first), problems))
         for split, part in zip(splits, parts, strict=True):
             pooled[field_][:, split.test] = getattr(part, field_)
-    forecasts = [part.forecast for part in parts if part.forecast is not None]
-    forecast = (
-        join_forecasts(forecasts, [split.test for split in splits]) if len(forecasts) == len(parts) else None
-    )
-    return replace(_make_result(name, parts, pooled), forecast=forecast)
+    return _make_result(name, parts, pooled)
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:

@@ -39,13 +39,11 @@ __all__ = [
     "CachedPolicy",
     "ComparedPolicy",
     "EvaluationSetup",
-    "Forecast",
     "PolicyMaker",
     "SplitData",
     "SplitResult",
     "Votes",
     "check_averages",
-    "join_forecasts",
     "leave_out_short",
     "make_policy",
     "measure_policy",
@@ -71,7 +69,6 @@ PEERS = "peers"  # the joint hull of all policies but ours and the oracle
 UNIFORM = "fixed"  # every problem gets the same number of samples
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
-ACCURACY, AGREEMENT = "predicted accuracy", "share of the votes"  # what a policy says of its answers
 _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
 _PRICES, _THRESHOLDS = 64, 16  # settings of a dial that are tried
 _SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
@@ -79,7 +76,6 @@ _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives eve
 _CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
 _ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
 _BELOW_SMALLEST = 1.2  # and one below the smallest budget
-_FORECAST_BUDGET = 3.0  # average samples at which policies are asked how sure they are
 
 
 class PolicyMaker(Protocol):
@@ -180,59 +176,6 @@ def make_dial_grid(policy: Policy) -> Floats:
     if policy.kind == "esc":  # its dial is one over a whole number
         return windows
     return np.unique(np.concatenate([[0.0, 0.999], np.geomspace(1e-4, 0.7, _THRESHOLDS), windows]))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Forecast:
-    """Requests, each with the probability a policy gave for its answer and whether that was
-    right; all (requests,).
-
-    A curve predicts its votes' accuracy. Other policies give the leader's share of the votes
-    where they stopped, which is what the gateway reports with each answer.
-    """
-
-    what: str  # kind of probability: ACCURACY or AGREEMENT
-    budget: float  # average samples asked for
-    problem: Ints = field(repr=False)  # rows
-    probability: Floats = field(repr=False)  # 0 to 1
-    correct: Floats = field(repr=False)  # 0 to 1
-
-
-def collect_forecast(
-    policy: Policy, paths: Paths, *, dial: float, budget: float, agrees: bool = False
-) -> Forecast:
-    """Run a policy along paths at one dial setting and keep what it says of its answers.
-
-    With `agrees`, an answer counts as right where it equals the vote of all samples.
-    """
-    run_result = run_policy(policy, paths, dial=dial)
-    state = paths.state_after(np.arange(len(paths)), run_result.drawn)
-    predict: Any = getattr(policy, "predict_accuracy", None)
-    if predict is None:
-        has_votes = state.total > 0
-        probability = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=has_votes)
-    else:
-        probability = predict(policy.read(paths.ballots.prompts)[paths.problems], state)
-    return Forecast(
-        what=AGREEMENT if predict is None else ACCURACY,
-        budget=budget,
-        problem=paths.problems,
-        probability=probability,
-        correct=run_result.agrees if agrees else run_result.grade,
-    )
-
-
-def join_forecasts(forecasts: Sequence[Forecast], rows: Sequence[Ints]) -> Forecast:
-    """Join the forecasts of all folds; `rows` are the problems of each fold, (problems,),
-    numbered over all folds.
-    """
-    return Forecast(
-        what=forecasts[0].what,
-        budget=forecasts[0].budget,
-        problem=np.concatenate([own[part.problem] for part, own in zip(forecasts, rows, strict=True)]),
-        probability=np.concatenate([part.probability for part in forecasts]),
-        correct=np.concatenate([part.correct for part in forecasts]),
-    )
 
 
 def sweep_with_cache(policy: Policy, paths: Paths, dials: Sequence[float | None]) -> Sweep:
@@ -486,7 +429,6 @@ class SplitResult:
     point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
     imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
-    forecast: Forecast | None = None  # of a policy that says how sure it is, near three samples
 
 
 class SplitData:
@@ -558,22 +500,7 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
         point_waves=test_values[2],
         point_tokens=test_values[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
-        forecast=_collect_forecast(data, policy, calibrated),
     )
-
-
-def _collect_forecast(
-    data: SplitData, policy: Policy, calibrated: Sequence[CalibratedDial]
-) -> Forecast | None:
-    """What the policy says of its answers, at the budget nearest to three samples."""
-    if not calibrated or not (policy.kind == OURS or hasattr(policy, "predict_accuracy")):
-        return None
-    budgets = data.setup.budgets
-    at = min(range(len(budgets)), key=lambda k: abs(budgets[k] - _FORECAST_BUDGET))
-    dial = calibrated[at].second if calibrated[at].probability > 0.5 else calibrated[at].first
-    agrees = data.setup.basis == "agreement"
-    test_paths = data.test_paths(policy.weigh)
-    return collect_forecast(policy, test_paths, dial=dial, budget=budgets[at], agrees=agrees)
 
 
 def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Policy) -> SplitResult:

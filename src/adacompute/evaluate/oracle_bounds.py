@@ -7,33 +7,41 @@ decides before sampling; a policy that watches the votes may do better.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, ScoreError, TooFewSamples
+from adacompute.answers import VoteWeights
+from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
-from adacompute.evaluate.scored_pool import Scoring
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu, MenuBallots
-from adacompute.records import AccuracyTable, Allocation, Frontier, ModeName, format_lower_bound
-from adacompute.score import MeanEstimate, halves
+from adacompute.records import (
+    AccuracyTable,
+    Allocation,
+    Frontier,
+    ModeName,
+    TokenPrices,
+    format_lower_bound,
+)
+from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import halve_modes
 from adacompute.score.menu_score import MENU_BUDGETS, score_menu
 from adacompute.score.menu_score import Budgets as Choices
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.shrinkage import shrink as shrink_table
+from adacompute.score.score import Aggregate, Estimator
 from adacompute.solve import frontier, solve
 
 __all__ = [
     "CrossFit",
     "Oracle",
     "OracleComparison",
+    "Scoring",
     "UniformAllocation",
     "bracket_menu_oracle",
     "bracket_oracle",
@@ -55,6 +63,53 @@ _SPLITS = 5
 _SEED = 0  # of the splits where no generator is given, so that results repeat
 _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """The options of `score`, except for the samples and the budgets.
+
+    >>> Scoring(aggregate="any-correct").cost
+    'samples'
+    """
+
+    aggregate: Aggregate = "vote"
+    estimator: Estimator = "exact"
+    by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
+    cost: Literal["samples", "tokens"] | TokenPrices = "samples"
+
+    def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
+        """The same options for some of the problems: prompt tokens given for each problem are
+        cut to these rows.
+        """
+        tokens = self.cost.prompt_tokens if isinstance(self.cost, TokenPrices) else None
+        if (
+            not isinstance(self.cost, TokenPrices)
+            or not isinstance(tokens, Sequence)
+            or len(tokens) != problems
+        ):
+            return self
+        return replace(self, cost=replace(self.cost, prompt_tokens=tuple(tokens[row] for row in rows)))
+
+    def score_table(
+        self,
+        ballots: Ballots,
+        budgets: Sequence[int],
+        *,
+        too_few: Literal["error", "drop"] = "error",
+        draws: int = 2000,
+    ) -> AccuracyTable:
+        """Score these ballots."""
+        return score(ballots, budgets, too_few=too_few, draws=draws, **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `score`."""
+        return {
+            "estimator": self.estimator,
+            "aggregate": self.aggregate,
+            "by": self.by,
+            "cost": self.cost,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +233,12 @@ def score_halves(
     *,
     scoring: Scoring,
     splits: int = _SPLITS,
-    shrink: bool = False,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
     """Pairs of tables to choose on and to judge on, two for each split: each half serves as both.
 
     They have the problems and budgets of `table`, which was scored from these ballots with
-    the same `scoring`. Only the table to choose on is shrunk: luck spoils the choice, not
-    the verdict.
+    the same `scoring`.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
     subset, budgets = _ballots_of(ballots, table), [int(mode) for mode in table.modes]
@@ -199,11 +252,7 @@ def score_halves(
     pairs: list[Pair] = []
     for _ in range(splits):
         first, second = (scoring.score_table(half, budgets, draws=_DRAWS) for half in halves(subset, rng))
-        pairs += (
-            [(_shrink_half(first), second), (_shrink_half(second), first)]
-            if shrink
-            else [(first, second), (second, first)]
-        )
+        pairs += [(first, second), (second, first)]
     return tuple(pairs)
 
 
@@ -235,13 +284,6 @@ def _score_half(ballots: MenuBallots, menu: Menu, choices: Choices, *, mixed: bo
         return score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
     except TooFewSamples as exc:
         raise TooFewSamples(f"half of each mode's samples are too few to choose on: {exc}") from exc
-
-
-def _shrink_half(half: AccuracyTable) -> AccuracyTable:
-    try:
-        return shrink_table(half)
-    except ScoreError as exc:  # the whole table could be shrunk, so half of the samples are too few
-        raise TooFewSamples(f"half of the samples are too few to shrink: {exc}") from exc
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:

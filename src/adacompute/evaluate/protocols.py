@@ -39,10 +39,9 @@ from adacompute.evaluate.measure import (
     select_policies,
     uses_weighted_votes,
 )
-from adacompute.evaluate.oracle_bounds import bracket_oracle
+from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
-from adacompute.evaluate.scored_pool import Scoring
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool
 from adacompute.policies.base import fit_confidence_weights, get_ballots
 from adacompute.pool import Ballots, Pool

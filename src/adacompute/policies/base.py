@@ -34,7 +34,6 @@ from adacompute.errors import (
     PolicyError,
     PolicyInvalid,
     format_value,
-    warn_renamed,
 )
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
@@ -374,17 +373,6 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
     return table
 
 
-_RENAMED_HOOKS = {  # what a subclass may define, by its old name
-    "adapted": "copy_for",
-    "beforehand": "one_shot",
-    "fitted_on": "count_in_sample",
-    "foretold": "predict_accuracy",
-    "priced": "convert_price",
-    "restored": "restore",
-    "skips": "skips_prompt",
-}
-
-
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
     """So many samples to draw now, of one mode of a menu; `mode` is None where there is only one."""
@@ -411,15 +399,6 @@ class Policy(ABC):
     reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
     source_model: str | None = None  # whose samples it was fitted on; None: not known, or none
     reads_first: ClassVar[bool] = True  # False: what it draws on an empty tally is the same for every prompt
-
-    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401 - for the classes beside this one
-        """Takes what a subclass defines under an old name for the new one, for one release, and warns."""
-        super().__init_subclass__(**options)
-        for old, new in _RENAMED_HOOKS.items():
-            if old in vars(cls):
-                warn_renamed(f"Policy.{old}, which {cls.__name__} defines,", f"Policy.{new}", stacklevel=2)
-                if new not in vars(cls):
-                    setattr(cls, new, vars(cls)[old])
 
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None

@@ -433,12 +433,6 @@ class CurvePolicy(FeaturePolicy):
         )
         return self._predict_curves(self.feature_set_.build_rows(self.read(prompts), known_entropy))
 
-    def predict_accuracy(self, reading: Floats, state: VoteState) -> Floats:
-        """Predicted accuracy of requests that have drawn one of its budgets, (requests,)."""
-        curves = self._predict_curves(self.feature_set_.build_rows(reading, state.entropy))
-        mode = np.searchsorted(self.modes, state.drawn)
-        return np.asarray(np.clip(curves[np.arange(len(mode)), mode], 0.0, 1.0))
-
     def read(self, prompts: Sequence[str]) -> Floats:
         self._check_fitted()
         return self.feature_set_.read(prompts)

@@ -5,12 +5,9 @@ where trees are small, else by walking all trees at once, one level a step.
 """
 
 import json
-import operator
-import struct
 import sys
 import threading
 from array import array
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,7 +29,6 @@ MAX_DEPTH = 64  # levels of a tree
 LEAF_UNIT = (
     2.0**-40
 )  # leaves are whole multiples of it, so sums are exact in any order: one row gives what a batch gives
-_MAX_ROW_TREES = 128  # trees, at most, that single rows are scored by without arrays
 _MAX_LEAVES = 64  # of such a tree: the bits of a word
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
@@ -46,81 +42,12 @@ _COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the pro
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
 
 
-class _RowScorer:
-    """Scores one row without arrays, by the leaves that it can't reach (QuickScorer; Lucchese et al., 2015).
-
-    The leaves of all trees are the bits of one number, from left to right, 64 for each tree. A node where the
-    row goes right removes the leaves on its left. The nodes of one feature remove the same leaves for all
-    values between two of their thresholds; the first leaf that remains of a tree is the row's. This takes
-    less than half the time of walking 40 trees node by node.
-    """
-
-    def __init__(self, trees: "Trees") -> None:
-        nodes = (trees.feature, trees.threshold, trees.left, trees.right, trees.unknown_left)
-        self._nodes = list(zip(*(column.tolist() for column in nodes), strict=True))
-        self._leaf_values: list[float] = trees.value[:, 0].tolist()
-        self._values: list[dict[int, float]] = [{} for _ in trees.roots]  # of each tree, by the leaf's bit
-        self._removed: dict[int, dict[float, int]] = {}  # leaves, by feature and threshold
-        self._removed_by_nan: dict[int, int] = {}  # the same, by feature, where the value is not known
-        self._leaves = 0
-        for tree, root in enumerate(trees.roots.tolist()):
-            self._leaves |= self._add(root, tree)
-        self._first_bits = sum(1 << _MAX_LEAVES * tree for tree in range(len(self._values)))
-        self._words = f"<{len(self._values)}Q"  # the leaves, tree by tree; a Struct could not be copied
-        self._features = [self._list_remaining(feature) for feature in self._removed]
-
-    @classmethod
-    def of(cls, trees: "Trees") -> "_RowScorer | None":
-        """None if there are no trees or too many, too many leaves of one, or several numbers in a leaf."""
-        if not 0 < len(trees.roots) <= _MAX_ROW_TREES or not trees.value.shape[1] == len(trees.base) == 1:
-            return None
-        children = list(zip(trees.left.tolist(), trees.right.tolist(), strict=True))
-        counts = [1] * len(children)  # of leaves below each node; bounded, because nodes may have two parents
-        for node in range(len(children) - 1, -1, -1):
-            left, right = children[node]
-            if left != node:
-                counts[node] = min(counts[left] + counts[right], _MAX_LEAVES + 1)
-        return cls(trees) if all(counts[root] <= _MAX_LEAVES for root in trees.roots) else None
-
-    def _add(self, node: int, tree: int) -> int:
-        """Numbers the leaves below a node; their bits."""
-        feature, threshold, left, right, unknown_left = self._nodes[node]
-        if left == node:
-            values = self._values[tree]
-            number = len(values)
-            values[1 << number] = self._leaf_values[node]
-            return 1 << _MAX_LEAVES * tree + number
-        lower = self._add(left, tree)
-        removed = self._removed.setdefault(feature, {})
-        removed[threshold] = removed.get(threshold, 0) | lower
-        self._removed_by_nan[feature] = self._removed_by_nan.get(feature, 0) | (0 if unknown_left else lower)
-        return lower | self._add(right, tree)
-
-    def _list_remaining(self, feature: int) -> tuple[int, list[float], list[int], int]:
-        """A feature, its thresholds, the leaves that remain beyond so many of them, and those for NaN."""
-        removed = self._removed[feature]
-        thresholds, remaining = sorted(removed), [self._leaves]
-        for threshold in thresholds:
-            remaining.append(remaining[-1] & ~removed[threshold])
-        return feature, thresholds, remaining, self._leaves & ~self._removed_by_nan[feature]
-
-    def score(self, row: Sequence[float]) -> float:
-        """The sum of the leaves for a row of 32-bit numbers; it is exact, so the same in any order."""
-        leaves = self._leaves
-        for feature, thresholds, remaining, remaining_by_nan in self._features:
-            value = row[feature]
-            leaves &= remaining[bisect_right(thresholds, value)] if value == value else remaining_by_nan
-        # the lowest bit of every tree: each has one, so none borrows from the next
-        first = leaves & ~(leaves - self._first_bits)
-        bits = struct.unpack(self._words, first.to_bytes(8 * len(self._values), "little"))
-        return sum(map(operator.getitem, self._values, bits))
-
-
 class _BatchScorer:
-    """Scores many rows as `_RowScorer` scores one: the leaves of a tree are the bits of one word.
+    """Scores many rows by the leaves that they can't reach (QuickScorer; Lucchese et al., 2015).
 
-    For each feature there is a table of the leaves that remain of every tree, one row for each interval
-    between its thresholds and a last one for NaN. A row's leaves are the intersection over the features.
+    The leaves of a tree are the bits of one word, from left to right. For each feature there is a table of
+    the leaves that remain of every tree, one row for each interval between its thresholds and a last one for
+    NaN. A row's leaves are the intersection over the features; the first of a tree is the row's.
     """
 
     def __init__(self, trees: "Trees", leaves: Mapping[int, list[int]]) -> None:
@@ -259,8 +186,9 @@ class Trees:
     base: Floats  # (outputs,) added to every row
     depth: int  # levels of the deepest tree
     _layout: _TreeLayout = field(init=False, repr=False)
-    _row_scorers: list[_RowScorer | None] = field(init=False, repr=False, default_factory=list)
-    # ^ one, built when the first single row is scored
+    _nodes: list[tuple[int, float, int, int, bool]] = field(init=False, repr=False, default_factory=list)
+    _leaf_values: list[float] = field(init=False, repr=False, default_factory=list)
+    # ^ the same as lists, for single rows, which arrays would take five times as long for
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
     # ^ one list, built when enough rows were scored without
     _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # of batches until then
@@ -279,12 +207,22 @@ class Trees:
 
     def score_row(self, row: Sequence[float]) -> float:
         """The first output for one row, as `scores` gives it, to the last bit."""
-        if not self._row_scorers:
-            self._row_scorers.append(_RowScorer.of(self))
-        scorer = self._row_scorers[0]
-        if scorer is None:
+        if self.value.shape[1] > 1 or len(self.base) > 1:
             return float(self.scores(np.array([row], dtype=np.float64))[0, 0])
-        return float(self.base[0]) + scorer.score(array("f", row))  # of 32 bits, as in training
+        if not self._nodes:
+            columns = (self.feature, self.threshold, self.left, self.right, self.unknown_left)
+            self._nodes.extend(zip(*(column.tolist() for column in columns), strict=True))
+            self._leaf_values.extend(self.value[:, 0].tolist())
+        nodes, values, total = self._nodes, array("f", row), 0.0  # of 32 bits, as in training
+        for root in self.roots.tolist():
+            node, child = root, nodes[root]
+            while child[2] != node:  # a leaf is its own child
+                feature, threshold, left, right, unknown_left = child
+                value = values[feature]
+                node = left if value < threshold or (unknown_left and value != value) else right
+                child = nodes[node]
+            total += self._leaf_values[node]
+        return float(self.base[0]) + total
 
     def _score_chunk(self, rows: npt.NDArray[np.float32], scorers: Sequence[_BatchScorer]) -> Floats:
         if scorers:

@@ -1,8 +1,5 @@
 """The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
 
-from typing import TYPE_CHECKING
-
-from adacompute.errors import deprecated_names
 from adacompute.pool.ballots import Ballots
 from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, Mode, get_menu_ballots, join_pools
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
@@ -43,14 +40,3 @@ __all__ = [
     "join_pools",
     "open_pool",
 ]
-
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-    __getattr__ = deprecated_names(
-        __name__,
-        {
-            "Counts": "PoolCounts",
-            "Drawn": "DrawnSamples",
-            "Exported": "ExportResult",
-            "Imported": "ImportResult",
-        },
-    )

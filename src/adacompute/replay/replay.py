@@ -1,7 +1,6 @@
 """Replays a policy over a pool, as if live: cost, accuracy with an interval over problems, waves."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -74,27 +73,20 @@ def check_policy(policy: object) -> Policy:
     return policy
 
 
-def resolve_dial(policy: Policy, price: float | None, dial: float | None) -> float | None:
-    """The dial's value, given as `price` or by its old name `dial`; PolicyError where it can't be used."""
-    if price is not None and dial is not None:
-        raise PolicyError(
-            f"price {format_value(price)} and dial {format_value(dial)} are two names of one thing; give one"
-        )
-    if dial is not None:
-        warnings.warn("dial= is now price=", DeprecationWarning, stacklevel=3)
-    value = dial if price is None else price
+def resolve_dial(policy: Policy, price: float | None) -> float | None:
+    """The dial's value, given as `price`; PolicyError if it can't be used."""
     if policy.dial is None:
-        if value is not None:
+        if price is not None:
             raise PolicyError(
-                f"{policy.kind} has no dial, and {format_value(value)} was given; "
+                f"{policy.kind} has no dial, and {format_value(price)} was given; "
                 "it is made or fitted for a budget"
             )
         return None
-    if value is None:
+    if price is None:
         raise PolicyError(
             f"{policy.kind} needs its {policy.dial}; give price=, e.g. calibrate(policy, pool, budget=2)"
         )
-    return check_dial(policy.dial, value, high=1.0 if policy.dial == "threshold" else math.inf)
+    return check_dial(policy.dial, price, high=1.0 if policy.dial == "threshold" else math.inf)
 
 
 def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.Generator:
@@ -261,7 +253,6 @@ def replay(
     source: MenuSource,
     *,
     price: float | None = None,
-    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
@@ -285,7 +276,7 @@ def replay(
     >>> result.cost, round(result.accuracy.mean, 2), result.exact
     (4.0, 0.78, True)
     """
-    value = resolve_dial(check_policy(policy), price, dial)
+    value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
         return _replay_menu(policy, source, value, orders=orders, rng=rng, too_few=too_few)

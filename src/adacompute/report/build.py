@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.errors import AdacomputeError, ScoreError
+from adacompute.errors import AdacomputeError
 from adacompute.evaluate.comparison import Evaluation, Verdict
 from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
-from adacompute.evaluate.measure import EvaluationSetup, leave_out_short
+from adacompute.evaluate.measure import EvaluationSetup, leave_out_short, select_graded
 from adacompute.evaluate.menu_evaluation import MenuEvaluation, evaluate_menu
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
@@ -29,22 +29,11 @@ from adacompute.evaluate.protocols import (
     run_policies,
     score_uniform_exactly,
 )
-from adacompute.evaluate.scored_pool import ScoredPool, score_pool
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
 from adacompute.pool import Ballots, Menu, MenuBallots, fingerprint
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
-from adacompute.report.exhibits import (
-    calibration,
-    data_efficiency,
-    difficulty,
-    frontier,
-    menu,
-    recovered_gain,
-    token_cost,
-    verdict,
-    worth,
-)
+from adacompute.report.exhibits import frontier, menu, token_cost, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
 __all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_menu_report", "build_report", "run_jobs"]
@@ -62,10 +51,8 @@ _HELD_OUT_PROTOCOL = (
 _HELD_OUT_ABOUT = "Fitted on other problems than it is judged on."
 PARTS: tuple[Part, ...] = (
     ("verdict", "Verdict", "", False),
-    ("pool", "What is in the pool", "How hard its problems are, and what more samples do for them.", False),
     ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, False),
 )
-_SKIPPED = "skipped by --quick, since it takes long; leave --quick out to have it"
 POLICIES = (
     "fixed",
     "random",
@@ -82,17 +69,13 @@ _EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done besid
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
 _QUICK_NOTICE = (
-    "A quick look: fewer folds and orders than the full report, so numbers are rougher, and nothing on what "
-    "must be recorded. Leave --quick out for the full one."
-)
-_QUICK_MENU_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher. Leave --quick out "
     "for the full one."
 )
 _UNGRADED_NOTICE = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
-    "an answer is that of the vote of all of a problem's samples stands in for it. Difficulty, the oracle "
-    "and what must be recorded need grades and are left out; record grades or gold answers to have them."
+    "an answer is that of the vote of all of a problem's samples stands in for it. The oracle needs grades "
+    "and is left out; record grades or gold answers to have it."
 )
 
 
@@ -104,17 +87,9 @@ class ReportInputs:
     runs: EvaluationRuns = field(repr=False)  # every policy, held-out
     evaluation: Evaluation = field(repr=False)  # the same, compared and in words
     oracle: Oracle | None = field(repr=False)  # None without grades
-    scored_pool: ScoredPool | None = field(repr=False)  # None without grades, or with too few samples
     money: Money
     quick: bool
     seed: int
-
-    @property
-    def graded_pool(self) -> ScoredPool:
-        """The scored pool, for jobs that need grades; only those without that need run without it."""
-        if self.scored_pool is None:
-            raise ValueError(f"{self.name}: a job for graded pools was run on one without grades")
-        return self.scored_pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +100,7 @@ class Job:
     title: str
     part: str
     build: Callable[[ReportInputs], Section]
-    graded: bool = True  # False: it needs no grades
-    slow: bool = False  # skipped by a quick report
     effort: float = 1.0  # rough seconds for 600 problems; the longest start first
-    early: Callable[[ScoredPool, int], Section] | None = None  # builds it from the pool and the seed alone
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -139,49 +111,12 @@ def _build_frontier(inputs: ReportInputs) -> Section:
     return frontier.build_section(inputs.runs, inputs.evaluation, oracle=inputs.oracle)
 
 
-def _build_recovered_gain(inputs: ReportInputs) -> Section:
-    return recovered_gain.build_section(inputs.runs, oracle=inputs.oracle)
-
-
 def _build_worth(inputs: ReportInputs) -> Section:
     return worth.build_section(inputs.runs, inputs.evaluation)
 
 
-def _build_calibration(inputs: ReportInputs) -> Section:
-    return calibration.build_section(inputs.runs, inputs.evaluation)
-
-
 def _build_token_cost(inputs: ReportInputs) -> Section:
     return token_cost.build_section(inputs.runs)
-
-
-def _build_difficulty(inputs: ReportInputs) -> Section:
-    return difficulty.build_section(inputs.graded_pool)
-
-
-def _build_data_efficiency(inputs: ReportInputs) -> Section:
-    return data_efficiency.build_section(inputs.graded_pool, seed=inputs.seed)
-
-
-def _build_growth(scored_pool: ScoredPool, seed: int) -> Section:
-    return data_efficiency.build_section(scored_pool, seed=seed)
-
-
-@dataclass(frozen=True, slots=True)
-class _EarlyJob:
-    """Builds a section that needs no evaluation while the evaluation runs."""
-
-    job: Job
-    scored_pool: ScoredPool | None
-    seed: int
-
-    def __call__(self, setup: EvaluationSetup) -> Section:  # noqa: ARG002 - as all such work is called
-        assert self.job.early is not None
-        assert self.scored_pool is not None
-        try:
-            return self.job.early(self.scored_pool, self.seed)
-        except AdacomputeError as exc:
-            return Section(key=self.job.key, title=self.job.title, missing=(str(exc),))
 
 
 def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
@@ -190,62 +125,27 @@ def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
 
 
 JOBS = (  # in the order of the page
-    Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict, graded=False),
-    Job(key="levels", title="Levels", part="pool", build=_build_difficulty),
-    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, graded=False),
-    Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, graded=False, effort=3),
-    Job(key="recovered", title="The oracle's gain", part="held-out", build=_build_recovered_gain),
-    Job(key="calibration", title="Calibration", part="held-out", build=_build_calibration, graded=False),
-    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost, graded=False),
-    Job(
-        key="growth",
-        title="What must be recorded",
-        part="held-out",
-        build=_build_data_efficiency,
-        slow=True,
-        effort=25,
-        early=_build_growth,
-    ),
+    Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict),
+    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth),
+    Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, effort=3),
+    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost),
 )
 
 
-def count_steps(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> int:
-    """How many times `run_jobs` reports progress."""
-    return len(_possible_jobs(scored_pool, jobs))
-
-
 def run_jobs(
-    inputs: ReportInputs,
-    jobs: Sequence[Job],
-    *,
-    workers: int,
-    progress: ProgressCallback,
-    built: Mapping[str, Section] | None = None,
+    inputs: ReportInputs, jobs: Sequence[Job], *, workers: int, progress: ProgressCallback
 ) -> dict[str, Section]:
-    """Every section that this pool allows, by the job's key; one that fails says why instead.
-
-    `built` are those that are there already.
-    """
-    possible = _possible_jobs(inputs.scored_pool, jobs)
-    sections: dict[str, Section] = dict(built or {})
-    missing = [job for job in possible if job.key not in sections]
-    slowest_first = sorted(missing, key=lambda job: -job.effort)
-    total, finished = count_steps(inputs.scored_pool, jobs), len(possible) - len(missing)
+    """Every section, by the job's key; one that fails says why instead."""
+    sections: dict[str, Section] = {}
+    slowest_first = sorted(jobs, key=lambda job: -job.effort)
     with open_workers(inputs, workers=workers) as run_tasks:
         for index, section in run_tasks(_run_job, [(job,) for job in slowest_first]):
             sections[slowest_first[index].key] = section
-            finished += 1
-            progress(finished, total, slowest_first[index].title)
-    return {job.key: sections[job.key] for job in possible}
-
-
-def _possible_jobs(scored_pool: ScoredPool | None, jobs: Sequence[Job]) -> list[Job]:
-    return [job for job in jobs if scored_pool is not None or not job.graded]
+            progress(len(sections), len(jobs), slowest_first[index].title)
+    return {job.key: sections[job.key] for job in jobs}
 
 
 def _run_job(inputs: ReportInputs, job: Job) -> Section:
-    if job.slow and inputs.quick:
-        return Section(key=job.key, title=job.title, missing=(_SKIPPED,))
     try:
         return job.build(inputs)
     except AdacomputeError as exc:
@@ -277,17 +177,11 @@ def build_report(
     """
     check_drawing()
     kept, short = leave_out_short(ballots)
-    scored_pool, why = _try_score_pool(kept, name)
     verdict_steps = count_verdict_steps(ballots) if wait_for_verdict is None else 0
-    first_progress, rest_progress = split_progress(progress, verdict_steps + count_steps(scored_pool, jobs))
-    verdict_progress, second_progress = split_progress(rest_progress, count_steps(scored_pool, jobs))
-    graded = kept if scored_pool is None else scored_pool.ballots
-    early = [job for job in _possible_jobs(scored_pool, jobs) if job.early is not None and not quick]
-    beside: dict[str, SetupWork] = {
-        **{job.key: _EarlyJob(job, scored_pool, seed) for job in early},
-        _EXACT: score_uniform_exactly,
-        _ORACLE: _score_oracle,
-    }
+    first_progress, rest_progress = split_progress(progress, verdict_steps + len(jobs))
+    verdict_progress, second_progress = split_progress(rest_progress, len(jobs))
+    graded, _ = select_graded(kept)
+    beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
         kept,
         budgets=_choose_budgets(graded),
@@ -313,20 +207,18 @@ def build_report(
         runs=runs,
         evaluation=evaluation,
         oracle=oracle,
-        scored_pool=scored_pool,
         money=money,
         quick=quick,
         seed=seed,
     )
-    built = {job.key: others[job.key] for job in early}
-    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress, built=built)
+    sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
     facts = collect_facts(kept, evaluation, seed=seed, quick=quick, command=command)
     return Report(
         name=name,
         headline=evaluation.verdict.sentence,
         below=evaluation.verdict.support,
         facts=facts,
-        notices=_build_notices(runs.setup, evaluation, why, quick=quick),
+        notices=_build_notices(runs.setup, evaluation, quick=quick),
         parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
         money=build_money_data(evaluation, money),
         evaluation=evaluation,
@@ -378,7 +270,7 @@ def build_menu_report(
     modes = menu.measure_modes(ballots, priced_menu, graded=evaluation.basis == "accuracy")
     facts = _collect_menu_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
     notices = [_MENU_UNGRADED] if evaluation.basis == "agreement" else []
-    notices += [_QUICK_MENU_NOTICE] if quick else []
+    notices += [_QUICK_NOTICE] if quick else []
     parts = (
         ("verdict", "Verdict", "", menu.build_verdict_section(evaluation, modes)),
         ("modes", "Modes", "What they cost and give.", menu.build_modes_section(evaluation, modes)),
@@ -477,12 +369,8 @@ def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
     )
 
 
-def _build_notices(
-    setup: EvaluationSetup, evaluation: Evaluation, why: str, *, quick: bool
-) -> tuple[str, ...]:
+def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: bool) -> tuple[str, ...]:
     notices = [_UNGRADED_NOTICE] if evaluation.basis == "agreement" else []
-    if why and not notices:
-        notices.append(f"Difficulty, the oracle's gain and what must be recorded are left out: {why}")
     if evaluation.short:
         count, verb = (
             (f"{evaluation.short:,} problems", "are") if evaluation.short > 1 else ("1 problem", "is")
@@ -528,13 +416,6 @@ def _evaluate_runs(
             short=short,
         )
     )
-
-
-def _try_score_pool(ballots: Ballots, name: str) -> tuple[ScoredPool | None, str]:
-    try:
-        return score_pool(ballots, name), ""
-    except ScoreError as exc:
-        return None, str(exc)
 
 
 def _choose_folds(ballots: Ballots, *, quick: bool) -> int:

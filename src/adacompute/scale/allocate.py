@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError, deprecated_names
+from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError
 from adacompute.policies.base import Policy, VoteState
 from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
 from adacompute.policies.classifier import ClassifierPolicy
@@ -680,7 +680,3 @@ def _write_output(job: _RayJob, _: ShardRecord, number: int) -> tuple[None, Shar
     draws = BudgetRule.unpack(job.packed).draws
     write_file(job.files[number], Path(job.place), next_budgets, draws=draws)
     return None, {}
-
-
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
-    __getattr__ = deprecated_names(__name__, {"Allotted": "AllocateResult"})

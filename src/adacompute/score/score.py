@@ -30,7 +30,6 @@ from adacompute.score.grades import (
 )
 from adacompute.score.menu_score import MENU_BUDGETS, Budgets, score_menu
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
-from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = [
     "SEED",
@@ -50,7 +49,7 @@ Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
-_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", False, None, None)  # all that a menu's table takes
+_PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # all that a menu's table takes
 SEED = 0  # of a simulation without a given generator, so that results repeat
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
@@ -67,7 +66,6 @@ def score(
     by: By = "logprob",
     cost: Literal["samples", "tokens"] | TokenPrices = "samples",
     too_few: Literal["error", "drop"] = "error",
-    shrink: bool = False,
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     rng: np.random.Generator | None = None,
@@ -96,7 +94,7 @@ def score(
     [0.64, 0.85]
     """
     if menu is not None or isinstance(source, JoinedPool | MenuBallots):
-        options = (estimator, aggregate, by, cost, shrink, model, parameters)
+        options = (estimator, aggregate, by, cost, model, parameters)
         _check_menu_options(*options)
         return _score_modes(source, menu, budgets, too_few=too_few, rng=rng, draws=draws)
     sizes = check_method(
@@ -114,7 +112,7 @@ def score(
     by = _select_scores(by, all_ballots, rows)
     scored, protocol = _estimate(kept_ballots, sizes, estimator, aggregate, by, rng=rng, draws=draws)
     dropped_rows = set(range(len(all_ballots))) - set(rows.tolist())
-    table = AccuracyTable.of(
+    return AccuracyTable.of(
         scored.accuracy,
         costs=costs.amounts,
         modes=sizes,
@@ -124,12 +122,11 @@ def score(
         dropped=[all_ballots.ids[row] for row in sorted(dropped_rows)],
         protocol="; ".join(filter(None, [protocol, costs.note])),
     )
-    return shrink_table(table) if shrink else table
 
 
 def _check_menu_options(*options: object) -> None:
     """Raises ScoreError for options that are for one mode only."""
-    names = ("estimator", "aggregate", "by", "cost", "shrink", "model", "parameters")
+    names = ("estimator", "aggregate", "by", "cost", "model", "parameters")
     for name, value, default in zip(names, options, _PLAIN_OPTIONS, strict=True):
         if value is not default and not (isinstance(value, str) and value == default):
             raise ScoreError(

@@ -82,7 +82,6 @@ class Asker:
         deadline: float = 600.0,
         state: str | Path | None = None,
         verifier: str | VerifierConfig | None = None,
-        latency: str | None = None,
         **unknown: Never,
     ) -> None:
         """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
@@ -97,9 +96,7 @@ class Asker:
         same time, at most; others wait for their turn. `deadline` is in seconds for each prompt, from its
         turn on, and for opening. `state` is a file that keeps what was spent and the price over restarts;
         without it, both are kept in memory. `verifier` is the address of a scoring endpoint, or the settings
-        of a verifier, for example with the name of a model that is asked. `latency` is a target such as
-        "p95=4s", of the time of prompts that are voted on, from their turn on: samples that are late are
-        asked for early or again, which costs more; None: there is none.
+        of a verifier, for example with the name of a model that is asked.
         """
         key = _hide_key(key)
         _refuse_unknown(unknown)
@@ -136,7 +133,6 @@ class Asker:
                 deadline=convert_scalar(deadline, float, "deadline"),
                 budget=average,
                 max_budget=average,
-                latency="" if latency is None else convert_scalar(latency, str, "latency"),
             ),
             verifier=_read_verifier(verifier),
         )

@@ -25,7 +25,6 @@ from adacompute.client.large_json import encode_in_parts, run_in_thread
 from adacompute.config import Config, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
-from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import NO_PROMPT_COST, Unit
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import (
@@ -174,8 +173,6 @@ class Gateway:
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     make_pacer: PacerFactory = make_local_pacer
-    make_loop: Callable[..., SampleLoop] = SampleLoop  # of a request
-    latency: LatencyControl | None = None  # None: the operator states no target
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
     explore: float = 0.0  # share of requests that are drawn to the end
     mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
@@ -230,7 +227,7 @@ class Gateway:
         served, explore = self.policy_registry.get(route.policy), self.explore
         pacer, dial = self._choose_dial(served, request, route)
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
-        sampling = self.make_loop(
+        sampling = SampleLoop(
             request,
             route,
             served=served,
@@ -540,8 +537,6 @@ class Gateway:
             counts = outcome.decided or self.settings.average == "all"
             if active.pacer is not None and outcome.moves_price and counts:
                 self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
-            if self.latency is not None:
-                self.guard(self.latency.add_request, outcome)
             if self.on_explored is not None and outcome.explored:
                 self.guard(self.on_explored, active.sampling.list_mode_classes())
         self.unlearned.clear()
@@ -633,7 +628,6 @@ class Gateway:
             answered_by=answered_by,
             maybe=sampling.maybe,
             verified=sampling.verified,
-            hedged=sampling.hedged,
             responses=tuple(sampling.responses),
             server_info=sampling.get_server_info(answered_by),
             best=best,

@@ -7,7 +7,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,6 @@ from adacompute.config import (
     ServeConfig,
     apply_menu,
     average_budget,
-    parse_latency,
     read_key,
     read_keys,
     read_menu_file,
@@ -34,7 +32,6 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
-from adacompute.serve.latency import HedgedSampleLoop, LatencyControl
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.local_ledger import Ledger
 from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
@@ -44,7 +41,7 @@ from adacompute.serve.policy_registry import PolicyRegistry
 from adacompute.serve.recorder import Recorder
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
-from adacompute.serve.sample_loop import SampleLoop, SampleSource, SamplingResources
+from adacompute.serve.sample_loop import SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
 from adacompute.serve.worker_link import WorkerLink, WorkerObservability
@@ -114,14 +111,11 @@ async def open_gateway(
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
     eligibility = VoteEligibility(settings, task)
-    latency = LatencyControl(*parse_latency(settings.latency)) if settings.latency else None
     if worker is not None:
         observability: Observability = WorkerObservability(worker)
         explore = worker.setup.explore
     else:
-        observability = Observability(
-            replace(settings, explore=explore), config.endpoint, modes=modes, latency=latency
-        )
+        observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
         observability.cap_unit = caps.unit
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
     async with AsyncExitStack() as stack:
@@ -177,8 +171,6 @@ async def open_gateway(
             reporter=reporter,
             telemetry=telemetry,
             make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
-            make_loop=SampleLoop if latency is None else partial(HedgedSampleLoop, latency=latency),
-            latency=latency,
             model=config.endpoint.model,
             explore=explore,
         )
@@ -455,9 +447,6 @@ def _save_state(gateway: Gateway) -> None:
         by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
         if by_mode:
             gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
-        if gateway.latency is not None:
-            stored = {**gateway.latency.state(), "models": _describe_models(gateway)}
-            gateway.resources.ledger.remember("latency", stored)
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
@@ -469,8 +458,6 @@ def _load_state(gateway: Gateway) -> None:
             gateway.costs.restore(costs)
     if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
         _restore_mode_costs(gateway, mode_costs)
-    if not gateway.settings.redis and gateway.latency is not None:
-        _restore_latency(gateway, gateway.latency, ledger.recall("latency"))
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
@@ -488,19 +475,3 @@ def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
     for name, state in modes.items():
         if name in gateway.resources.modes and isinstance(state, Mapping):
             gateway.find_costs(name).restore(state)
-
-
-def _restore_latency(gateway: Gateway, latency: LatencyControl, stored: Mapping[str, Any] | None) -> None:
-    """Continues with how long samples took, where they come from the same models as then."""
-    if stored is None or stored.get("models") != _describe_models(gateway):
-        return
-    try:
-        latency.restore(stored)
-    except ConfigError as exc:
-        _log.warning("latency: what was measured before the restart can't be used: %s; it starts again", exc)
-
-
-def _describe_models(gateway: Gateway) -> dict[str, str]:
-    """The model of each mode; "" without a menu."""
-    sources, model = gateway.resources.sources.items(), gateway.config.endpoint.model
-    return {name: source.mode.model if source.mode else model for name, source in sources}

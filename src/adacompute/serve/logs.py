@@ -295,8 +295,6 @@ class RequestLog:
             fields["code"] = outcome.error
         if outcome.missing:
             fields["missing"] = outcome.missing
-        if outcome.hedged.samples:
-            fields["hedged"] = outcome.hedged.samples
         if outcome.modes:
             fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
         if outcome.would is not None:

@@ -29,7 +29,6 @@ from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
 from adacompute.serve.dial_table import DialTable, format_budget
 from adacompute.serve.fleet.membership import FleetStatus
-from adacompute.serve.latency import LatencyControl
 from adacompute.serve.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
@@ -583,7 +582,6 @@ class Observability:
         endpoint: EndpointConfig | None = None,
         *,
         modes: Sequence[str] = (),
-        latency: LatencyControl | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`endpoint` has prices and their currency; `modes` are a menu's, cheapest first."""
@@ -614,10 +612,8 @@ class Observability:
         self._late: Callable[[], int] | None = None
         self._late_before = 0
         self.menu = MenuStatus.open(modes, settings, self._endpoint, now=self._since) if modes else None
-        self._latency = latency
-        for collector in (self.menu, latency):
-            if collector is not None:
-                self._metrics.registry.register(collector)
+        if self.menu is not None:
+            self._metrics.registry.register(self.menu)
 
     def on_request_start(self, count: int = 1) -> None:
         """A request starts sampling; `on_request_end` follows. Below 0: so many are gone with a worker."""
@@ -826,8 +822,7 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `menu`: as `MenuStatus.describe_span` has it; None without a menu. `latency`: as
-          `LatencyControl.describe_status` has it; None without a target.
+        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
@@ -865,7 +860,6 @@ class Observability:
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
             "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
             "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
-            "latency": self._latency and self._latency.describe_status(),
             "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
             "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
             "recent": self._history.recent(),

@@ -92,7 +92,6 @@ class Reply:
     answer: str | None = None  # the winner of the vote; None: there was none
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)  # by answer, the first to come first
     samples: int = 0  # drawn for it
-    hedged: int = 0  # samples that were asked for early, or again, for a target of latency
     tokens: int = 0  # of prompts and responses, of all samples
     cost: float | None = None  # money; None: no prices were given
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
@@ -110,7 +109,6 @@ class Reply:
             "answer": self.answer,
             "votes": dict(self.votes),
             "samples": self.samples,
-            "hedged": self.hedged,
             "tokens": self.tokens,
             "cost": self.cost,
             "agreement": self.agreement,
@@ -133,7 +131,6 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
         answer=outcome.answer,
         votes=dict(outcome.votes),
         samples=outcome.samples,
-        hedged=outcome.hedged.samples,
         tokens=outcome.spent.tokens,
         cost=outcome.spent.amount_in("money") if has_prices else None,
         agreement=outcome.agreement,

@@ -105,7 +105,6 @@ def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list
         "would": outcome.would,
         "explored": outcome.explored or None,
         "missing": outcome.missing or None,
-        "hedged": outcome.hedged.samples or None,
     }
     kept = {name: value for name, value in note.items() if value is not None}
     return [replace(samples[0], extra={**samples[0].extra, "gateway": kept}), *samples[1:]]

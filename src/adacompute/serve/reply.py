@@ -42,11 +42,9 @@ from adacompute.serve.stream_gate import StreamGate
 
 __all__ = [
     "CLIENT_GONE_STATUS",
-    "NO_HEDGES",
     "NO_VERIFICATIONS",
     "REASONING_TOKENS",
     "ForwardOutcome",
-    "HedgeUse",
     "ModeUse",
     "Refusal",
     "RequestOutcome",
@@ -125,19 +123,6 @@ class VerifierUse:
 
 
 NO_VERIFICATIONS = VerifierUse()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HedgeUse:
-    """Samples that a request asked for early, or again, because others were late."""
-
-    samples: int = 0  # asked for
-    unused: int = 0  # samples, also those that were late, that came after the end of the vote, or not at all
-    spent: Spend = field(default_factory=Spend)  # on those asked for
-    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for those cancelled
-
-
-NO_HEDGES = HedgeUse()
 
 
 def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
@@ -237,7 +222,6 @@ class RequestOutcome:
     response_modes: tuple[str, ...] = ()  # the mode of each response; (): there is no menu
     answered_by: str = ""  # the mode whose sample is the reply
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
-    hedged: HedgeUse = NO_HEDGES  # their cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
     best: int | None = None  # index of the response that represents the winner
@@ -262,13 +246,6 @@ class RequestOutcome:
     def budget_cost(self) -> float:
         """What it counts for in the average, in the unit of its budget."""
         return float(self.cost_samples) if self.cost is None else self.cost
-
-    def compute_hedge_cost(self, unit: Unit) -> float:
-        """What samples that were asked for early, or again, cost; a cancelled one as those that came."""
-        use, spent = self.hedged, self.spent
-        sample_cost = spent.amount_in(unit) / spent.samples if spent.samples else 0.0
-        maybe = use.maybe.samples * sample_cost
-        return use.spent.amount_in(unit) + min(maybe, use.maybe.amount_in(unit))
 
     @property
     def no_vote_reason(self) -> str | None:
@@ -547,9 +524,6 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         fields["modes"] = {use.name: _describe_use(use, unit) for use in outcome.modes}
     if use := outcome.verified:
         fields["verifier"] = {"calls": use.calls, "failed": use.failed, "tokens": use.tokens}
-    if (hedged := outcome.hedged).samples:
-        cost = outcome.compute_hedge_cost(unit)
-        fields["hedged"] = {"samples": hedged.samples, "unused": hedged.unused, "cost": cost}
     return fields
 
 

@@ -5,7 +5,7 @@ that is held for the whole request.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,6 @@ from adacompute.client import (
     AttemptTracer,
     Client,
     DrawFailure,
-    DrawSuccess,
     ModeEndpoint,
     Response,
     Stream,
@@ -30,7 +29,7 @@ from adacompute.records import Call, Sample
 from adacompute.serve.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, TokenBounds, WaveReservation
 from adacompute.serve.policy_registry import ServedPolicy
-from adacompute.serve.reply import NO_HEDGES, NO_VERIFICATIONS, HedgeUse, ModeUse, Usage, read_server_info
+from adacompute.serve.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
 from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.sample_scorer import SampleScorer
 from adacompute.serve.vote_eligibility import VoteEligibility
@@ -380,11 +379,6 @@ class SampleLoop:
         return self._candidates.index(True) if True in self._candidates else 0
 
     @property
-    def hedged(self) -> HedgeUse:
-        """What was asked for early, or again; only `latency.HedgedSampleLoop` does."""
-        return NO_HEDGES
-
-    @property
     def usage(self) -> Usage:
         """Tokens of all calls that were paid for."""
         return Usage.from_calls(self.calls)
@@ -723,7 +717,18 @@ class SampleLoop:
     async def _draw_several(self, source: SampleSource, wave: WaveReservation) -> list[Response]:
         responses: dict[int, Response] = {}
         use = self._get_use(source)
-        async with aclosing(self._open_draw(source, wave, self._next_index(source))) as drawing:
+        drawing = source.client.draw(
+            self._build_body(source),
+            wave.count,
+            first=self._next_index(source),
+            deadline=self._seconds_left,
+            on_call=wave.record_call,
+            may_send=wave.may_send,
+            optional=self._list_optional_fields(source),
+            headers=self.route.trace,
+            tracer=self._tracer,
+        )
+        async with aclosing(drawing):
             async for outcome in drawing:
                 if isinstance(outcome, DrawFailure):
                     self._handle_failure(source, outcome.error)
@@ -732,22 +737,6 @@ class SampleLoop:
                     use.server_info = use.server_info or read_server_info(outcome.body)
                     responses.update(enumerate(outcome.responses, outcome.first))
         return [responses[index] for index in sorted(responses)]
-
-    def _open_draw(
-        self, source: SampleSource, wave: WaveReservation, first: int
-    ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
-        """The samples of a wave as they come, numbered from `first`."""
-        return source.client.draw(
-            self._build_body(source),
-            wave.count,
-            first=first,
-            deadline=self._seconds_left,
-            on_call=wave.record_call,
-            may_send=wave.may_send,
-            optional=self._list_optional_fields(source),
-            headers=self.route.trace,
-            tracer=self._tracer,
-        )
 
     def _next_index(self, source: SampleSource) -> int:
         """The index of a source's next sample; the first is 0, also while it is streamed."""
@@ -782,8 +771,8 @@ class SampleLoop:
         wave = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
         return wave.begin(self.route.key)
 
-    def _settle(self, source: SampleSource, wave: WaveReservation) -> tuple[Spend, Spend]:
-        """Ends a wave: what it cost, and what it may have cost."""
+    def _settle(self, source: SampleSource, wave: WaveReservation) -> None:
+        """Ends a wave, and counts what it cost and what it may have cost."""
         spent, maybe = wave.settle()
         use = self._get_use(source)
         use.calls += wave.calls
@@ -794,7 +783,6 @@ class SampleLoop:
         refuses_limit = source.client.quirks.token_limits.is_unbounded(model)
         if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self.notes:
             self.notes.append(_NO_LIMIT)
-        return spent, maybe
 
     def _add_spent(self, spent: Spend, maybe: Spend) -> None:
         self.spent += spent

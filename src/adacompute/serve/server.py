@@ -551,13 +551,8 @@ _WORKER_CODE = (  # signals first: those to the whole group of processes are the
 
 
 def check_worker_limits(config: Config, gateway: Gateway) -> None:
-    """ConfigError where workers can't share what is set: a limit too small to be divided, or a latency."""
+    """ConfigError where workers can't share what is set: a limit too small to be divided."""
     workers, settings = config.serve.workers, config.serve
-    if settings.latency and workers > 1:
-        raise ConfigError(
-            f"latency {settings.latency!r} can't be kept by {workers} workers, of which each would hedge for "
-            "itself; leave --workers or --latency out"
-        )
     limits = [("max_requests", settings.max_requests)]
     for name, source in gateway.resources.sources.items():
         place = f"concurrency of mode {name}" if name else "concurrency"

@@ -357,7 +357,6 @@ class Telemetry:
             "agreement": outcome.agreement,
             "price": outcome.price,
             "missing": outcome.missing or None,
-            "hedged": outcome.hedged.samples or None,
             "would": outcome.would,
             "weak": outcome.weak or None,
             "budget.unit": None if outcome.unit == "samples" else outcome.unit,

@@ -8,7 +8,6 @@ higher price.
 """
 
 import copy
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
@@ -62,46 +61,12 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["StoppingPolicy"]
 
-_MAX_TALLIES = 10_000  # that decisions are kept for
 _SETTING_NAMES = (
     "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
     "auto", "scaled", "prior", "own",
 )  # fmt: skip
 _ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
-
-
-class DecisionCache:
-    """Decisions on plain tallies that were taken before, with the price range in which each holds.
-
-    There are few such tallies, and a higher price never draws more: between two prices with the same
-    decision there is no other. So most requests are decided in 2 µs instead of 5. `inputs` is
-    everything else that decisions depend on: with other inputs, the cache is not used.
-    """
-
-    def __init__(self, inputs: tuple[Any, ...]) -> None:
-        self._inputs = inputs
-        self._decisions: dict[tuple[int, ...], dict[int, tuple[float, float]]] = {}
-
-    def is_current(self, inputs: tuple[Any, ...]) -> bool:
-        """Whether it is valid for these inputs, by identity: what was learned doesn't change in place."""
-        return all(map(operator.is_, self._inputs, inputs))
-
-    def get(self, tally: Tally, price: float, decide: Callable[[], int]) -> int:
-        """How many to draw: as decided before, or by calling `decide`."""
-        state = (tally.drawn, tally.answered, tally.first, tally.second, tally.kinds)
-        price_ranges = self._decisions.get(state)
-        if price_ranges is None:
-            if len(self._decisions) >= _MAX_TALLIES:
-                self._decisions.clear()
-            price_ranges = self._decisions[state] = {}
-        for count, (low, high) in price_ranges.items():
-            if low <= price <= high:
-                return count
-        count = decide()
-        low, high = price_ranges.get(count, (price, price))
-        price_ranges[count] = min(low, price), max(high, price)
-        return count
 
 
 def is_unweighted(tally: Tally | VoteRow) -> bool:
@@ -153,7 +118,6 @@ class StoppingPolicy(Policy):
                 f"ladder {self.ladder} and max_waves {max_waves} both limit waves; give one of them"
             )
         self.base_prior_: Prior = load_bundled_prior() if prior is None else prior.base_prior_
-        self._decisions: DecisionCache | None = None
         self.prior_ = self.base_prior_  # once a pool is known, one that hasn't seen it
         self.pool_model_: PoolModel | None = None
         self.auto = isinstance(weigh, str) and weigh == "auto"
@@ -320,25 +284,9 @@ class StoppingPolicy(Policy):
     def more(
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
-        """As of every policy. Decisions on plain tallies are cached, unless the prompt has hints."""
+        """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
-        pool_model, custom = self.pool_model_, reading is not None and reading.size > 0
-        if (
-            custom
-            or self.max_waves is not None
-            or (pool_model is not None and pool_model.hints)
-            or not is_unweighted(tally)
-        ):
-            return self._decide_one(prompt, tally, dial, reading)
-        price = check_dial("price", dial)
-        inputs = (self.prior_, pool_model, self.draw_cost, self.longest, self.ladder)
-        if self._decisions is None or not self._decisions.is_current(inputs):
-            self._decisions = DecisionCache(inputs)
-        return self._decisions.get(tally, price, lambda: self._decide_one(prompt, tally, dial, reading))
-
-    def _decide_one(self, prompt: str, tally: Tally, dial: float | None, reading: Floats | None) -> int:
-        """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
         price, critical, drawn = self._read_price(dial), 0.0, tally.drawn
         if drawn:
             hints = self.read([prompt]) if reading is None else reading

@@ -232,7 +232,6 @@ def replay_shards(
     folder: Path | str,
     *,
     price: float | None = None,
-    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
@@ -241,7 +240,7 @@ def replay_shards(
     workers: int | None = None,
 ) -> Replayed:
     """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, shard by shard."""
-    value = resolve_dial(check_policy(policy), price, dial)
+    value = resolve_dial(check_policy(policy), price)
     settings: dict[str, Any] = {"price": value, "orders": orders, "rng": rng, "too_few": too_few}
     if engine == "local":
         with open_pool(folder, task=task) as pool:
@@ -255,13 +254,12 @@ def replay_open_shards(
     shards: ShardedPool,
     *,
     price: float | None = None,
-    dial: float | None = None,  # the old name of `price`, for one release
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
 ) -> Replayed:
     """A policy over shards that are open."""
-    value = resolve_dial(check_policy(policy), price, dial)
+    value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
     check_generator(rng)
     rows, dropped = select_rows(policy, shards, too_few)

@@ -60,7 +60,6 @@ from adacompute.score.score import (
     describe_score_protocol,
     largest_simulation_error,
 )
-from adacompute.score.shrinkage import shrink as shrink_table
 
 __all__ = ["exact_votes", "fit_weights_on_shards", "score_open_shards", "score_shards", "sum_exactly"]
 
@@ -200,7 +199,6 @@ def score_shards(
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob",
     cost: Cost = "samples",
     too_few: Literal["error", "drop"] = "error",
-    shrink: bool = False,
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     rng: np.random.Generator | None = None,
@@ -216,7 +214,6 @@ def score_shards(
         "by": by,
         "cost": cost,
         "too_few": too_few,
-        "shrink": shrink,
         "rng": rng,
         "draws": draws,
     }
@@ -238,7 +235,6 @@ def score_open_shards(
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob",
     cost: Cost = "samples",
     too_few: Literal["error", "drop"] = "error",
-    shrink: bool = False,
     rng: np.random.Generator | None = None,
     draws: int = 2000,
 ) -> AccuracyTable:
@@ -272,7 +268,7 @@ def score_open_shards(
     )
     is_scored = np.zeros(len(index), dtype=bool)
     is_scored[rows] = True
-    table = AccuracyTable.of(
+    return AccuracyTable.of(
         scores.accuracy,
         costs=costs.amounts,
         modes=sizes,
@@ -282,7 +278,6 @@ def score_open_shards(
         dropped=[index.ids[row] for row in np.flatnonzero(~is_scored).tolist()],
         protocol="; ".join(filter(None, [words, costs.note])),
     )
-    return shrink_table(table) if shrink else table
 
 
 def fit_weights_on_shards(shards: ShardedPool, rows: Ints, signal: Signal) -> VoteWeights:

@@ -99,17 +99,9 @@ function tiles(board) {
   agreementTile(board);
   const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
   const mean = total.requests ? `${fixed(total.seconds / total.requests)} s on average` : "";
-  const more = [mean, `${count(board.requests)} since the start`, refused ? `${count(refused)} refused` : "", hedging(board)];
+  const more = [mean, `${count(board.requests)} since the start`, refused ? `${count(refused)} refused` : ""];
   tile("requests", count(total.requests), `${count(board.in_flight)} in flight`, !errors ? "good" : errors > 0.01 * total.requests ? "bad" : "",
     errors ? `${plural(errors, "error")} (${percent(errors / total.requests, 1)})` : "no errors", more.filter(Boolean).join(" · "));
-}
-
-// the target of latency mode, what was measured, and what hedging cost
-function hedging(board) {
-  const { latency } = board;
-  if (!latency) return "";
-  const measured = latency.measured === null ? "–" : `${fixed(latency.measured)} s`, unit = board.priced ? "money" : "samples";
-  return `${latency.name} ${measured} of ${fixed(latency.seconds)} s (${latency.state}), ${plural(latency.hedged_requests, "request")} hedged, cost ${amount(latency.cost[unit], unit)} ${unit === "money" ? board.currency : unit}`;
 }
 
 // what was spent; what is saved only as calibration measured it, on requests like those, and enough of them
@@ -346,7 +338,6 @@ function banners(board) {
     if (one.cap !== null && used >= 0.9 * one.cap)
       told.push([one.name ? `Key ${one.name}` : "All keys together", ` is at ${one.cap ? percent(used / one.cap) : "the end"} of the cap of ${amount(one.cap, board.unit)} ${unitName(board)}. At the cap, requests are refused with 429.`]);
   }
-  if (board && board.latency && board.latency.why) told.push(["Latency", `: the target of ${fixed(board.latency.seconds)} s at ${board.latency.name} can't be met: ${board.latency.why}.`]);
   if (board && board.shortfall) told.push(["Budget", `: ${board.shortfall}. Every request gets one sample.`]);
   for (const name of board ? board.resting : [])
     told.push(board.menu ? [`Mode ${name}`, " keeps failing. It is tried again every few seconds; until then the other modes answer."] : name ? [`Model ${name}`, " keeps failing. Requests like those that failed are held back for a few seconds at a time; others are served."] : ["The upstream can't be reached", ". It is tried again every few seconds; until then requests are refused with 503."]);

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.evaluate.resampling import Bootstrap, Interval
-from adacompute.evaluate.scored_pool import ScoredPool
 from adacompute.report.document import Cell, Column, Section, Table
+from studies.paper.paper_pool import PaperPool
 
 __all__ = ["LevelTable", "build_section", "compute_levels"]
 
@@ -54,7 +54,7 @@ class LevelTable:
         return max(self.rows, key=lambda row: row.gain.mean)
 
 
-def compute_levels(pool: ScoredPool) -> LevelTable:
+def compute_levels(pool: PaperPool) -> LevelTable:
     """Accuracy by level, or by fifth, over all subsets of the samples."""
     first, last = pool.exact.accuracy[:, 0], pool.exact.accuracy[:, -1]
     groups = [(name, pool.difficulty.rows(at)) for at, name in enumerate(pool.difficulty.names)]
@@ -78,7 +78,7 @@ def _make_level(name: str, first: Floats, last: Floats) -> Level:
     )
 
 
-def build_section(pool: ScoredPool) -> Section:
+def build_section(pool: PaperPool) -> Section:
     """Accuracy by difficulty."""
     level_table = compute_levels(pool)
     return Section(
