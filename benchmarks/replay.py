@@ -8,7 +8,8 @@ import numpy as np
 
 import adacompute as ac
 from adacompute.answers import Tally, VoteWeights
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy
+from adacompute.evaluate.rivals import DoublingPolicy
+from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import Ballots

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from adacompute.errors import NotRecorded
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval, random_split
-from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, OneShotPolicy, RandomPolicy
+from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy, OneShotPolicy
 from adacompute.policies.classifier import fit_scorer
 from adacompute.records import AccuracyTable
 from adacompute.report.document import Spread

@@ -237,15 +237,14 @@ def test_who_learns_from_grades_refuses_a_pool_without(adacompute, pool, kind: s
     assert "grade" in done.stderr or "gold" in done.stderr or "correct" in done.stderr
 
 
-@pytest.mark.parametrize(("kind", "dial"), [("bayes", "threshold"), ("pets", "price")])
-def test_a_published_rule_that_learns_is_fitted_and_read_back(adacompute, pool, kind, dial):
-    words = ("fit", "a.jsonl", SKIP, "--policy", kind, "-o", "published", "--json")
+def test_a_published_rule_that_learns_is_fitted_and_read_back(adacompute, pool):
+    words = ("fit", "a.jsonl", SKIP, "--policy", "bayes", "-o", "published", "--json")
     body = json.loads(adacompute(*words).stdout)
-    assert (body["policy"], body["dial"]) == (kind, dial)
+    assert (body["policy"], body["dial"]) == ("bayes", "threshold")
     cost = [one["cost"] for one in body["settings"]]
     assert cost == sorted(cost)
     assert cost[-1] > 4
-    assert load_policy(pool / "published").kind == kind
+    assert load_policy(pool / "published").kind == "bayes"
 
 
 def test_a_guarantee_is_saved_with_its_delta_and_what_it_costs_is_measured(adacompute, pool):

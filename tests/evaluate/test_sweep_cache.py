@@ -6,7 +6,7 @@ import pytest
 from adacompute import Ballots
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import sweep_with_cache
-from adacompute.policies import POLICIES
+from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.policies.paths import draw_paths
@@ -47,7 +47,7 @@ def test_stopping_is_swept_as_if_asked_at_every_price(words: Ballots, given: dic
 def test_a_rule_that_says_how_unsure_it_is_is_swept_as_if_asked_at_every_dial(
     words: Ballots, kind: str, weighted: bool
 ):
-    policy = POLICIES[kind](weigh=fit_confidence_weights(words) if weighted else None).fit(words)
+    policy = COMPARED[kind](weigh=fit_confidence_weights(words) if weighted else None).fit(words)
     drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4, weigh=policy.weigh)
     dials = [0.0, 0.05, 0.2, 0.5, 1.0]
     once, each = sweep_with_cache(policy, drawn, dials), sweep(policy, drawn, dials)
@@ -80,7 +80,7 @@ def test_paths_that_are_too_short_are_refused(words: Ballots):
 
 
 def test_a_policy_that_judges_no_states_is_asked_at_every_dial(words: Ballots):
-    policy = POLICIES["esc"]()
+    policy = COMPARED["esc"]()
     drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4)
     once, each = sweep_with_cache(policy, drawn, [0.1, 0.5, 1.0]), sweep(policy, drawn, [0.1, 0.5, 1.0])
     assert np.array_equal(once.cost, each.cost)

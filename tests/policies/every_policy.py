@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adacompute.answers import VoteWeights
-from adacompute.policies import POLICIES
+from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu, Mode
@@ -16,8 +16,8 @@ ONE_MODE = Menu(modes=(Mode(name="large", cost=1.0),))
 # each made and fitted; `weigh` says how it weighs votes, where it is to be told
 MAKERS: dict[str, Callable[..., Policy]] = {
     "fixed": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
-    "random": lambda kind, ballots, **given: kind(3.0, spread="all", **given).fit(ballots),
-    "heuristic": lambda kind, ballots, **given: kind(3.0, spread="all", **given).fit(ballots),
+    "random": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
+    "heuristic": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
     "shuffled": lambda kind, ballots, **given: kind(3.0, **given).fit(ballots),
     "asc": lambda kind, ballots, **given: kind(**given).fit(ballots),
     "esc": lambda kind, ballots, **given: kind(**given).fit(ballots),
@@ -38,7 +38,8 @@ def _make_guarantee(kind: Callable[..., Policy], *, weigh: object = None, **give
     return kind(**{"delta": None, "longest": 16, **given})
 
 
-KINDS = [kind for kind in MAKERS if kind in POLICIES]
+KINDS = list(MAKERS)
+SAVED = [kind for kind in KINDS if not COMPARED[kind].only_compared]
 WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 
 
@@ -54,7 +55,7 @@ def made(kind: str, weighed: bool = False, **given: Any) -> Policy:
 @functools.cache
 def _made(kind: str, weighed: bool, **given: Any) -> Policy:
     told = {"weigh": WEIGH} if weighed else {}
-    return MAKERS[kind](POLICIES[kind], ballots(), **told, **given)
+    return MAKERS[kind](COMPARED[kind], ballots(), **told, **given)
 
 
 def some(policy: Policy) -> tuple[float | None, ...]:

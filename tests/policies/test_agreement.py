@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.evaluate.rivals import DoublingPolicy, PetsPolicy
 from adacompute.policies.agreement import (
     AdaptiveConsistency,
     BayesPolicy,
-    DoublingPolicy,
     EarlyStopping,
-    PetsPolicy,
 )
 from adacompute.policies.base import VoteState
 from adacompute.policies.paths import draw_paths
@@ -198,7 +197,6 @@ def test_a_run_is_how_many_of_the_last_samples_gave_one_answer(answers):
     [
         AdaptiveConsistency(wave=3, longest=20),
         EarlyStopping(longest=9, weigh=WEIGH),
-        DoublingPolicy(weigh=VoteWeights(signal="entropy", scale=0.5, sharpness=1.0)),
     ],
     ids=lambda policy: policy.kind,
 )

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from adacompute.answers import Tally
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy
+from adacompute.evaluate.rivals import DoublingPolicy
+from adacompute.policies.agreement import AdaptiveConsistency
 
 WHY = "is not installed; `make setup` installs it"
 beta = pytest.importorskip("adaptive_consistency", reason=f"AdaptiveConsistency {WHY}")

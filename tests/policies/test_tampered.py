@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from every_policy import KINDS, ballots, made, some
+from every_policy import SAVED, ballots, made, some
 
 from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyInvalid
@@ -15,7 +15,7 @@ from adacompute.policies.base import Policy
 
 WRONG = (None, True, "x", -1, 0, 1.5, 1e300, [], [1, "x"], {}, {"x": 1})
 
-kinds = pytest.mark.parametrize("kind", KINDS)
+kinds = pytest.mark.parametrize("kind", SAVED)
 Arrays = dict[str, np.ndarray]
 
 

@@ -10,8 +10,9 @@ from drawn_ballots import drawn, samples
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
-from adacompute.policies.baselines import FixedPolicy, RandomPolicy
+from adacompute.evaluate.rivals import DoublingPolicy, RandomPolicy
+from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.replay import ExactReplay, Paths, build_paths, draw_paths, replay, run_policy, sweep
 from shared import read_votes
 
@@ -69,7 +70,7 @@ def test_cost_and_accuracy_are_the_means_over_problems(words):
 
 
 def test_deciding_beforehand_is_scored_exactly_and_orders_agree(words):
-    policy = RandomPolicy(3.0, spread="all")
+    policy = RandomPolicy(3.0)
     exact = replay(policy, words)
     ways = draw_paths(words, rng=np.random.default_rng(0), orders=2000)
     found = run_policy(policy, ways, dial=None)

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adacompute.errors import BudgetOutOfRange, CollectError, NotFitted, PolicyError, SourceChanged
-from adacompute.policies.agreement import AdaptiveConsistency, DoublingPolicy, EarlyStopping
+from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
 from adacompute.policies.base import Policy
-from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
@@ -25,9 +26,8 @@ POLICIES: tuple[Policy, ...] = (
     StoppingPolicy(ladder=(1, 2, 4, 8)),
     AdaptiveConsistency(),
     EarlyStopping(),
-    DoublingPolicy(),
     FixedPolicy(4),
-    RandomPolicy(2, spread="all"),
+    FixedPolicy(3, mix=True),
 )
 answers = st.lists(st.sampled_from(["4", "5", "6", None]), min_size=1, max_size=5)
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_is_said_before_anything_is_sent(tmp_path: Path):
         with pytest.raises(CollectError, match="twice"):
             ask(recorded + recorded[:1], path, policy=StoppingPolicy(), budget=2, up=up)
         with pytest.raises(NotFitted):
-            ask(recorded, path, policy=HeuristicPolicy(3.0), budget=2, up=up)
+            ask(recorded, path, policy=CurvePolicy(), budget=2, up=up)
         with pytest.raises(PolicyError):
             ask(recorded, path, policy="stopping", budget=2, up=up)  # type: ignore[arg-type]
         with pytest.raises(Exception, match="missing"):

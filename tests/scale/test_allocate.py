@@ -20,7 +20,7 @@ from adacompute.cli.app import app
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, ScaleError
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy, VoteState
-from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.stopping import StoppingPolicy
@@ -88,8 +88,7 @@ def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes
     with bundled("words") as pool:
         policies = [
             ClassifierPolicy("logistic", features="text").fit(pool, budget=3.0),
-            HeuristicPolicy(3.0).fit(pool),
-            RandomPolicy(3.0),
+            FixedPolicy(3.0, mix=True),
             FixedPolicy(3.0),
         ]
     for policy in policies:
@@ -233,8 +232,7 @@ def test_places_that_can_t_be_read_or_written_are_refused_before_any_work(tmp_pa
         (StoppingPolicy, PolicyError, "decides as votes come in, not beforehand; use `adacompute answer`"),
         (AdaptiveConsistency, PolicyError, "decides as votes come in"),
         (CurvePolicy, NotFitted, "has learned nothing yet"),
-        (lambda: HeuristicPolicy(2.0), NotFitted, "fit"),
-        (lambda: RandomPolicy(3.0), BudgetOutOfRange, "was made for 3 samples on average, not 2"),
+        (lambda: FixedPolicy(3.0), BudgetOutOfRange, "was made for 3 samples on average, not 2"),
         (lambda: "curve", PolicyError, "is not a policy"),
     ],
 )
@@ -267,8 +265,8 @@ def test_budget_and_price_are_checked(tmp_path: Path, curve: CurvePolicy):
     ):
         with pytest.raises(BudgetOutOfRange, match=said):
             allocate(source, curve, into=tmp_path / "out.parquet", **given)  # type: ignore[arg-type]
-    with pytest.raises(BudgetOutOfRange, match="random has no price"):
-        allocate(source, RandomPolicy(2.0), price=0.1, into=tmp_path / "out.parquet")
+    with pytest.raises(BudgetOutOfRange, match="fixed has no price"):
+        allocate(source, FixedPolicy(2.0), price=0.1, into=tmp_path / "out.parquet")
 
 
 def test_what_a_killed_run_left_is_removed_and_two_runs_don_t_meet(tmp_path: Path, curve: CurvePolicy):

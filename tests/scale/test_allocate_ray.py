@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from prompt_files import file_of, folder_of, long_prompts, questions, table_of
 
 from adacompute.errors import ScaleError
-from adacompute.policies.baselines import RandomPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.pool import open_pool
 from adacompute.scale.allocate import AllocateResult, allocate
@@ -80,7 +80,7 @@ def test_a_policy_without_a_price_gives_the_same_and_workers_find_relative_paths
     folder_of(tmp_path / "in", questions()[:600], [200])
     monkeypatch.chdir(tmp_path)
     told = [
-        allocate("in", RandomPolicy(3.0), budget=3, into=tmp_path / engine, engine=engine)  # type: ignore[arg-type]
+        allocate("in", FixedPolicy(3.0, mix=True), budget=3, into=tmp_path / engine, engine=engine)  # type: ignore[arg-type]
         for engine in ("local", "ray")
     ]
     assert same(tmp_path / "local", tmp_path / "ray")

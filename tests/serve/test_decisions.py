@@ -16,7 +16,7 @@ from running import Running
 
 from adacompute.client.response_parser import build_responses, parse_choices
 from adacompute.client.server_quirks import ModelQuirks
-from adacompute.policies.agreement import AdaptiveConsistency, BayesPolicy, PetsPolicy
+from adacompute.policies.agreement import AdaptiveConsistency, BayesPolicy
 from adacompute.policies.base import Policy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.paths import build_paths
@@ -116,7 +116,6 @@ def _told(raw: bytes) -> dict[str, Any]:
         (lambda: StoppingPolicy(max_waves=2), 0.005, False, "facts"),
         (lambda: AdaptiveConsistency(), 0.3, False, "facts"),
         (lambda: _fitted(BayesPolicy()), 0.2, False, "facts"),
-        (lambda: _fitted(PetsPolicy()), 0.01, False, "facts"),
         (lambda: _fitted(CurvePolicy(features="text")), 0.02, False, "facts"),
         (lambda: StoppingPolicy(), 0.01, True, "facts"),
         (lambda: StoppingPolicy(max_waves=2), 0.005, True, "facts"),
@@ -127,7 +126,6 @@ def _told(raw: bytes) -> dict[str, Any]:
         "two waves",
         "asc",
         "bayes",
-        "pets",
         "curve",
         "stopping, first sample streamed",
         "two waves, likewise",

@@ -168,7 +168,6 @@ def test_requests_are_served_with_the_prior_and_with_a_saved_policy(
     [
         ("fit", "fit facts"),
         ("fit", "fit facts --policy curve"),
-        ("fit", "fit facts --policy pets"),
         ("fit", "evaluate facts"),
         ("fit", "report facts -o r"),
         ("parquet", "pool {words}"),

@@ -248,7 +248,7 @@ def print_next_step(result: Answers) -> None:
         )
 
 
-_UNFITTED_POLICIES = ("stopping", "asc", "esc", "doubling")  # policies that need no fitting
+_UNFITTED_POLICIES = ("stopping", "asc", "esc")  # policies that need no fitting
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="What to write: .jsonl, .csv or .parquet.")
 ]

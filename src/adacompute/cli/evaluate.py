@@ -55,8 +55,8 @@ from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import Saving
 from adacompute.evaluate.measure import leave_out_short
 from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
+from adacompute.evaluate.rivals import COMPARED
 from adacompute.evaluate.unit_comparison import UnitComparison, compare_in_unit
-from adacompute.policies import POLICIES
 from adacompute.pool import Ballots
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_money
 
@@ -331,7 +331,7 @@ AverageBudgetsOption = Annotated[
         "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of a menu, by its costs]",
     ),
 ]
-_COMPARED = tuple(name for name in POLICIES if name != "menu")  # that one pool allows
+_COMPARED = tuple(name for name in COMPARED if name != "menu")  # that one pool allows
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())

@@ -204,7 +204,6 @@ class LearnedPolicy(StrEnum):
     curve = "curve"
     classifier = "classifier"
     bayes = "bayes"
-    pets = "pets"
     guarantee = "guarantee"
     menu = "menu"
 

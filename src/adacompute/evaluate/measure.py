@@ -16,7 +16,7 @@ import numpy.typing as npt
 from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate.resampling import Split
-from adacompute.policies import POLICIES
+from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy, fit_confidence_weights
 from adacompute.policies.paths import Paths, VoteState, draw_paths
 from adacompute.pool import Ballots
@@ -117,7 +117,7 @@ class _RegistryMaker:
             options = {"longest": longest, "delta": None}
         if self.kind == UNIFORM:
             options["budgets"] = range(1, longest + 1)
-        policy: Any = POLICIES[self.kind](**{**options, **self.settings})
+        policy: Any = COMPARED[self.kind](**{**options, **self.settings})
         if self.kind == OURS:  # judged problems must not be in the bundled prior
             policy = policy.copy_without(train if self.all_ballots is None else self.all_ballots)
         fitted_policy: Policy = (
@@ -158,8 +158,8 @@ def select_policies(
             raise PolicyError(f"policy {name!r} is named twice; name each policy once")
         if name == PEERS:
             raise PolicyError(f"{PEERS!r} is the joint hull of policies, not one; leave it out")
-        if maker is None and name != ORACLE and name not in POLICIES:
-            known = ", ".join(sorted(POLICIES))
+        if maker is None and name != ORACLE and name not in COMPARED:
+            known = ", ".join(sorted(COMPARED))
             raise PolicyError(f"there is no policy {name!r}; the policies are {known}")
         if name != ORACLE:
             chosen[name] = ComparedPolicy(

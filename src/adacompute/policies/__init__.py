@@ -6,18 +6,13 @@ from adacompute.errors import PolicyInvalid
 from adacompute.policies.agreement import (
     AdaptiveConsistency,
     BayesPolicy,
-    DoublingPolicy,
     EarlyStopping,
-    PetsPolicy,
 )
 from adacompute.policies.artefact import check_folder, read_artefact
 from adacompute.policies.base import Draw, Policy
 from adacompute.policies.baselines import (
     FixedPolicy,
-    HeuristicPolicy,
     OraclePolicy,
-    RandomPolicy,
-    ShuffledPolicy,
 )
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
@@ -31,18 +26,13 @@ __all__ = [
     "BayesPolicy",
     "ClassifierPolicy",
     "CurvePolicy",
-    "DoublingPolicy",
     "Draw",
     "EarlyStopping",
     "FixedPolicy",
     "GuaranteePolicy",
-    "HeuristicPolicy",
     "MenuPolicy",
     "OraclePolicy",
-    "PetsPolicy",
     "Policy",
-    "RandomPolicy",
-    "ShuffledPolicy",
     "StoppingPolicy",
     "load_policy",
     "read_policy",
@@ -52,14 +42,9 @@ POLICIES: dict[str, type[Policy]] = {
     policy.kind: policy
     for policy in (
         FixedPolicy,
-        RandomPolicy,
-        HeuristicPolicy,
-        ShuffledPolicy,
         AdaptiveConsistency,
         EarlyStopping,
-        DoublingPolicy,
         BayesPolicy,
-        PetsPolicy,
         GuaranteePolicy,
         OraclePolicy,
         ClassifierPolicy,

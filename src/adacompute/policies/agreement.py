@@ -1,9 +1,8 @@
-"""Published rules that stop when answers agree: Adaptive-Consistency, ESC, doubling, Bayesian stopping, PETS.
+"""Published rules that stop when answers agree: Adaptive-Consistency, ESC and Bayesian stopping.
 
-The first three learn nothing; Bayesian stopping and PETS learn from a pool, without labels, how a model's
-answers are spread. All but PETS have one dial, the doubt they tolerate: the higher, the sooner they stop;
-PETS has a price. A sample without an answer counts as drawn and is otherwise ignored, except that it
-breaks a window whose answers must all agree.
+The first two learn nothing; Bayesian stopping learns from a pool, without labels, how a model's answers are
+spread. All have one dial, the doubt they tolerate: the higher, the sooner they stop. A sample without an
+answer counts as drawn and is otherwise ignored, except that it breaks a window whose answers must all agree.
 """
 
 import math
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import NotFitted, PolicyError, TooFewSamples, needs_extra
+from adacompute.errors import NotFitted, PolicyError, TooFewSamples
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
@@ -36,16 +35,21 @@ from adacompute.policies.base import (
 )
 from adacompute.pool import Ballots, Pool
 
-__all__ = ["AdaptiveConsistency", "BayesPolicy", "DoublingPolicy", "EarlyStopping", "PetsPolicy"]
+__all__ = [
+    "AdaptiveConsistency",
+    "AgreementPolicy",
+    "BayesPolicy",
+    "EarlyStopping",
+    "add_answer",
+    "count_answers",
+    "place_ties",
+]
 
 _PRIOR_PROBLEMS = 250  # problems whose answers are the prior of Bayesian stopping, as in its paper
 _TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes
-_CURVE_VOTES = 40  # of PETS: votes up to which a problem's curve is fitted, as in its code
-_CURVE_FROM = 3  # and from
-_CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its code
 
 
-class _AgreementPolicy(Policy):
+class AgreementPolicy(Policy):
     """What the rules share: a tolerated doubt as the dial, and nothing to learn."""
 
     dial: Dial | None = "threshold"
@@ -67,16 +71,16 @@ class _AgreementPolicy(Policy):
         with wrap_restore_errors(cls.kind):
             return cls(**load_settings(settings, cls.setting_names))
 
-    def _check_doubt(self, dial: float | None) -> float:
+    def check_doubt(self, dial: float | None) -> float:
         """The tolerated doubt, from 0 (hardly ever stops early) to 1."""
         return check_dial("threshold", dial, high=1.0)
 
-    def _limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
+    def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
         """At most `size` more samples, within `longest`."""
         return np.asarray(np.clip(self.longest - state.drawn, 0, size), dtype=np.int64)
 
 
-class AdaptiveConsistency(_AgreementPolicy):
+class AdaptiveConsistency(AgreementPolicy):
     """Adaptive-Consistency, Beta rule (Aggarwal et al., 2023): draws until the leader is likely to stay.
 
     With a and b votes for the first two answers, its doubt is the probability that a share distributed
@@ -101,9 +105,9 @@ class AdaptiveConsistency(_AgreementPolicy):
         self.max_waves = -(-self.longest // self.wave)
 
     def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
-        limit = self._check_doubt(dial)
+        limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
-        return np.where(stops, 0, self._limit_draw(state, self.wave))
+        return np.where(stops, 0, self.limit_draw(state, self.wave))
 
     def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
         """One sample first, and the doubt above which one more is drawn, again and again; None where samples
@@ -111,7 +115,7 @@ class AdaptiveConsistency(_AgreementPolicy):
         """
         if self.wave > 1 or type(self).decide is not AdaptiveConsistency.decide:
             return None
-        return 1, self._check_doubt(dial)
+        return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
@@ -126,7 +130,7 @@ class AdaptiveConsistency(_AgreementPolicy):
         return {"wave": self.wave, **super().settings()}
 
 
-class EarlyStopping(_AgreementPolicy):
+class EarlyStopping(AgreementPolicy):
     """Early-stopping self-consistency (ESC; Li et al., 2024): draws in windows until a whole one agrees.
 
     The published rule has no threshold: its window trades cost for accuracy. So the dial sets the
@@ -144,7 +148,7 @@ class EarlyStopping(_AgreementPolicy):
 
     def window(self, dial: float | None) -> int:
         """Samples of a window at a dial, 1 to `longest`."""
-        doubt = self._check_doubt(dial)
+        doubt = self.check_doubt(dial)
         if doubt * self.longest <= 1.0:
             return self.longest
         return max(1, round(1.0 / doubt))
@@ -153,33 +157,7 @@ class EarlyStopping(_AgreementPolicy):
         window = self.window(dial)
         position = state.drawn % window  # in a window begun under another dial, or cut short
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
-        return np.where(stops, 0, self._limit_draw(state, window - position))
-
-
-class DoublingPolicy(_AgreementPolicy):
-    """its_hub's AdaptiveSelfConsistency: 2 samples, then as many again, until enough of them agree.
-
-    It stops where the leader's share of the answers is at least 1 less the dial (`threshold`, 0.75 there by
-    default: a dial of 0.25), and never before any answer was given. It can't cost less than 2 samples.
-
-    >>> from adacompute.answers import Tally
-    >>> rule = DoublingPolicy()
-    >>> [rule.more("", Tally.of(votes), 0.25) for votes in ([], ["4", "5"], ["4", "5", "4", "4"])]
-    [2, 2, 0]
-    """
-
-    kind = "doubling"
-
-    def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
-        super().__init__(longest=longest, weigh=weigh)
-        self.max_waves = max(1, math.ceil(math.log2(self.longest)))
-
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
-        min_share = 1.0 - self._check_doubt(dial)
-        answered = state.total > 0
-        share = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=answered)
-        stops = answered & (share >= min_share)
-        return np.where(stops, 0, self._limit_draw(state, np.maximum(state.drawn, 2)))
+        return np.where(stops, 0, self.limit_draw(state, window - position))
 
 
 def _compute_beta_below_half(a: Floats, b: Floats) -> Floats:
@@ -214,44 +192,7 @@ def _build_doubt_table(longest: int) -> Floats:
     return table
 
 
-class _SpreadPolicy(_AgreementPolicy):
-    """What the rules share that learn how answers are spread: one table, stored as an array."""
-
-    table_name: ClassVar[str]
-    table_: Floats
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "learned": hasattr(self, "table_")}
-
-    def arrays(self) -> Arrays:
-        return {self.table_name: self.table_} if hasattr(self, "table_") else {}
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*cls.setting_names, "learned"))
-            learned = check_flag("learned", arguments.pop("learned"))
-            policy = cls(**arguments)
-            if learned:
-                policy.table_ = read_array(arrays, cls.table_name, np.float64, policy._table_shape())
-                policy._check_table()
-        return policy
-
-    def _table_shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
-
-    def _check_table(self) -> None:
-        """PolicyError where the stored table could not have been learned."""
-        if self.table_.size and (self.table_.min() < 0 or self.table_.max() > 1):
-            raise PolicyError(f"array {self.table_name!r} holds a number that is not from 0 to 1")
-
-    def _get_table(self) -> Floats:
-        if not hasattr(self, "table_"):
-            raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
-        return self.table_
-
-
-class BayesPolicy(_SpreadPolicy):
+class BayesPolicy(AgreementPolicy):
     """Optimal Bayesian stopping (Huang, Ma, Zhou, 2026): draws until the leader is the model's mode.
 
     The mode is the answer that the model gives most often. What it may be is learned from the problems of
@@ -270,14 +211,14 @@ class BayesPolicy(_SpreadPolicy):
     """
 
     kind = "bayes"
-    table_name = "doubts"  # (votes of the leader, of the second, of the rest) 0 to 1; 1 where they can't be
+    table_: Floats  # doubts, (votes of the leader, of the second, of the rest); 1 where they can't be
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         super().__init__(longest=check_integer("longest", longest, high=_TABLE_LONGEST), weigh=weigh)
 
     def fit(self, pool: Pool | Ballots) -> Self:
         """Learns how answers are spread; labels aren't needed."""
-        counts = _count_answers(get_ballots(pool), min_answers=1)
+        counts = count_answers(get_ballots(pool), min_answers=1)
         if len(counts) > _PRIOR_PROBLEMS:
             counts = counts[np.linspace(0, len(counts) - 1, _PRIOR_PROBLEMS).round().astype(np.int64)]
         self.table_ = _build_mode_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
@@ -285,14 +226,14 @@ class BayesPolicy(_SpreadPolicy):
 
     def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
         self._get_table()
-        limit = self._check_doubt(dial)
+        limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
-        return np.where(stops, 0, self._limit_draw(state, 1))
+        return np.where(stops, 0, self.limit_draw(state, 1))
 
     def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
         """One sample first, and the doubt above which one more is drawn, again and again."""
         self._get_table()
-        return (1, self._check_doubt(dial)) if type(self).decide is BayesPolicy.decide else None
+        return (1, self.check_doubt(dial)) if type(self).decide is BayesPolicy.decide else None
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The posterior probability that the answer that leads isn't the one the model gives most often."""
@@ -302,79 +243,35 @@ class BayesPolicy(_SpreadPolicy):
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
         return np.asarray(doubts[cell[0], cell[1], cell[2]])  # [0, 0, 0] is 1
 
-    def _table_shape(self) -> tuple[int, ...]:
-        return (self.longest + 1, self.longest // 2 + 1, self.longest + 1)
-
-    def _check_table(self) -> None:
-        super()._check_table()
-        if self.table_[0, 0, 0] != 1:
-            raise PolicyError("array 'doubts' is sure of an answer before there is any")
-
-
-class PetsPolicy(_SpreadPolicy):
-    """PETS online (Liu et al., 2026): a warm-up of 4 samples, and then a number by how far they agree.
-
-    The answers of the warm-up fall into one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all
-    different). For each, a pool tells, without labels, how often a vote of so many samples gives the answer
-    that the model gives most often: of every problem a curve of the form Phi(a sqrt(k) + b), averaged in a
-    and b over problems, each by how often its samples show the pattern. The price is what one more sample
-    must add to that; PETS's own greedy plan for an average budget takes steps in the same order. It can't
-    cost less than the warm-up, whose samples without an answer are drawn anew.
-
-    >>> from adacompute.answers import Tally
-    >>> from adacompute.pool import bundled
-    >>> with bundled("words") as pool:
-    ...     rule = PetsPolicy().fit(pool)
-    >>> rule.more("", Tally(), 0.02), rule.more("", Tally.of(["4"] * 4), 0.02)
-    (4, 0)
-    """
-
-    kind = "pets"
-    dial = "price"
-    setting_names = ("longest", "warmup", "weigh")
-    table_name = "gains"  # (patterns, longest - warm-up) the least that a sample adds, up to this one
-
-    def __init__(
-        self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
-    ) -> None:
-        super().__init__(longest=longest, weigh=weigh)
-        self.warmup = check_integer("warmup", warmup, low=2, high=4)
-
-    def fit(self, pool: Pool | Ballots) -> Self:
-        """Learns how answers are spread; labels aren't needed, but as many answers as the warm-up."""
-        counts = _count_answers(get_ballots(pool), min_answers=self.warmup)
-        slope, offset = _fit_mode_curves(counts)
-        weights = _compute_pattern_shares(counts, self.warmup)  # (problems, patterns)
-        total = np.maximum(weights.sum(axis=0), 1e-12)
-        after = np.sqrt(np.arange(self.warmup, max(self.longest, self.warmup) + 1))
-        level = (weights.T @ slope / total)[:, None] * after + (weights.T @ offset / total)[:, None]
-        self.table_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
-        return self
-
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
-        gains = self._get_table()
-        price = check_dial("price", dial)
-        planned = self.warmup + (gains > price).sum(axis=1)  # (patterns,) samples in all
-        missing = self.warmup - state.answered
-        left = np.where(missing == 0, planned[self._find_pattern(state)] - state.drawn, missing)
-        return self._limit_draw(state, np.maximum(left, 0))
-
-    def _find_pattern(self, state: VoteState) -> Ints:
-        """Which pattern the answers of a warm-up show, (requests,); any where they aren't a warm-up."""
-        kinds = np.clip(state.kinds, 1, self.warmup)
-        if self.warmup < 4:
-            return np.asarray(kinds - 1)
-        pairs = (kinds == 2) & (state.first == 2)
-        return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
-
     def settings(self) -> dict[str, Any]:
-        return {"warmup": self.warmup, **super().settings()}
+        return {**super().settings(), "learned": hasattr(self, "table_")}
 
-    def _table_shape(self) -> tuple[int, ...]:
-        return ({2: 2, 3: 3, 4: 5}[self.warmup], max(self.longest - self.warmup, 0))
+    def arrays(self) -> Arrays:
+        return {"doubts": self.table_} if hasattr(self, "table_") else {}
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
+        with wrap_restore_errors(cls.kind):
+            arguments = load_settings(settings, (*cls.setting_names, "learned"))
+            learned = check_flag("learned", arguments.pop("learned"))
+            policy = cls(**arguments)
+            if learned:
+                longest = policy.longest
+                shape = (longest + 1, longest // 2 + 1, longest + 1)
+                policy.table_ = read_array(arrays, "doubts", np.float64, shape)
+                if policy.table_.min() < 0 or policy.table_.max() > 1:
+                    raise PolicyError("array 'doubts' holds a number that is not from 0 to 1")
+                if policy.table_[0, 0, 0] != 1:
+                    raise PolicyError("array 'doubts' is sure of an answer before there is any")
+        return policy
+
+    def _get_table(self) -> Floats:
+        if not hasattr(self, "table_"):
+            raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
+        return self.table_
 
 
-def _count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
+def count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
     """Samples of each answer of each problem, most frequent first, (problems, answers), 0 where it has fewer.
 
     Problems with fewer answered samples than `min_answers` are left out.
@@ -392,7 +289,7 @@ def _count_answers(ballots: Ballots, *, min_answers: int) -> Floats:
     return counts
 
 
-def _add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
+def add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
     """Gives one more answer 0 to `most` of the votes of the rest.
 
     `votes` is (…, problems, ties, votes of the rest) and `share`, the answer's, (problems,). Like a
@@ -409,7 +306,7 @@ def _add_answer(votes: Floats, share: Floats, most: int, tie: Floats) -> Floats:
     return added
 
 
-def _place_ties(most_ties: int) -> tuple[Floats, Floats]:
+def place_ties(most_ties: int) -> tuple[Floats, Floats]:
     """Points from 0 to 1 and their weights, exact for polynomials of a degree of up to `most_ties` + 1."""
     points, weights = np.polynomial.legendre.leggauss((most_ties + 3) // 2)
     return (points + 1) / 2, weights / 2
@@ -426,7 +323,7 @@ def _build_mode_doubts(shares: Floats, longest: int) -> Floats:
         powers = shares**first
         table[first, 0, 0] = 1.0 - powers[:, 0].sum() / powers.sum()
     for second in range(1, longest // 2 + 1):
-        tie, weights = _place_ties((longest - 2 * second) // second)
+        tie, weights = place_ties((longest - 2 * second) // second)
         leader, everyone = _sum_mode_likelihoods(shares, second, longest, tie)
         for row, first in enumerate(range(second, longest - second + 1)):
             # where leader and second are tied, any two of the tied answers may have been called so
@@ -458,84 +355,17 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
         as_second = (share**second)[:, None, None]
         as_leader = (share ** firsts[:, None])[..., None, None]  # (firsts, problems, 1, 1)
         both[:, rows] = (
-            _add_answer(both[:, rows], share, second, tie)
+            add_answer(both[:, rows], share, second, tie)
             + as_leader * runner[rows]
             + as_second * leader[:, rows]
         )
-        leader[:, rows] = _add_answer(leader[:, rows], share, second, tie) + as_leader * nobody[rows]
-        runner[rows] = _add_answer(runner[rows], share, second, tie) + as_second * nobody[rows]
-        nobody[rows] = _add_answer(nobody[rows], share, second, tie)
+        leader[:, rows] = add_answer(leader[:, rows], share, second, tie) + as_leader * nobody[rows]
+        runner[rows] = add_answer(runner[rows], share, second, tie) + as_second * nobody[rows]
+        nobody[rows] = add_answer(nobody[rows], share, second, tie)
         if answer:
             others_runner[rows] = (
-                _add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
+                add_answer(others_runner[rows], share, second, tie) + as_second * others[rows]
             )
-            others[rows] = _add_answer(others[rows], share, second, tie)
+            others[rows] = add_answer(others[rows], share, second, tie)
     mode = shares[:, 0] ** firsts[:, None]  # (firsts, problems)
     return np.tensordot(mode, others_runner, axes=1), both.sum(axis=1)
-
-
-def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
-    """How often a vote of 1 to `longest` samples gives the first answer, ties by lot, (problems, votes)."""
-    accuracy = np.zeros((len(shares), longest + 1))
-    for leader in range(1, longest + 1):
-        rest = longest - leader
-        tie, weights = _place_ties(min(shares.shape[1] - 1, rest // leader))
-        votes = np.zeros((len(shares), len(tie), rest + 1))
-        votes[..., 0] = 1.0
-        for answer in range(1, shares.shape[1]):
-            votes = _add_answer(votes, shares[:, answer], leader, tie)
-        ways = shares[:, :1] ** leader / math.factorial(leader)
-        accuracy[:, leader:] += ways * np.einsum("pyr,y->pr", votes, weights)
-    factorials = np.array([float(math.factorial(size)) for size in range(longest + 1)])
-    return np.asarray((accuracy * factorials)[:, 1:])
-
-
-def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
-    """Slope a and offset b of the curve Phi(a sqrt(k) + b) of each problem, each (problems,)."""
-    with needs_extra("fit"):
-        from scipy.special import ndtri  # type: ignore[import-untyped]
-
-    counts = counts[:, :_CURVE_ANSWERS]
-    distinct, owner = np.unique(counts / counts.sum(axis=1, keepdims=True), axis=0, return_inverse=True)
-    accuracy = _compute_mode_votes(distinct, _CURVE_VOTES)[:, _CURVE_FROM - 1 :]
-    level = ndtri(np.clip(accuracy, 1e-12, 1 - 1e-12))
-    root = np.sqrt(np.arange(_CURVE_FROM, _CURVE_VOTES + 1))
-    slope = (level @ (root - root.mean())) / ((root - root.mean()) ** 2).sum()
-    offset = level.mean(axis=1) - slope * root.mean()
-    return slope[owner.reshape(-1)], offset[owner.reshape(-1)]
-
-
-def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
-    """How often so many of a problem's answers, drawn without replacement, show each pattern,
-    (problems, patterns): from all equal to all different.
-    """
-    total = counts.sum(axis=1)
-    pairs = counts * (counts - 1) / 2
-    left = total[:, None] - counts
-    if warmup == 2:
-        shown = [pairs]
-        ways = total * (total - 1) / 2
-    elif warmup == 3:
-        shown = [pairs * (counts - 2) / 3, pairs * left]
-        ways = total * (total - 1) * (total - 2) / 6
-    else:
-        squares = (counts**2).sum(axis=1, keepdims=True) - counts**2
-        shown = [
-            pairs * (counts - 2) * (counts - 3) / 12,
-            pairs * (counts - 2) / 3 * left,
-            pairs * (pairs.sum(axis=1, keepdims=True) - pairs) / 2,
-            pairs * (left**2 - squares) / 2,
-        ]
-        ways = total * (total - 1) * (total - 2) * (total - 3) / 24
-    shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
-    different = 1.0 - shares.sum(axis=1)
-    different[different < 1e-12] = 0.0  # rounding
-    return np.column_stack([shares, different])
-
-
-def _subtract_tails(level: Floats) -> Floats:
-    """Phi at each level less Phi at the one before, also where both are almost 1, (rows, levels - 1)."""
-    from scipy.special import log_ndtr
-
-    tail = log_ndtr(-level)
-    return np.asarray(np.exp(tail[:, :-1]) * -np.expm1(tail[:, 1:] - tail[:, :-1]))

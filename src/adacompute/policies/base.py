@@ -392,6 +392,7 @@ class Policy(ABC):
     dial: Dial | None = None  # None: made or fitted for one budget
     longest: int = DEFAULT_LONGEST  # samples a request, at most
     weigh: VoteWeights | None = None  # how it weighs votes; None: plain
+    only_compared: ClassVar[bool] = False  # True: a yardstick that is never saved or served
     needs_plain_votes: ClassVar[bool] = False  # True: no verifier's scores may weigh them
     draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
     max_waves: int | None = None  # None: as many as there are samples

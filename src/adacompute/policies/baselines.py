@@ -1,15 +1,13 @@
-"""One-shot baselines: budgets decided from the prompt alone, by rule, by hash, or by knowing the answers.
+"""One-shot baselines: the same budget for all (`fixed`), or each problem's best by its answers (`oracle`).
 
-`fixed`, `random` and `heuristic` are the paper's; `shuffled` hands out another policy's budgets at
-random; `oracle` has seen the answers. Random choices hash the seed and the prompt, so the same request
-gets the same budget live, in a batch and in replay.
+Random choices hash the seed and the prompt, so the same request gets the same budget live, in a batch and
+in replay.
 """
 
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +22,6 @@ from adacompute.policies.base import (
     Policy,
     VoteState,
     check_ascending,
-    check_choice,
     check_dial,
     check_flag,
     check_integer,
@@ -34,35 +31,26 @@ from adacompute.policies.base import (
     dump_weights,
     get_ballots,
     load_settings,
-    score_votes,
     wrap_restore_errors,
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score
-from adacompute.solve import solve
 from adacompute.solve.hull import compute_slopes, round_slopes
 
 __all__ = [
     "BUDGETS",
     "MAX_SEED",
     "FixedPolicy",
-    "HeuristicPolicy",
     "OneShotPolicy",
     "OraclePolicy",
-    "RandomPolicy",
-    "ShuffledPolicy",
-    "compute_shares",
+    "draw_budgets",
     "hash_to_unit",
+    "mix_adjacent",
 ]
 
-BudgetSource = Policy | npt.ArrayLike  # a one-shot policy, or the budgets that requests got
-Spread = Literal["adjacent", "ends", "all"]
 
 BUDGETS = (1, 2, 4, 8, 16)  # the paper's
 MAX_SEED = 2**63 - 1
-_BISECTIONS = 200  # of an interval of tilts: beyond the precision of a float
-_MAX_TILT = 800.0  # at which all shares but that of the nearest budget are 0
-_TIE_SEED = 0  # of the hash that orders prompts of one length
 
 
 def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
@@ -83,15 +71,13 @@ def hash_prompt(prompt: str, *, seed: int = 0) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, salt=seed.to_bytes(8, "big")).digest(), "big")
 
 
-def compute_shares(budgets: Sequence[int], average: float, spread: Spread) -> Floats:
-    """The share of requests that gets each budget, (budgets,), so that the mean is `average`.
+def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
+    """The share of requests that gets each budget, (budgets,): of the two next to `average`, which they meet.
 
-    An average above the largest budget gives the largest one to all. `spread` says which budgets are
-    used: the two "adjacent" to the average, the cheapest and the most expensive ("ends"), or "all", as
-    evenly as the average allows (the distribution of maximum entropy).
+    An average above the largest budget gives the largest one to all.
 
-    >>> compute_shares((1, 2, 4), 3.0, "adjacent").tolist(), compute_shares((1, 2, 4), 3.25, "ends").tolist()
-    ([0.0, 0.5, 0.5], [0.25, 0.0, 0.75])
+    >>> mix_adjacent((1, 2, 4), 3.0).tolist()
+    [0.0, 0.5, 0.5]
     """
     modes = np.asarray(budgets, dtype=np.float64)
     if average < modes[0]:
@@ -102,28 +88,10 @@ def compute_shares(budgets: Sequence[int], average: float, spread: Spread) -> Fl
     if average >= modes[-1]:
         result[-1] = 1.0
         return result
-    if spread == "all" and average > modes[0]:
-        return _max_entropy_shares(modes, average)
-    upper = int(np.searchsorted(modes, average, side="right")) if spread == "adjacent" else len(modes) - 1
-    lower = upper - 1 if spread == "adjacent" else 0
-    result[upper] = (average - modes[lower]) / (modes[upper] - modes[lower])
-    result[lower] = 1.0 - result[upper]
+    upper = int(np.searchsorted(modes, average, side="right"))
+    result[upper] = (average - modes[upper - 1]) / (modes[upper] - modes[upper - 1])
+    result[upper - 1] = 1.0 - result[upper]
     return result
-
-
-def _max_entropy_shares(modes: Floats, average: float) -> Floats:
-    """Shares proportional to exp(tilt * budget), with the tilt that meets the average."""
-
-    def shares_at(tilt: float) -> Floats:
-        powers = tilt * modes
-        weights = np.exp(powers - powers.max())
-        return np.asarray(weights / weights.sum())
-
-    low, high = -_MAX_TILT, _MAX_TILT
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if shares_at(middle) @ modes < average else (low, middle)
-    return shares_at((low + high) / 2)
 
 
 class OneShotPolicy(Policy):
@@ -214,7 +182,7 @@ class FixedPolicy(OneShotPolicy):
         self.budget = check_number("budget", budget, low=0)
         self.mix = check_flag("mix", mix)
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        budget_shares = compute_shares(self.modes, self.budget, "adjacent")  # (modes,)
+        budget_shares = mix_adjacent(self.modes, self.budget)  # (modes,)
         if not self.mix:
             budget_shares = np.eye(len(budget_shares))[np.flatnonzero(budget_shares)[0]]
         self._shares = budget_shares
@@ -226,258 +194,6 @@ class FixedPolicy(OneShotPolicy):
 
     def settings(self) -> dict[str, Any]:
         return {"budget": self.budget, "mix": self.mix, "seed": self.seed, **super().settings()}
-
-
-class RandomPolicy(OneShotPolicy):
-    """Random budgets that average `budget`, whatever the prompt says.
-
-    By default between the two of `budgets` next to `budget`, as in the paper (its Table 1: at B = 2
-    "random" costs 2.00 and is as accurate as "fixed"); with `spread="all"` among all of them, as evenly
-    as the average allows; with "ends" between the cheapest and the most expensive.
-
-    >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
-    >>> [np.unique(RandomPolicy(3, spread=spread).read(prompts)).tolist() for spread in ("adjacent", "all")]
-    [[2.0, 4.0], [1.0, 2.0, 4.0, 8.0, 16.0]]
-    """
-
-    kind = "random"
-    setting_names = ("budget", "spread", "seed", "budgets", "longest", "weigh")
-
-    def __init__(
-        self,
-        budget: float,
-        *,
-        spread: Spread = "adjacent",
-        seed: int = 0,
-        budgets: Sequence[int] = BUDGETS,
-        longest: int = DEFAULT_LONGEST,
-        weigh: VoteWeights | None = None,
-    ) -> None:
-        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
-        self.budget = check_number("budget", budget, low=0)
-        check_choice("spread", spread, get_args(Spread))
-        self.spread = spread
-        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        self._shares = compute_shares(self.modes, self.budget, spread)  # (modes,)
-
-    def read(self, prompts: Sequence[str]) -> Floats:
-        return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
-
-    def settings(self) -> dict[str, Any]:
-        return {"budget": self.budget, "spread": self.spread, "seed": self.seed, **super().settings()}
-
-
-class HeuristicPolicy(OneShotPolicy):
-    """The paper's heuristic: budgets by the prompt's length in characters, averaging `budget` over the pool.
-
-    The cuts lie between problems, so the average is met to the nearest whole problem; prompts of the
-    same length are ordered by their hash. `spread` says which budgets are used: the cheapest and the
-    most expensive ("ends"), the two next to `budget` ("adjacent"), or "all". The paper's costs of 1.52,
-    2.05 and 3.02 at B = 1.5, 2 and 3 with 200 problems are those of 16 samples for the longest 7, 14
-    and 27 prompts and one for the others: that is the default here.
-
-    >>> from adacompute.pool import bundled
-    >>> with bundled("words") as pool:
-    ...     policy = HeuristicPolicy(2.0).fit(pool)
-    ...     budgets = policy.read(pool.ballots().prompts)
-    >>> budgets.mean().round(2), policy.budgets_
-    (np.float64(1.99), (1, 16))
-    """
-
-    kind = "heuristic"
-    setting_names = ("budget", "spread", "budgets", "longest", "weigh")
-
-    budgets_: tuple[int, ...]  # those that any problem got, ascending
-    cuts_: tuple[float, ...]  # lengths from which the next of them is given
-
-    def __init__(
-        self,
-        budget: float,
-        *,
-        spread: Spread = "ends",
-        budgets: Sequence[int] = BUDGETS,
-        longest: int = DEFAULT_LONGEST,
-        weigh: VoteWeights | None = None,
-    ) -> None:
-        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
-        self.budget = check_number("budget", budget, low=0)
-        check_choice("spread", spread, get_args(Spread))
-        self.spread = spread
-        self._shares = compute_shares(self.modes, self.budget, spread)  # (modes,)
-
-    def fit(self, pool: Pool | Ballots) -> Self:
-        lengths = np.sort(_measure_lengths(get_ballots(pool).prompts))
-        if not len(lengths):
-            raise PolicyError("there is no problem to learn lengths from; give a pool with samples")
-        from_mode = np.round(np.cumsum(self._shares[::-1])[::-1] * len(lengths)).astype(np.int64)
-        counts = from_mode - np.append(from_mode[1:], 0)  # (modes,) problems that get each
-        used = np.flatnonzero(counts)
-        edges = len(lengths) - from_mode[used[1:]]  # the first problem of each used mode but the first
-        self.budgets_ = tuple(self.modes[k] for k in used)
-        self.cuts_ = tuple(((lengths[edges - 1] + lengths[edges]) / 2).tolist())
-        return self
-
-    def read(self, prompts: Sequence[str]) -> Floats:
-        if not hasattr(self, "cuts_"):
-            raise NotFitted("heuristic has seen no prompt lengths yet; call fit(pool) first")
-        index = np.searchsorted(self.cuts_, _measure_lengths(prompts), side="right")
-        return np.asarray(self.budgets_, dtype=np.float64)[index][:, None]
-
-    def settings(self) -> dict[str, Any]:
-        learned = None
-        if hasattr(self, "cuts_"):
-            learned = {"budgets": list(self.budgets_), "cuts": list(self.cuts_)}
-        return {"budget": self.budget, "spread": self.spread, **super().settings(), "learned": learned}
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*cls.setting_names, "learned"))
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if learned is not None:
-                policy._load_learned(learned)
-        return policy
-
-    def _load_learned(self, learned: object) -> None:
-        if not isinstance(learned, Mapping) or set(learned) != {"budgets", "cuts"}:
-            raise PolicyError("learned lacks budgets or cuts")
-        budgets = check_ascending("learned budgets", learned["budgets"], high=self.longest)
-        stored_cuts = learned["cuts"]
-        if not isinstance(stored_cuts, list) or len(stored_cuts) != len(budgets) - 1:
-            raise PolicyError(f"learned cuts {stored_cuts!r} don't separate {len(budgets)} budgets")
-        cuts = tuple(check_number("learned cut", cut, low=0) for cut in stored_cuts)
-        if any(a > b for a, b in pairwise(cuts)):
-            raise PolicyError(f"learned cuts {stored_cuts!r} don't rise")
-        self.budgets_, self.cuts_ = budgets, cuts
-
-
-def _measure_lengths(prompts: Sequence[str]) -> Floats:
-    """Lengths in characters, each plus a hash below 1 that breaks ties, (prompts,)."""
-    return np.array([len(prompt) for prompt in prompts], dtype=np.float64) + hash_to_unit(
-        prompts, seed=_TIE_SEED
-    )
-
-
-class ShuffledPolicy(OneShotPolicy):
-    """Draws at random from the histogram of another policy's budgets: what its choice is worth.
-
-    `fit(pool, like=…)` takes a one-shot policy (and its `dial`, where it has one), or the budgets that
-    any policy spent; without it, the histogram is that of the one-shot oracle at `budget` on the pool,
-    which needs grades. `of` gives the histogram directly, as {budget: share or count}.
-
-    >>> policy = ShuffledPolicy(of={1: 3, 5: 1})
-    >>> policy.read([f"What is {i} + {i}?" for i in range(2000)]).mean().round(1)
-    np.float64(2.0)
-    """
-
-    kind = "shuffled"
-    setting_names = ("budget", "seed", "budgets", "longest", "weigh")
-
-    histogram_: dict[int, float]  # budget, ascending -> how often, as a count or a share
-    explicit_: bool = False  # True: the histogram came from `of` or `like`, not from the oracle at `budget`
-
-    def __init__(
-        self,
-        budget: float | None = None,
-        *,
-        of: Mapping[int, float] | None = None,
-        seed: int = 0,
-        budgets: Sequence[int] = BUDGETS,
-        longest: int = DEFAULT_LONGEST,
-        weigh: VoteWeights | None = None,
-    ) -> None:
-        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
-        self.budget = None if budget is None else check_number("budget", budget, low=self.budgets[0])
-        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        if of is not None:
-            self._set_histogram(of)
-            self.explicit_ = True
-
-    def fit(
-        self, pool: Pool | Ballots, *, like: BudgetSource | None = None, dial: float | None = None
-    ) -> Self:
-        ballots = get_ballots(pool)
-        if isinstance(like, Policy):
-            spent: npt.ArrayLike = _one_shot_budgets(like, ballots, dial)
-        elif like is not None:
-            spent = like
-        else:
-            spent = self._oracle_budgets(ballots)
-        values = np.asarray(spent)
-        if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
-            raise PolicyError("what was spent has to be a list of whole numbers, the budget of each request")
-        budgets, counts = np.unique(values, return_counts=True)
-        self._set_histogram(dict(zip(budgets.tolist(), counts.tolist(), strict=True)))
-        self.explicit_ = like is not None
-        return self
-
-    def read(self, prompts: Sequence[str]) -> Floats:
-        if not hasattr(self, "histogram_"):
-            raise NotFitted(
-                "shuffled has no histogram yet; call fit(pool, like=policy), or give of={1: 3, 5: 1}"
-            )
-        weights = np.array(list(self.histogram_.values()))
-        return draw_budgets(prompts, tuple(self.histogram_), weights / weights.sum(), seed=self.seed)
-
-    def _oracle_budgets(self, ballots: Ballots) -> npt.ArrayLike:
-        if self.budget is None:
-            raise PolicyError("shuffled has nothing to shuffle; give fit(pool, like=policy), or a budget")
-        plan = solve(score_votes(ballots, self.modes, None), budget=self.budget)
-        return np.asarray(self.modes)[plan.choice]
-
-    def _set_histogram(self, histogram: object) -> None:
-        if not isinstance(histogram, Mapping) or not histogram:
-            raise PolicyError(
-                f"histogram {histogram!r} can't be used; give shares by budget, e.g. {{1: 3, 5: 1}}"
-            )
-        pairs = sorted(
-            (
-                check_integer("budget in the histogram", budget, high=self.longest),
-                check_number("share", part, low=0),
-            )
-            for budget, part in histogram.items()
-        )
-        if not 0 < sum(part for _, part in pairs) < np.inf:
-            raise PolicyError(f"histogram {histogram!r} has no shares that can be drawn; give positive ones")
-        self.histogram_ = dict(pairs)
-
-    def settings(self) -> dict[str, Any]:
-        learned = None
-        if hasattr(self, "histogram_"):
-            learned = [[budget, part] for budget, part in self.histogram_.items()]
-        extra = {"budget": self.budget, "seed": self.seed, "learned": learned, "given": self.explicit_}
-        return {**super().settings(), **extra}
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*cls.setting_names, "learned", "given"))
-            learned, explicit = arguments.pop("learned"), check_flag("given", arguments.pop("given"))
-            policy = cls(**arguments, of=None if learned is None else _parse_histogram(learned))
-            policy.explicit_ = explicit
-            return policy
-
-
-def _parse_histogram(learned: object) -> dict[Any, Any]:
-    if not isinstance(learned, list) or not all(
-        isinstance(pair, list) and len(pair) == 2 for pair in learned
-    ):
-        raise PolicyError("learned is not a list of budgets and shares")
-    if any(not isinstance(budget, int) for budget, _ in learned):
-        raise PolicyError("learned has a budget that is not a whole number")
-    histogram = dict(learned)
-    if len(histogram) != len(learned):
-        raise PolicyError("learned names a budget twice")
-    return histogram
-
-
-def _one_shot_budgets(policy: Policy, ballots: Ballots, dial: float | None) -> npt.ArrayLike:
-    if not policy.one_shot:
-        raise PolicyError(
-            f"{policy.kind} decides as the votes come in; replay it, and give what it spent: like=run.drawn"
-        )
-    return policy.decide(policy.read(ballots.prompts), VoteState.empty(len(ballots)), dial)
 
 
 class OraclePolicy(OneShotPolicy):

@@ -14,7 +14,6 @@ import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
-from adacompute.policies.baselines import ShuffledPolicy
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import draw_paths
 from adacompute.pool import Ballots, get_menu_ballots
@@ -261,11 +260,6 @@ def _make_cost(
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:
     """Fits a policy without a dial for a budget: by its `fit`, or as a new one with that budget."""
-    if isinstance(policy, ShuffledPolicy) and policy.explicit_:
-        raise PolicyError(
-            f"{policy.kind} was given its histogram, which a budget of {budget:g} would replace; give it "
-            f"another one, or calibrate ShuffledPolicy({budget:g}), which has the oracle's"
-        )
     fit: Any = policy.fit
     if "budget" in inspect.signature(fit).parameters:
         fit(source, budget=budget)

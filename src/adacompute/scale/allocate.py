@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError
 from adacompute.policies.base import Policy, VoteState
-from adacompute.policies.baselines import FixedPolicy, HeuristicPolicy, RandomPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
@@ -83,7 +83,7 @@ Ints = npt.NDArray[np.int64]
 Arrow: TypeAlias = Any  # pyarrow ships no types
 AllocateEngine = Literal["local", "ray"]
 # made or fitted for one budget
-_FIXED_BUDGET_POLICIES = (FixedPolicy, RandomPolicy, HeuristicPolicy, ClassifierPolicy)
+_FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
 _TOLERANCE = 0.01  # samples on average: nearer than that counts as met
 _CURVE_ROWS = 1 << 14  # of the kept curves, at a time
 _SHARD_ROWS = 100_000  # of a shard, about, at the most: 4 MB of curves

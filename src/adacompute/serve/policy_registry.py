@@ -485,7 +485,6 @@ _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _MAX_GUESSES = 256  # starting dials that are kept
 _UNSURE_SAMPLES = 2.0  # a request on average, at most, before it is known what one costs
 _VERSION_LENGTH = 12  # digits of a version
-_UNSERVABLE_KINDS = ("oracle", "shuffled")  # they know the answers of a pool, and nothing of a new prompt
 
 
 class ServedPolicy:
@@ -802,11 +801,9 @@ def _is_bundled(policy: Policy) -> bool:
 
 def _check_servable(policy: Policy, place: str) -> None:
     """Asks it once, so that one that can't decide is refused now and not at the first request."""
-    if policy.kind in _UNSERVABLE_KINDS:
-        raise PolicyError(
-            f"{place}: {policy.kind} knows the answers of its pool and nothing of a new prompt, so it can't "
-            "serve; fit another policy"
-        )
+    if policy.kind == "oracle" or policy.only_compared:
+        reason = "is only compared with" if policy.only_compared else "knows the answers of its pool alone"
+        raise PolicyError(f"{place}: {policy.kind} {reason}, so it can't serve; fit another policy")
     try:
         _decide(policy, {None: None, "price": 0.02, "threshold": 0.5}[policy.dial])
     except PolicyError as exc:

@@ -1,0 +1,342 @@
+"""Controls and published rules that are only compared with: never saved, never served.
+
+`random` and `heuristic` are the paper's baselines; `shuffled` deals out the oracle's budgets at random;
+`doubling` and `pets` are published rules. `COMPARED` is every policy that `evaluate` can name.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+
+from adacompute.answers import VoteWeights
+from adacompute.errors import NotFitted, PolicyError, needs_extra
+from adacompute.policies import POLICIES
+from adacompute.policies.agreement import AgreementPolicy, add_answer, count_answers, place_ties
+from adacompute.policies.base import (
+    DEFAULT_LONGEST,
+    Arrays,
+    Floats,
+    Ints,
+    Policy,
+    VoteState,
+    check_dial,
+    check_integer,
+    check_number,
+    get_ballots,
+    score_votes,
+)
+from adacompute.policies.baselines import (
+    BUDGETS,
+    MAX_SEED,
+    OneShotPolicy,
+    draw_budgets,
+    hash_to_unit,
+    mix_adjacent,
+)
+from adacompute.pool import Ballots, Pool
+from adacompute.solve import solve
+
+__all__ = [
+    "COMPARED",
+    "DoublingPolicy",
+    "HeuristicPolicy",
+    "PetsPolicy",
+    "RandomPolicy",
+    "Rival",
+    "ShuffledPolicy",
+]
+
+_TIE_SEED = 0  # of the hash that orders prompts of one length
+_CURVE_VOTES = 40  # of PETS: votes up to which a problem's curve is fitted, as in its code
+_CURVE_FROM = 3  # and from
+_CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its code
+
+
+class Rival(Policy):
+    """A policy that is only compared with. A base class."""
+
+    only_compared: ClassVar[bool] = True
+
+    def settings(self) -> NoReturn:
+        raise PolicyError(f"{self.kind} is only compared with, so it can't be saved, calibrated or served")
+
+    @classmethod
+    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
+        raise PolicyError(f"{cls.kind} is only compared with, so it can't be loaded")
+
+
+class RandomPolicy(Rival, OneShotPolicy):
+    """Random budgets that average `budget`, whatever the prompt says: the two of `budgets` next to it.
+
+    As in the paper (its Table 1: at B = 2 "random" costs 2.00 and is as accurate as "fixed").
+
+    >>> prompts = [f"What is {i} + {i}?" for i in range(1000)]
+    >>> np.unique(RandomPolicy(3).read(prompts)).tolist()
+    [2.0, 4.0]
+    """
+
+    kind = "random"
+
+    def __init__(
+        self,
+        budget: float,
+        *,
+        seed: int = 0,
+        budgets: Sequence[int] = BUDGETS,
+        longest: int = DEFAULT_LONGEST,
+        weigh: VoteWeights | None = None,
+    ) -> None:
+        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
+        self.budget = check_number("budget", budget, low=0)
+        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
+        self._shares = mix_adjacent(self.modes, self.budget)  # (modes,)
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
+
+
+class HeuristicPolicy(Rival, OneShotPolicy):
+    """The paper's heuristic: the longest prompts get the most samples, all others the fewest.
+
+    The cut lies between problems, so `budget` is met on the pool's average to the nearest whole problem;
+    prompts of the same length are ordered by their hash. The paper's costs of 1.52, 2.05 and 3.02 at
+    B = 1.5, 2 and 3 with 200 problems are those of 16 samples for the longest 7, 14 and 27 prompts and one
+    for the others.
+
+    >>> from adacompute.pool import bundled
+    >>> with bundled("words") as pool:
+    ...     policy = HeuristicPolicy(2.0).fit(pool)
+    ...     budgets = policy.read(pool.ballots().prompts)
+    >>> budgets.mean().round(2), np.unique(budgets).tolist()
+    (np.float64(1.99), [1.0, 16.0])
+    """
+
+    kind = "heuristic"
+
+    cut_: float  # the length from which a prompt gets the most samples
+
+    def __init__(
+        self,
+        budget: float,
+        *,
+        budgets: Sequence[int] = BUDGETS,
+        longest: int = DEFAULT_LONGEST,
+        weigh: VoteWeights | None = None,
+    ) -> None:
+        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
+        self.budget = check_number("budget", budget, low=0)
+        self._share = float(
+            mix_adjacent(tuple(dict.fromkeys((self.modes[0], self.modes[-1]))), self.budget)[-1]
+        )
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        lengths = np.sort(_measure_lengths(get_ballots(pool).prompts))
+        if not len(lengths):
+            raise PolicyError("there is no problem to learn lengths from; give a pool with samples")
+        edges = np.concatenate([[-math.inf], (lengths[1:] + lengths[:-1]) / 2, [math.inf]])
+        self.cut_ = float(edges[len(lengths) - round(self._share * len(lengths))])
+        return self
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        if not hasattr(self, "cut_"):
+            raise NotFitted("heuristic has seen no prompt lengths yet; call fit(pool) first")
+        is_long = _measure_lengths(prompts) >= self.cut_
+        return np.where(is_long, float(self.modes[-1]), float(self.modes[0]))[:, None]
+
+
+def _measure_lengths(prompts: Sequence[str]) -> Floats:
+    """Lengths in characters, each plus a hash below 1 that breaks ties, (prompts,)."""
+    lengths = np.array([len(prompt) for prompt in prompts], dtype=np.float64)
+    return lengths + hash_to_unit(prompts, seed=_TIE_SEED)
+
+
+class ShuffledPolicy(Rival, OneShotPolicy):
+    """The one-shot oracle's budgets at `budget`, dealt out at random: what its choice is worth.
+
+    Its histogram is learned from a pool with grades.
+    """
+
+    kind = "shuffled"
+
+    shares_: Floats  # (modes,) of problems that the oracle gives each
+
+    def __init__(
+        self,
+        budget: float,
+        *,
+        seed: int = 0,
+        budgets: Sequence[int] = BUDGETS,
+        longest: int = DEFAULT_LONGEST,
+        weigh: VoteWeights | None = None,
+    ) -> None:
+        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
+        self.budget = check_number("budget", budget, low=self.budgets[0])
+        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)
+        self.shares_ = np.bincount(plan.choice, minlength=len(self.modes)) / len(plan.choice)
+        return self
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        if not hasattr(self, "shares_"):
+            raise NotFitted("shuffled has no histogram yet; call fit(pool) first")
+        return draw_budgets(prompts, self.modes, self.shares_, seed=self.seed)
+
+
+class DoublingPolicy(Rival, AgreementPolicy):
+    """its_hub's AdaptiveSelfConsistency: 2 samples, then as many again, until enough of them agree.
+
+    It stops where the leader's share of the answers is at least 1 less the dial (`threshold`, 0.75 there by
+    default: a dial of 0.25), and never before any answer was given. It can't cost less than 2 samples.
+
+    >>> from adacompute.answers import Tally
+    >>> rule = DoublingPolicy()
+    >>> [rule.more("", Tally.of(votes), 0.25) for votes in ([], ["4", "5"], ["4", "5", "4", "4"])]
+    [2, 2, 0]
+    """
+
+    kind = "doubling"
+
+    def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
+        super().__init__(longest=longest, weigh=weigh)
+        self.max_waves = max(1, math.ceil(math.log2(self.longest)))
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+        min_share = 1.0 - self.check_doubt(dial)
+        answered = state.total > 0
+        share = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=answered)
+        stops = answered & (share >= min_share)
+        return np.where(stops, 0, self.limit_draw(state, np.maximum(state.drawn, 2)))
+
+
+class PetsPolicy(Rival, AgreementPolicy):
+    """PETS online (Liu et al., 2026): a warm-up of 4 samples, and then a number by how far they agree.
+
+    The answers of the warm-up fall into one of five patterns (4; 3 and 1; 2 and 2; 2, 1 and 1; all
+    different). For each, a pool tells, without labels, how often a vote of so many samples gives the answer
+    that the model gives most often: of every problem a curve of the form Phi(a sqrt(k) + b), averaged in a
+    and b over problems, each by how often its samples show the pattern. The price is what one more sample
+    must add to that; PETS's own greedy plan for an average budget takes steps in the same order. It can't
+    cost less than the warm-up, whose samples without an answer are drawn anew.
+
+    >>> from adacompute.answers import Tally
+    >>> from adacompute.pool import bundled
+    >>> with bundled("words") as pool:
+    ...     rule = PetsPolicy().fit(pool)
+    >>> rule.more("", Tally(), 0.02), rule.more("", Tally.of(["4"] * 4), 0.02)
+    (4, 0)
+    """
+
+    kind = "pets"
+    dial = "price"
+    gains_: Floats  # (patterns, longest - warm-up) the least that a sample adds, up to this one
+
+    def __init__(
+        self, *, warmup: int = 4, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
+    ) -> None:
+        super().__init__(longest=longest, weigh=weigh)
+        self.warmup = check_integer("warmup", warmup, low=2, high=4)
+
+    def fit(self, pool: Pool | Ballots) -> Self:
+        """Learns how answers are spread; labels aren't needed, but as many answers as the warm-up."""
+        counts = count_answers(get_ballots(pool), min_answers=self.warmup)
+        slope, offset = _fit_mode_curves(counts)
+        weights = _compute_pattern_shares(counts, self.warmup)  # (problems, patterns)
+        total = np.maximum(weights.sum(axis=0), 1e-12)
+        after = np.sqrt(np.arange(self.warmup, max(self.longest, self.warmup) + 1))
+        level = (weights.T @ slope / total)[:, None] * after + (weights.T @ offset / total)[:, None]
+        self.gains_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
+        return self
+
+    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+        if not hasattr(self, "gains_"):
+            raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
+        price = check_dial("price", dial)
+        planned = self.warmup + (self.gains_ > price).sum(axis=1)  # (patterns,) samples in all
+        missing = self.warmup - state.answered
+        left = np.where(missing == 0, planned[self._find_pattern(state)] - state.drawn, missing)
+        return self.limit_draw(state, np.maximum(left, 0))
+
+    def _find_pattern(self, state: VoteState) -> Ints:
+        """Which pattern the answers of a warm-up show, (requests,); any where they aren't a warm-up."""
+        kinds = np.clip(state.kinds, 1, self.warmup)
+        if self.warmup < 4:
+            return np.asarray(kinds - 1)
+        pairs = (kinds == 2) & (state.first == 2)
+        return np.asarray(np.where(kinds > 2, kinds, kinds - 1) + pairs)
+
+
+def _compute_mode_votes(shares: Floats, longest: int) -> Floats:
+    """How often a vote of 1 to `longest` samples gives the first answer, ties by lot, (problems, votes)."""
+    accuracy = np.zeros((len(shares), longest + 1))
+    for leader in range(1, longest + 1):
+        rest = longest - leader
+        tie, weights = place_ties(min(shares.shape[1] - 1, rest // leader))
+        votes = np.zeros((len(shares), len(tie), rest + 1))
+        votes[..., 0] = 1.0
+        for answer in range(1, shares.shape[1]):
+            votes = add_answer(votes, shares[:, answer], leader, tie)
+        ways = shares[:, :1] ** leader / math.factorial(leader)
+        accuracy[:, leader:] += ways * np.einsum("pyr,y->pr", votes, weights)
+    factorials = np.array([float(math.factorial(size)) for size in range(longest + 1)])
+    return np.asarray((accuracy * factorials)[:, 1:])
+
+
+def _fit_mode_curves(counts: Floats) -> tuple[Floats, Floats]:
+    """Slope a and offset b of the curve Phi(a sqrt(k) + b) of each problem, each (problems,)."""
+    with needs_extra("fit"):
+        from scipy.special import ndtri  # type: ignore[import-untyped]
+
+    counts = counts[:, :_CURVE_ANSWERS]
+    distinct, owner = np.unique(counts / counts.sum(axis=1, keepdims=True), axis=0, return_inverse=True)
+    accuracy = _compute_mode_votes(distinct, _CURVE_VOTES)[:, _CURVE_FROM - 1 :]
+    level = ndtri(np.clip(accuracy, 1e-12, 1 - 1e-12))
+    root = np.sqrt(np.arange(_CURVE_FROM, _CURVE_VOTES + 1))
+    slope = (level @ (root - root.mean())) / ((root - root.mean()) ** 2).sum()
+    offset = level.mean(axis=1) - slope * root.mean()
+    return slope[owner.reshape(-1)], offset[owner.reshape(-1)]
+
+
+def _compute_pattern_shares(counts: Floats, warmup: int) -> Floats:
+    """How often so many of a problem's answers, drawn without replacement, show each pattern,
+    (problems, patterns): from all equal to all different.
+    """
+    total = counts.sum(axis=1)
+    pairs = counts * (counts - 1) / 2
+    left = total[:, None] - counts
+    if warmup == 2:
+        shown = [pairs]
+        ways = total * (total - 1) / 2
+    elif warmup == 3:
+        shown = [pairs * (counts - 2) / 3, pairs * left]
+        ways = total * (total - 1) * (total - 2) / 6
+    else:
+        squares = (counts**2).sum(axis=1, keepdims=True) - counts**2
+        shown = [
+            pairs * (counts - 2) * (counts - 3) / 12,
+            pairs * (counts - 2) / 3 * left,
+            pairs * (pairs.sum(axis=1, keepdims=True) - pairs) / 2,
+            pairs * (left**2 - squares) / 2,
+        ]
+        ways = total * (total - 1) * (total - 2) * (total - 3) / 24
+    shares = np.stack([one.sum(axis=1) for one in shown], axis=1) / ways[:, None]
+    different = 1.0 - shares.sum(axis=1)
+    different[different < 1e-12] = 0.0  # rounding
+    return np.column_stack([shares, different])
+
+
+def _subtract_tails(level: Floats) -> Floats:
+    """Phi at each level less Phi at the one before, also where both are almost 1, (rows, levels - 1)."""
+    from scipy.special import log_ndtr
+
+    tail = log_ndtr(-level)
+    return np.asarray(np.exp(tail[:, :-1]) * -np.expm1(tail[:, 1:] - tail[:, :-1]))
+
+
+_RIVALS = (RandomPolicy, HeuristicPolicy, ShuffledPolicy, DoublingPolicy, PetsPolicy)
+_FIRST = ("fixed", "random", "heuristic", "shuffled", "asc", "esc", "doubling", "bayes", "pets")  # in tables
+_EVERY: dict[str, type[Policy]] = {**POLICIES, **{rival.kind: rival for rival in _RIVALS}}
+COMPARED = {kind: _EVERY[kind] for kind in dict.fromkeys((*_FIRST, *POLICIES))}
