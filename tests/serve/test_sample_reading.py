@@ -15,7 +15,8 @@ from adacompute.answers.extract import (
     start_sandbox,
 )
 from adacompute.client import Response
-from adacompute.serve.answer_reader import read_sample, read_sample_blocking
+from adacompute.serve.answer_reader import AnswerReader
+from adacompute.serve.request_parser import ChatRequest
 
 LONG = "We add them up, step by step, and look at each once more. " * 100
 
@@ -28,6 +29,11 @@ def apart():
 
 def response(text, finish_reason="stop", **more):
     return Response(text=text, finish_reason=finish_reason, **more)
+
+
+async def read_sample(came, task):
+    (sample,) = await AnswerReader(ChatRequest(body={"messages": []}, prompt=""), task).read([came])
+    return sample
 
 
 def test_a_sample_has_the_answer_and_the_signals_of_its_response():
@@ -68,7 +74,6 @@ def test_answers_are_the_same_read_here_and_apart(extract, end):
         wanted = extract_answer(text, task)
         assert extract_in_sandbox(text, task) == wanted
         assert asyncio.run(read_sample(response(text), task)).answer == wanted
-        assert read_sample_blocking(response(text), task).answer == wanted
 
 
 def test_no_answer_is_kept_as_none_so_that_a_pool_does_not_read_the_text_again():

@@ -11,7 +11,7 @@ from adacompute.answers.equal import (
     same_answer,
     warm_judge,
 )
-from adacompute.answers.extract import extract_answer
+from adacompute.answers.extract import extract_answer, read_answers
 from adacompute.answers.task import Task
 from adacompute.answers.vote import Tally, Vote, VoteWeights, pick_representative, vote
 from adacompute.errors import deprecated_names
@@ -28,6 +28,7 @@ __all__ = [
     "extract_answer",
     "get_judge",
     "pick_representative",
+    "read_answers",
     "same_answer",
     "vote",
     "warm_judge",

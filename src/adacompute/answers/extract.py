@@ -7,36 +7,33 @@ a helper process with a time limit, so that a hostile text can't hold up an even
 not help, because a pattern holds the interpreter until it has matched.
 """
 
-import json
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.phrase import (
-    REPLY_LENGTH,
-    abstains,
-    drop_last_sentence,
-    find_alternative,
-    find_option,
-    find_phrase,
-    find_sentence_end,
-    refine_statement,
-    split_sentences,
-)
-from adacompute.answers.quantity import UNCLEAR
+from adacompute.answers.prose import SILENT, ReadAnswer, find_option, read_prose
 from adacompute.answers.question import (
+    SHORT_REPLY,
     Options,
     Question,
+    ReplyText,
     find_options,
     read_question,
     shorten_question,
 )
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
-from adacompute.answers.structured import RawNumber, find_last_object
+from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
+from adacompute.answers.words import (
+    WordFrequencies,
+    detect_languages,
+    find_sentence_end,
+    mask_denied,
+    split_sentences,
+)
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -59,6 +56,9 @@ __all__ = [
     "find_value",
     "is_slow_pattern",
     "locate_choice",
+    "read_answers",
+    "read_in_sandbox",
+    "read_replies",
     "search_in_sandbox",
     "start_sandbox",
     "strip_thinking",
@@ -441,41 +441,6 @@ def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
     return None
 
 
-_JSON_DEPTH = 50  # levels of a value that is given as text
-
-
-def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
-    return _format_json_value((find_last_object(text) or {}).get(field))
-
-
-def _format_json_value(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return _dump_json(value, _JSON_DEPTH)
-    except RecursionError:  # too deep for an answer, or for the caller's stack
-        return None
-
-
-def _dump_json(value: object, levels: int) -> str:
-    if levels == 0:
-        raise RecursionError
-    if isinstance(value, RawNumber):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
-            + "}"
-        )
-    return json.dumps(value, ensure_ascii=False)
-
-
 TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
 
 Reader = Callable[[str], str | None]
@@ -538,7 +503,7 @@ def extract_answer(
     if task.extract == "auto":
         text = strip_thinking(text)
         if question:
-            return _extract_for_question(text, shorten_question(question), finished=finished)
+            return read_replies([text], question, finished=[finished])[0].answer
         return _run_plan(_FINISHED_PLAN if finished else _CUT_OFF_PLAN, text)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
@@ -577,50 +542,177 @@ _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
 _CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
-_COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
-def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | None:
-    """The answer to a question: marked, stated, a phrase of a short reply, or a solution's last value."""
-    marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
-    if marked is not None:
-        return _choose_option(marked, find_options(asked)) or marked
+def read_answers(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+    common: WordFrequencies | None = None,
+) -> list[str | None]:
+    """The answers of several replies to one question, read together; None abstains.
+
+    Replies that are one answer get one spelling, so that `same_answer` tells which are.
+
+    >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
+    ['Ankara', 'Ankara', 'Izmir']
+    """
+    return [
+        reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
+    ]
+
+
+def read_replies(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+    common: WordFrequencies | None = None,
+) -> list[ReadAnswer]:
+    """As `read_answers`, with how sure each reading is."""
+    ends = list(finished) if finished is not None else [True] * len(texts)
+    if len(ends) != len(texts):
+        raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
+    if not question or task.extract != "auto":
+        return [
+            ReadAnswer(extract_answer(text, task, finished=end, question=question))
+            for text, end in zip(texts, ends, strict=True)
+        ]
+    replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
+    asked = shorten_question(question)
+    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends, common)
+
+
+def _read_question_for(asked: str, replies: list[str]) -> Question:
+    """The question, with English words if a reply is in English, as models often reply."""
     question = read_question(asked)
-    if question.purpose == "text":
+    if "en" in question.lexicon.languages:
+        return question
+    spoken = (detect_languages(reply[:100], least=2) for reply in set(replies[:_REPLIES_FOR_LANGUAGE]))
+    return read_question(asked, _ENGLISH) if _ENGLISH in spoken else question
+
+
+_ENGLISH = frozenset(("en",))
+
+
+def abstains(text: str, question: str = "") -> bool:
+    """Whether a reply says that it can't tell, or won't, and makes no guess.
+
+    >>> abstains("I don't know."), abstains("I'm not sure, but I think it's Hanoi.")
+    (True, False)
+    """
+    beginning = text[:SHORT_REPLY]
+    return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
+
+
+_CHAT_LENGTH = 300  # characters at the beginning of a reply
+CHAT = re.compile(
+    r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
+    r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
+    re.IGNORECASE,
+)
+_REPLIES_FOR_LANGUAGE = 16  # replies whose beginnings tell in which languages they are written
+
+
+def _read_for_question(
+    replies: list[str],
+    asked: str,
+    question: Question,
+    finished: list[bool],
+    common: WordFrequencies | None,
+) -> list[ReadAnswer]:
+    """Marked answers as they are, stated ones in few words, and prose compared with prose."""
+    readings: list[ReadAnswer] = [SILENT] * len(replies)
+    prose: dict[int, str] = {}
+    stated: dict[int, str] = {}
+    for at, (text, end) in enumerate(zip(replies, finished, strict=True)):
+        marked = _find_marked(text)
+        if marked is not None:
+            readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
+        elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
+            continue
+        elif (statement := _find_statement(text, finished=end)) is not None:
+            stated[at] = statement
+        elif DATA.match(text) and not _is_fenced_answer(text):
+            continue
+        elif (solved := _read_solution(text, question, finished=end)) is not None:
+            readings[at] = solved
+        else:
+            prose[at] = text
+    if question.form == "choice":
+        for at, text in (prose | stated).items():
+            chosen = _choose_option(text, question.options) if at in stated else None
+            is_whole = finished[at] or at in stated
+            readings[at] = ReadAnswer(chosen or (_read_choice(replies[at], question) if is_whole else None))
+        return readings
+    texts = prose | stated
+    ends = [finished[at] or at in stated for at in texts]
+    for at, reading in zip(texts, read_prose([*texts.values()], question, ends, common), strict=True):
+        answer = _trim_optional(reading.answer)
+        if at in stated and (answer is None or _states_value(question)):
+            answer = _keep_statement(stated[at], question)
+        readings[at] = ReadAnswer(answer, reading.sure)
+    return readings
+
+
+@lru_cache(maxsize=64)  # samples often repeat one another
+def _find_marked(text: str) -> str | None:
+    """The content of a tag, a box, or what follows "####" at the end."""
+    if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
+    return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+
+
+@lru_cache(maxsize=64)
+def _find_statement(text: str, *, finished: bool) -> str | None:
+    """The text after "Answer:" or "the answer is", if it is short and no hedge."""
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
-    if stated is not None and not HEDGE.match(stated):
-        offered = question.options if question.form == "choice" else ()
-        answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
-        if answer is not None or len(stated.split()) <= _STATED_WORDS:
-            return answer
-    if DATA.match(text) or _ASKS.search(text[-20:]):
+    if stated is None or HEDGE.match(stated) or len(stated.split()) > _STATED_WORDS:
+        return None
+    return stated
+
+
+def _states_value(question: Question) -> bool:
+    """Whether it is a problem to solve, of which a statement gives the value."""
+    return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
+
+
+def _keep_statement(statement: str, question: Question) -> str | None:
+    """A statement as it is, unless it denies something, or says that it can't tell."""
+    if ReplyText(statement, question).abstains:
+        return None
+    may_deny = question.form == "words" and not question.negated and " " in statement
+    denied = may_deny and mask_denied(statement, question.lexicon) != statement
+    return None if denied else statement
+
+
+def _is_fenced_answer(text: str) -> bool:
+    """Whether a text is one short fence that holds no code."""
+    fenced = _FENCED.fullmatch(text.strip())
+    return fenced is not None and not _CODE.search(fenced[1])
+
+
+_FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
+_CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
+
+
+def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
+    """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
+    if not _states_value(question):
         return None
     if not finished:
-        return _read_whole_sentences(text, question)
-    if question.form == "choice":
-        return _read_choice(text, question)
-    if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
-        if abstains(text):
-            return None
-        computed = _read_computation(text, asked)
-        return computed or _read_plain_sentence(text, question) or _read_value(text, question)
-    found = find_phrase(text.strip(), question)
-    if found == UNCLEAR:
+        return SILENT
+    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or ReplyText(text, question).abstains:
         return None
-    phrase = _trim_optional(found)
-    if phrase is None and question.form == "either" and len(text) > REPLY_LENGTH:
-        return _read_last_alternative(text, question)
-    if phrase is not None or question.purpose != "value" or abstains(text):
-        return phrase
-    return None if question.form in ("yes_no", "either") else _read_value(text, question)
+    value = _trim_whole(find_value(text))
+    return ReadAnswer(value) if value is not None else None
 
 
-def _read_last_alternative(text: str, question: Question) -> str | None:
-    """The alternative that the last sentence of a long reply names."""
-    sentences = split_sentences(text[-REPLY_LENGTH:])
-    return _trim_optional(find_alternative(sentences[-1:], question)) if sentences else None
+_FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
 
 
 def _ends_in_hash(text: str) -> bool:
@@ -642,11 +734,11 @@ def _choose_option(answer: str, options: Options) -> str | None:
 def _read_choice(text: str, question: Question) -> str | None:
     """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
     stated = _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
-    if stated is None and len(text) <= REPLY_LENGTH:
+    if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""
         stated = _find_leading_letter(first) or find_option(first, question.options)
-        if stated is None and abstains(text):
+        if stated is None and ReplyText(text, question).abstains:
             return None
     stated = stated or find_choice(text)
     return stated if stated in [letter for letter, _ in question.options] else None
@@ -658,65 +750,6 @@ _LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]
 def _find_leading_letter(sentence: str) -> str | None:
     letter = _LEADING_LETTER.match(sentence)
     return letter[1] if letter is not None else None
-
-
-def _read_whole_sentences(text: str, question: Question) -> str | None:
-    """The phrase of the first sentence of a reply that was cut off in a later one; numbers may come last."""
-    if question.form in ("number", "choice") or (question.purpose == "value" and question.numbers):
-        return None
-    whole = drop_last_sentence(text.strip())
-    return _trim_optional(find_phrase(whole, question)) if whole else None
-
-
-def _read_plain_sentence(text: str, question: Question) -> str | None:
-    """The phrase of a reply of one sentence that computes nothing, unless a number is asked for."""
-    if question.form == "number" or len(text) > REPLY_LENGTH or _COMPUTES.search(text):
-        return None
-    phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
-    return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
-
-
-_OPERAND = r"-?\d[\d,]{0,15}(?:\.\d{1,15})?"
-_OPERATOR_WORDS = "plus|minus|times|multiplied by|divided by|to the power of"
-_OPERATOR = rf"\s{{0,3}}(?:\+|-|–|−|\*{{1,2}}|×|x|·|/|÷|\^|{_OPERATOR_WORDS})\s{{0,3}}"
-_COMPUTATION = rf"{_OPERAND}(?:{_OPERATOR}{_OPERAND}){{1,20}}"
-_COMPUTATIONS = re.compile(_COMPUTATION, re.IGNORECASE)
-_EQUATION = re.compile(
-    rf"(?P<left>{_COMPUTATION})\s{{0,3}}(?:=|is|equals|makes)\s{{0,3}}[*$]{{0,2}}(?P<right>{_OPERAND})"
-    rf"(?!{_OPERATOR}\d|[\d,.]*\d)",
-    re.IGNORECASE,
-)
-_MAX_COMPUTATION = 100  # characters of a question that is a computation and nothing more
-_MAX_EQUATION_TEXT = 1_500  # characters at the end of a reply in which its equation is looked for
-
-
-def _read_computation(text: str, asked: str) -> str | None:
-    """The right side of the question's own computation: 12 of "7 + 5 = 12, the sum of 7 and 5"."""
-    computations = _COMPUTATIONS.findall(asked) if len(asked) <= _MAX_COMPUTATION else []
-    if len(computations) != 1:
-        return None
-    numbers = re.findall(_OPERAND, computations[0])
-    if re.findall(_OPERAND, asked) != numbers:  # there is more to it
-        return None
-    answers = [
-        equation["right"]
-        for equation in _EQUATION.finditer(text[-_MAX_EQUATION_TEXT:])
-        if re.findall(_OPERAND, equation["left"]) == numbers
-    ]
-    return answers[-1].rstrip(",") if answers else None
-
-
-def _read_value(text: str, question: Question) -> str | None:
-    """The value of a solution: all of a short reply, the one new number of a sentence, or the last value."""
-    short = find_short_reply(text)
-    if short is not None:
-        return _trim_whole(refine_statement(short, question, most=_STATED_WORDS))
-    if "\n" not in text.strip() and not _COMPUTES.search(text[:REPLY_LENGTH]) and len(text) <= REPLY_LENGTH:
-        numbers = {match["number"].replace(",", ""): match for match in _NUMBER.finditer(text)}
-        new = [match for number, match in numbers.items() if number not in question.numbers]
-        if len(new) == 1 and len(split_sentences(text)) == 1:
-            return _trim_whole(_spell_number(new[0]))
-    return _trim_whole(find_value(text)) if _ends_in_value(text[-_ENDING:]) else None
 
 
 def _ends_in_value(ending: str) -> bool:
@@ -769,18 +802,33 @@ def extract_in_sandbox(
     Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
     started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
     """
+    return read_in_sandbox([text], question, task, finished=[finished])[0].answer
+
+
+def read_in_sandbox(
+    texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
+) -> list[ReadAnswer]:
+    """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
     if not isinstance(task.extract, str):
-        return extract_answer(text, task, finished=finished, question=question)
+        return read_replies(texts, question, task, finished=finished)
     kind, _, pattern = task.extract.partition(":")
-    text = text[-TEXT_LIMIT:]
+    texts = [text[-TEXT_LIMIT:] for text in texts]
     if kind == "regex":
-        return search_in_sandbox(pattern, text)
-    question = None if question is None else shorten_question(question)
-    message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+        return [ReadAnswer(search_in_sandbox(pattern, text)) for text in texts]
+    asked = None if question is None else shorten_question(question)
+    message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
-        return extract_answer(text, task, finished=finished, question=question)
-    return _read_reply(reply)
+        return read_replies(texts, asked, task, finished=finished)
+    if "read" in reply:
+        return [ReadAnswer(answer, sure) for answer, sure in reply["read"]]
+    if len(texts) == 1:
+        _count_timeout()
+        return [SILENT]
+    return [
+        read_in_sandbox([text], asked, task, finished=[end])[0]
+        for text, end in zip(texts, finished, strict=True)
+    ]
 
 
 def search_in_sandbox(pattern: str, text: str) -> str | None:

@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
+from adacompute.answers.quantity import count_seconds, split_unit
 from adacompute.answers.structured import canonicalise_literal, canonicalise_text
 from adacompute.answers.task import Percent
-from adacompute.answers.units import count_seconds, split_unit
 
 __all__ = [
     "Form",

@@ -1,23 +1,49 @@
-"""What a question asks for: its purpose, the form of its answer, its options, and the words it repeats.
+"""What a question asks for, and the words of replies by what they are to it.
 
-Prompts are read by English words. Only the ends of long texts are read, and no pattern here nests repeats, so
-that a hostile text takes no longer than another.
+`Question`: the purpose of a prompt, the form of its answer, its options, its words and its numbers. The form
+is read from the words that ask, in any language of `words.json`; the purpose from English words, and from
+verbs such as "write" in the others.
+
+`ReplyText` and `Sentence`: a reply as sentences that state something. What it repeats of the question is
+phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
+
+Only the ends of long texts are read, and no pattern here nests repeats, so that a hostile text takes no
+longer than another.
 """
 
 import re
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
+from adacompute.answers.words import (
+    Lexicon,
+    Token,
+    detect_languages,
+    drop_brackets,
+    drop_last_sentence,
+    get_lexicon,
+    split_clauses,
+    split_sentences,
+    tokenize,
+)
+
 __all__ = [
-    "NEGATION",
+    "SHORT_REPLY",
+    "Clause",
+    "Options",
+    "Piece",
     "Purpose",
     "Question",
+    "ReplyText",
+    "Sentence",
     "classify_purpose",
-    "expand_negations",
-    "find_base",
-    "find_stem",
-    "find_stems",
+    "find_options",
+    "holds_cjk",
     "read_question",
+    "shares_stem",
     "shorten_question",
 ]
 
@@ -28,61 +54,8 @@ _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather 
 _MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
 
-def make_word_set(text: str) -> frozenset[str]:
-    """The words of a text, which spaces separate."""
-    return frozenset(text.split())
-
-
 _WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[.?!:;,\n]")
 _STOPS = frozenset(".?!:;\n")
-# an order's verb begins a sentence, or follows one of these; elsewhere it is a part of a question
-_LEADS = make_word_set("please kindly you and then to also now briefly let's")
-_COMPOSE = make_word_set(
-    "compose draft rewrite rephrase reword paraphrase summarize summarise translate proofread "
-    "brainstorm imagine pretend roleplay role-play act invent outline suggest recommend propose "
-    "refactor debug implement"
-)
-_MAKE = make_word_set(
-    "write create make generate give tell come design build plan develop prepare produce need want show "
-    "list name haiku poem"
-)
-_THINGS = make_word_set(
-    "poem poems haiku limerick sonnet verse lyrics song rap ode story stories tale novel chapter scene "
-    "dialogue script scripts screenplay monologue essay article blog post tweet tweets caption captions "
-    "thread newsletter speech toast email e-mail emails letter memo message invitation "
-    "announcement resume cv bio biography review report summary abstract paragraph sentence sentences "
-    "slogan slogans tagline title titles headline headlines names ideas tips suggestions advice "
-    "joke jokes pun riddle recipe menu plan schedule itinerary agenda outline list lesson quiz "
-    "questions flashcards description explanation introduction conclusion proposal pitch strategy "
-    "policy guide tutorial documentation readme program python javascript typescript java rust sql bash "
-    "html css react regex code class query api app website component snippet prompt persona character "
-    "dockerfile makefile"
-)
-_TELL = make_word_set(
-    "explain describe discuss compare contrast elaborate introduce analyze analyse review critique "
-    "advise fix write create make generate design plan list turn"
-)
-_SOLVE = make_word_set(
-    "calculate compute evaluate solve simplify factor determine integrate differentiate round convert "
-    "count estimate express expand reduce find classify categorize categorise label"
-)
-_LOOSE_FIND = make_word_set("me out a some ways good something")  # without calculating: "find me a recipe"
-_AMOUNTS = make_word_set(
-    "number value sum product difference quotient remainder area perimeter circumference volume unit "
-    "units probability odds percent percentage ratio fraction average mean median mode range variance "
-    "total cost price profit interest distance speed velocity length width height weight mass depth age "
-    "angle root roots solution solutions derivative integral limit coefficient coefficients degree "
-    "measure slope intercept equation expression inverse determinant radius diameter digit digits term "
-    "factor multiple divisor gcd lcm maximum minimum largest smallest greatest least next missing "
-    "result answer output year date time population temperature square cube logarithm factorial domain "
-    "vertex midpoint hypotenuse rate change sequence integer integers salary"
-)
-_FORMS = make_word_set(
-    "number answer fraction decimal expression numeral numerals digit digits form notation percent"
-)
-_ASKING = make_word_set(
-    "who whose whom when where which what what's is are was were does did can do has name state"
-)
 _WISH = re.compile(
     r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
 )
@@ -115,270 +88,303 @@ def classify_purpose(prompt: str) -> Purpose:
     text = shorten_question(prompt).lower()
     words = _WORD.findall(text)
     has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
-    orders = _find_orders(words)
+    english = get_lexicon(frozenset(("en",)))
+    orders = _find_orders(words, english)
+    if "translate" in words and _is_word_to_translate(text, english):
+        return "fact"
     if "compose" in orders or _WISH.search(text):
         return "text"
     if _CHOICES.search(text):
         return "value"
     if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
         return "text"
-    if "solve" in orders or _asks_amount(words) or _VALUE.search(text):  # "Explain how many …" included
+    if "solve" in orders or _VALUE.search(text):  # "Explain how many …" included
         return "value"
     if "tell" in orders or _REASON.search(text):
         return "text"
-    if "?" not in words or _ASKING.isdisjoint(words):
-        return ""
+    if "?" not in words or english.gather("asking").isdisjoint(words):
+        return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
 
 
-def _find_orders(words: list[str]) -> set[str]:
-    """The orders that it gives: compose a text, solve a problem, tell of something."""
+def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
+    """The purpose of a prompt in another language than English; "" if it is none that is known."""
+    languages = detect_languages(text) - {"en"}
+    if not languages:
+        return ""
+    lexicon = get_lexicon(languages)
+    asking = find_asking_sentence(text)
+    if lexicon.find("compose").search(text) and not _is_word_to_translate(text, lexicon):
+        return "text"
+    if not asking.endswith(_ASKS) and lexicon.find("translate").search(text) is None:
+        return ""
+    return "value" if has_numbers or lexicon.find("many").search(asking) else "fact"
+
+
+def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
+    """Whether a word or two in quotes are to be translated."""
+    asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
+    return asked and _QUOTED.search(text) is not None
+
+
+_QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
+_QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
+
+
+def _find_orders(words: list[str], english: Lexicon) -> set[str]:
+    """What it orders: to compose a text, to solve a problem, to tell of something.
+
+    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    """
     orders: set[str] = set()
-    begins, comma, made_at, wrote_at = True, False, -_MAX_DISTANCE, -_MAX_DISTANCE
-    for at, word in enumerate(words):
+    begins, comma, made_at, wrote_at, asked_at = True, False, *[-_MAX_DISTANCE] * 3
+    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
         if word in _STOPS:
-            begins, made_at = True, -_MAX_DISTANCE
+            begins, made_at, asked_at = True, -_MAX_DISTANCE, -_MAX_DISTANCE
             continue
-        if at - made_at < _MAX_DISTANCE and word in _THINGS:
+        loose = word == "find" and following in english.gather("loose")  # "find me a recipe"
+        composes = begins and word in english.gather("composing")
+        if composes or (at - made_at < _MAX_DISTANCE and word in english.gather("writings")):
             orders.add("compose")
-        if at - wrote_at < _MAX_DISTANCE and word in _FORMS:
+        amount = at - asked_at < _MAX_DISTANCE and word in english.gather("amounts")  # "what is the area"
+        numeral = at - wrote_at < _MAX_DISTANCE and word in english.gather("numerals")
+        if amount or numeral or ((begins or comma) and word in english.gather("solving") and not loose):
             orders.add("solve")
-        if begins and word in _COMPOSE:
-            orders.add("compose")
-        if begins and word in _MAKE:
-            made_at = at
-        if begins and word in _TELL:
+        if begins and word in english.gather("telling"):
             orders.add("tell")
-        if (begins or comma) and word in _SOLVE and not (word == "find" and _is_loose_find(words, at)):
-            orders.add("solve")
+        made_at = at if begins and word in english.gather("making") else made_at
         wrote_at = at if word == "write" else wrote_at
-        begins, comma = word in _LEADS, word == ","
+        asked_at = at if word in ("what", "which", "what's", "what’s") else asked_at
+        begins, comma = word in english.gather("leads"), word == ","
     return orders
 
 
-def _is_loose_find(words: list[str], at: int) -> bool:
-    """Whether something is to be found without calculating: "find me a recipe"."""
-    return at + 1 < len(words) and words[at + 1] in _LOOSE_FIND
-
-
-def _asks_amount(words: list[str]) -> bool:
-    """Whether it asks what, or which, amount something is."""
-    asked_at = -_MAX_DISTANCE
-    for at, word in enumerate(words):
-        if word in _STOPS:
-            asked_at = -_MAX_DISTANCE
-        elif word in ("what", "which", "what's", "what’s"):
-            asked_at = at
-        elif at - asked_at < _MAX_DISTANCE and word in _AMOUNTS:
-            return True
-    return False
-
-
-AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "list", "phrase"]
-
-
+AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
 Options = tuple[tuple[str, str], ...]  # letter and text of each
-
-
-class Question(NamedTuple):
-    """What is known of a question, for reading its answers."""
-
-    purpose: Purpose
-    form: AnswerForm  # of its answer
-    stems: frozenset[str]  # of its content words, which an answer may repeat
-    sequence: tuple[str, ...]  # the same, in their order
-    focus: frozenset[str]  # of these, what is asked: "capital" of "the capital of Peru", or its superlatives
-    options: Options  # of lettered choices; of "either", each with the letter ""
-    numbers: frozenset[str]  # written in it, as digits
-    counted: str  # the stem of the noun that follows "how many"; "" if there is none
-    head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
-    compared: frozenset[str]  # the bases of "larger" and "more", where it asks which is
-    negated: bool  # whether it has a "not", so that it is unclear what one in the answer says
-    asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
-    asks_year: bool
-    asks_place: bool  # whether its answer may begin with "in" or "on"
-    asks_order: bool  # whether the order of a list counts
-    defines: bool  # whether it asks what something is, which a text tells rather than a few words
-
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
-_SENTENCE_BREAK = re.compile(r"[.?!:;]\s|\n")
-_REQUEST = re.compile(
-    r"(?:(?:please|hey|hi|hello|so|and|now|well|ok|okay)\b[,!]?\s{1,3}){0,3}"
-    r"(?:(?:can|could|would|will|do) you (?:please |kindly )?(?:tell me|give me|say|name|know|answer)\b"
-    r"|tell me|i(?:'d| would) like to know|do you know|give me)[:,]?\s{0,3}",
-    re.IGNORECASE,
-)
-_AUXILIARY = re.compile(
-    r"(?:is|are|was|were|am|do|does|did|can|could|has|have|had|will|would|should|may|might|must|shall"
-    r"|isn't|aren't|wasn't|weren't|don't|doesn't|didn't|can't|hasn't|haven't|won't)\b",
-    re.IGNORECASE,
-)
-_YES_OR_NO = re.compile(r"\byes(?:,)? or no\b|\byes/no\b|\(yes or no\)", re.IGNORECASE)
-_VERDICTS = re.compile(r"\byes(?:,? or |/| and )no\b|\btrue(?:,? or |/| and )false\b|\bt/f\b", re.IGNORECASE)
-_TRUE_OR_FALSE = re.compile(r"\btrue or false\b|\btrue/false\b|\bt/f\b", re.IGNORECASE)
-_WHEN = re.compile(
-    r"\bwhen (?:did|was|were|is|are|do|does|will|has|had|the)\b"
-    r"|\b(?:what|which|in what|in which|on what|on which) (?:exact )?(?:year|date|day|month and year)\b"
-    r"|\bsince when\b|\bdate (?:of|when|on)\b",
-    re.IGNORECASE,
-)
-_YEAR = re.compile(r"\b(?:what|which) year\b|\bthe year\b|\byear (?:did|was|of)\b", re.IGNORECASE)
-_WHERE = re.compile(r"\bwhere\b|\b(?:in|on|at|by) (?:which|what)\b|\bwhen\b", re.IGNORECASE)
-_HOW_MUCH = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide|hot|cold|often)\b",
-    re.IGNORECASE,
-)
-_NUMERIC = _AMOUNTS - make_word_set(
-    "product difference mode range interest largest smallest greatest least maximum minimum next "
-    "missing result "
-    "answer output date time year factor multiple divisor limit root roots solution solutions equation "
-    "expression inverse unit units term square cube domain vertex midpoint change sequence derivative "
-    "integral "
-    "intercept odds degree measure"
-)
-_OFFERS = re.compile(
-    r"^(?:is|are|was|were|do|does|did|can|has|have|will|would|should)\b|[,:]\s|\bas\b|\bbetween\b",
-    re.IGNORECASE,
-)
-_LISTING = re.compile(
-    r"\b(?:what|which) (?:[a-z]{2,20} ){0,2}[a-z]{2,20}s (?:are|were|do|did|have|make)\b"
-    r"|\b(?:what|which|who) (?:are|were)\b|\b(?:name|list|give|state) (?:me )?(?:all|the|two|three|four"
-    r"|five|six"
-    r"|seven|eight|nine|ten|\d{1,2})\b|\bwhich (?:two|three|four|five|six|seven|eight|nine|ten|\d{1,2})\b",
-    re.IGNORECASE,
-)
-_DEFINITION = re.compile(
-    r"(?:what|who)(?:'s|’s| is| are| was| were) (?:an? |the )?(?!\w+est\b|most\b|first\b|capital\b|name\b)"
-    r"[a-z'’-]{2,30}(?: (?!of\b|in\b|for\b)[a-z'’-]{2,30}){0,2}",
-    re.IGNORECASE,
-)
-_ORDER = re.compile(
-    r"\bin (?:\w+ )?order\b|\border(?:ed)? (?:by|from)\b|\brank|\bsort|\bfrom (?:the )?\w+(?:est"
-    r"|st) to\b|\bsequence\b"
-    r"|\bfirst (?:two|three|four|five|six|ten|\d)\b",
-    re.IGNORECASE,
-)
-_COUNTED = re.compile(r"\bhow many\s([a-z]{2,30})\b", re.IGNORECASE)
-_HEAD = re.compile(r"\b(?:what|which)\s([a-z]{3,20})\b", re.IGNORECASE)
-_NO_HEAD = make_word_set("are was were does did can has had will would the type kind sort name one")
-_CONTENT_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
-_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _QUESTION_LENGTH = 600  # characters of the sentence that asks
+_ASKS = ("?", "？", "吗", "ですか", "ますか")
+_QUOTATION = re.compile(
+    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
+)
+_WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
+_REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
-_ARTICLES = make_word_set("a an the")
-STOP_WORDS = make_word_set(
-    "a an the of in on at to for from by with as and or is are was were be been am do does did has have "
-    "had can "
-    "could will would may might must it its it's that this these those there here he she they we i you "
-    "one his "
-    "her their our my your what which who whom whose when where why how much many not no so than then "
-    "also just "
-    "about approximately around roughly very called named known please only word words answer briefly brief "
-    "s t re"
-)
-_VERBS = (
-    "write wrote written,begin began begun,win won,sing sang sung,speak spoke spoken,find "
-    "found,build built,"
-    "make made,lie lay lain,hold held,lead led,fight fought,sink sank sunk,die died dead,run "
-    "ran,fly flew flown,"
-    "take took taken,give gave given,go went gone,eat ate eaten,grow grew grown,know knew "
-    "known,fall fell fallen,"
-    "rise rose risen,sell sold,tell told,draw drew drawn,bear bore born borne,buy bought,teach "
-    "taught,break broke "
-    "broken,choose chose chosen,drive drove driven,ride rode ridden,swim swam swum,wear wore "
-    "worn,lose lost,"
-    "meet met,leave left,come came,become became,see saw seen,get got gotten,say said,pay paid,send sent,"
-    "spend spent,shoot shot,strike struck,steal stole stolen,freeze froze frozen,blow blew "
-    "blown,throw threw "
-    "thrown,drink drank drunk,bring brought,catch caught,feel felt,keep kept,sleep slept,stand stood,"
-    "understand understood,large larger largest big bigger biggest,small smaller smallest,long "
-    "longer longest,"
-    "tall taller tallest high higher highest,fast faster fastest"
-)
-_IRREGULAR = {form: forms.split()[0] for forms in _VERBS.split(",") for form in forms.split()}
-_SUFFIXES = ("ing", "ed", "es", "s", "e")
-
-
-NEGATION = re.compile(r"\b(?:not|never|cannot|no|none|neither|nor)\b(?!-)|n't\b", re.IGNORECASE)
-_SHORT_NOT = re.compile(r"\b(ca|wo|sha|[a-z]{2,6})n['’ʼ]t\b|\bcannot\b", re.IGNORECASE)
-_FULL_VERBS = {"ca": "can", "wo": "will", "sha": "shall"}
-
-
-def expand_negations(text: str) -> str:
-    """The text with "not" written out: "can't" is "can not", "isn't" "is not".
-
-    >>> expand_negations("It won't rain, and penguins cannot fly.")
-    'It will not rain, and penguins can not fly.'
-    """
-    return _SHORT_NOT.sub(_write_not, text)
-
-
-def _write_not(match: re.Match[str]) -> str:
-    verb = match[1] or "can"
-    return f"{_FULL_VERBS.get(verb.lower(), verb)} not"
-
-
-def _is_negated(sentence: str) -> bool:
-    """Whether a question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
-    return NEGATION.search(_ASKS_NOT.sub("", sentence)) is not None
-
-
-_ASKS_NOT = re.compile(r"^\W{0,3}[a-z]{2,6}n['’]t\b", re.IGNORECASE)
-_BASES = {
-    "better": "good", "best": "good", "worse": "bad", "worst": "bad", "more": "more", "most": "more",
-    "less": "less", "least": "less", "fewer": "few", "fewest": "few", "further": "far", "farther": "far",
-}  # fmt: skip
-_NO_COMPARATIVE = make_word_set(
-    "number water river other never ever her after under over paper power silver copper computer letter "
-    "together either whether answer order character matter winter summer player per later interest west east "
-    "forest rest test father mother brother sister daughter president"
-)
-
-
-def find_base(word: str) -> str:
-    """The base of a comparative or superlative, such as "cheap" of "cheaper"; "" for other words."""
-    word = word.lower()
-    if word in _BASES:
-        return _BASES[word]
-    if word in _NO_COMPARATIVE or not word.endswith(("er", "est")) or len(word) < 5:
-        return ""
-    stem = find_stem(word)
-    return stem.removesuffix("est").removesuffix("er")
-
-
-_COMPARES = re.compile(
-    r"(?:which|who|what|whose)\b|.{0,60}\b(?:which|who) (?:is|has|are|was)\b", re.IGNORECASE
-)
-
-
-def _find_compared(sentence: str) -> frozenset[str]:
-    """The bases of the comparatives of a question such as "Which is larger, ...?"."""
-    if not _COMPARES.match(sentence):
-        return frozenset()
-    return frozenset(filter(None, map(find_base, _CONTENT_WORD.findall(sentence))))
+_DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
-def find_stem(word: str) -> str:
-    """The stem of a word, so that "wrote" and "writes", "colours" and "color" are one.
+def shares_stem(word: str, other: str) -> bool:
+    """Whether two words are forms of one, by a long common beginning: "capital" and "capitals".
 
-    >>> find_stem("wrote") == find_stem("written"), find_stem("ended") == find_stem("end")
-    (True, True)
+    >>> shares_stem("столица", "столицей"), shares_stem("cats", "cat"), shares_stem("austria", "australia")
+    (True, True, False)
     """
-    word = word.lower().replace("’", "'").removesuffix("'s").removesuffix("'")
-    word = _IRREGULAR.get(word, word).replace("our", "or")
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) > 2:
-            word = word[: -len(suffix)]
+    length = 0
+    for a, b in zip(word, other, strict=False):
+        if a != b:
             break
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
+        length += 1
+    tails = (len(word) - length, len(other) - length)
+    if length == 3:
+        return min(tails) == 0 and max(word, other, key=len)[3:] in _ENDINGS
+    return length >= 4 and max(tails) <= 3
 
 
-def find_stems(text: str) -> list[str]:
-    """The stems of a text's content words, in order."""
-    return [find_stem(word) for word in _CONTENT_WORD.findall(text) if word.lower() not in STOP_WORDS]
+_ENDINGS = ("", "s", "es", "ed", "ing", "e", "en", "ete", "t", "a", "o", "i", "и", "а", "у", "ы", "ов", "ом")
+
+
+class Question:
+    """What is known of a question, for reading its answers. Read it with `read_question`."""
+
+    def __init__(self, text: str, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self.text = text
+        self.asking = find_asking_sentence(text)
+        self.decimal_comma = lexicon.decimal_comma and _DOT_DECIMAL.search(text) is None
+        request = lexicon.find("request").search(self.asking[:_REQUEST_LENGTH])
+        self.is_request = request is not None and len(self.asking) > request.end() + 2
+        if request is not None and self.is_request:
+            self.asking = self.asking[: request.start()] + self.asking[request.end() :]
+        self.options = find_options(text)
+        self.asks_truth, self.is_verdict = self._drop_verdicts()
+        tokens = self.tokenize(self.asking)
+        self.words = Counter(token.key for token in tokens if token.kind == "word")
+        self.content = self._list_content(tokens)  # in their order
+        self.numbers = self._list_numbers(text)
+        self.context = frozenset(
+            t.key for t in self.tokenize(text) if t.kind == "word"
+        )  # of all of the prompt
+        self.negated = self._is_negated(tokens)
+        self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
+        self.has_question_word = self._has_question_word(tokens)
+        self.form: AnswerForm = self._find_form()
+        self.category, self.focus = self._find_focus(tokens)
+        self.asks_year = lexicon.find("year").search(self.asking) is not None
+        self.asks_order = lexicon.find("order").search(self.asking) is not None
+        self.purpose = classify_purpose(text)
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The words and numbers of a text, numbers written as in the question's language."""
+        return tokenize(text, decimal_comma=self.decimal_comma)
+
+    def has(self, key: str) -> bool:
+        """Whether the question has a word, in this form or another."""
+        return key in self.words or self._has_form(key, self.words)
+
+    def asks_about(self, key: str) -> bool:
+        """Whether a word is one of the question's content words, in this form or another."""
+        return key in self.content or self._has_form(key, self.content)
+
+    def is_form(self, key: str, word: str) -> bool:
+        """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
+        base = self.lexicon.find_base
+        return key == word or base(key) == base(word) or shares_stem(key, word)
+
+    def _has_form(self, key: str, words: Iterable[str]) -> bool:
+        return any(self.is_form(key, word) for word in words)
+
+    def _list_content(self, tokens: Sequence[Token]) -> list[str]:
+        common = self.lexicon.common | self.lexicon.question_words
+        return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
+
+    def _list_numbers(self, text: str) -> list[str]:
+        words = self.lexicon.numbers
+        return [
+            token.key if token.kind == "number" else str(words[token.key])
+            for token in self.tokenize(text)
+            if token.kind == "number" or words.get(token.key, 0) > 1
+        ]
+
+    def _drop_verdicts(self) -> tuple[bool, bool]:
+        """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
+        verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
+        if verdict is None:
+            return False, False
+        self.asking = self.asking.replace(verdict.group(), " ").strip()
+        return verdict[1].lower() in self.lexicon.gather("true"), True
+
+    def _spell_verdicts(self) -> str:
+        yes, no = ("|".join(map(re.escape, words)) or "(?!)" for words in (self.lexicon.yes, self.lexicon.no))
+        joints = "|".join(self.lexicon.find(name).pattern for name in ("or", "and"))
+        return rf"\b({yes})(?:,?\s?(?:{joints}|/)\s?)({no})\b"
+
+    def _is_negated(self, tokens: Sequence[Token]) -> bool:
+        """Whether the question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
+        said = tokens[1:] if not self.asks_truth else self.tokenize(self.text)
+        verdicts = self.lexicon.no if self.is_verdict else frozenset()
+        return any(t.key in self.lexicon.negation and t.key not in verdicts for t in said)
+
+    def _find_form(self) -> AnswerForm:
+        if self.options:
+            return "choice"
+        if self.is_verdict:
+            return "yes_no"
+        many, when = (self.lexicon.find(name).search(self.asking) for name in ("many", "when"))
+        if when is not None and (many is None or when.start() < many.start()):
+            return "date"
+        if many is not None:
+            return "number"
+        if self.alternatives:
+            return "either"
+        polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
+        return "yes_no" if polar else "words"
+
+    def _has_question_word(self, tokens: Sequence[Token]) -> bool:
+        asking = self.lexicon.question_words
+        for begin, end in split_clauses(self.asking):
+            first = [t for t in tokens if begin <= t.begin < end][:_WORDS_BEFORE_ASKING]
+            if any(t.key in asking or t.text.lower().startswith(("qu'est", "qu’est")) for t in first):
+                return True
+        cjk = [t.text for t in tokens if t.kind == "cjk"]
+        return any(word in run for run in cjk for word in asking)
+
+    def _find_focus(self, tokens: Sequence[Token]) -> tuple[str, frozenset[str]]:
+        """The noun after the word that asks ("which city"); what is asked, rather than of what.
+
+        That is what isn't written as a name: "capital" of "the capital of Peru".
+        """
+        words = [t for t in tokens if t.kind == "word"]
+        category = ""
+        for asked, noun in pairwise(words):
+            if (
+                asked.key in self.lexicon.question_words - self.lexicon.gather("who")
+                and noun.key in self.content
+            ):
+                category = noun.key
+                break
+        content = [t for t in words if t.key in self.content]
+        plain = [t.key for t in content if t.text[0].islower() and t.key != category]
+        names = [t.key for t in content if t.key != category]
+        return category, frozenset(plain or names[:1])
+
+    def _find_alternatives(self) -> tuple[str, ...]:
+        """The sides of "a fruit or a vegetable", or two numbers that are compared."""
+        text = _QUOTATION.sub(" ", self.text)
+        text = text[text.rfind(self.asking) :] if self.asking in text else self.asking
+        for sentence in reversed(split_sentences(text)[-3:]):
+            sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
+            if len({side.casefold() for side in sides}) > 1:
+                return sides
+        numbers = list(dict.fromkeys(t.key for t in self.tokenize(self.asking) if t.kind == "number"))
+        compared = _CJK_WHICH.search(self.asking) is not None
+        return tuple(numbers) if compared and len(numbers) == 2 else ()
+
+    def _split_sides(self, sentence: str) -> tuple[str, ...]:
+        ors = list(self.lexicon.find("or").finditer(sentence))
+        if not ors or _CJK_WHICH.search(sentence):
+            return ()
+        right = self._take_side(sentence[ors[-1].end() :], first=True)
+        if not right or right[0].lower() in self.lexicon.negation:
+            return ()
+        clauses = split_clauses(sentence[: ors[-1].start()])
+        left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
+        if len(clauses) == 1:
+            left = left[-len(right) :]
+        sides = [" ".join(left), " ".join(right)]
+        for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
+            words = sentence[begin:end].split()
+            side = self._take_side(" ".join(words[-2:]), first=False)
+            if not side or len(words) > _MAX_ALTERNATIVE + 2 or self._asks(words):
+                break
+            sides.insert(0, " ".join(side))
+        short = all(0 < len(side.split()) <= _MAX_ALTERNATIVE for side in sides)
+        return tuple(sides) if short else ()
+
+    def _asks(self, words: list[str]) -> bool:
+        return any(t.key in self.lexicon.question_words for t in self.tokenize(" ".join(words)))
+
+    def _take_side(self, text: str, *, first: bool) -> list[str]:
+        """The first or last words of a text that aren't common, up to one that is."""
+        begin, end = split_clauses(text)[0 if first else -1]
+        tokens = [t for t in self.tokenize(text[begin:end]) if t.kind != "cjk"]
+        side: list[str] = []
+        for token in tokens if first else reversed(tokens):
+            is_common = token.key in self.lexicon.common and token.key not in self.lexicon.negation
+            if not is_common:
+                side.append(token.key if token.kind == "number" else token.text)
+            elif side:
+                break
+        return side if first else side[::-1]
+
+
+_CJK_WHICH = re.compile("哪个|哪個|哪一个|哪一個|どちら|どっち|谁更|谁比较")
+_CJK_EITHER = re.compile(
+    r"([^\s，。？、,?]{1,20})[、，,]?(?:还是|還是|或者|それとも)([^\s，。？、,?]{1,20})"
+    r"|([^\s，。？、,?]{1,12}?)(?:和|与|跟|と)([^\s，。？、,?]{1,12}?)(?:相比|では|のうち|は|中|，|、)?"
+    r"(?:哪个|哪個|哪一个|谁|どちら|どっち)"
+)
+
+
+def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
+    match = _CJK_EITHER.search(sentence)
+    if match is None:
+        return ()
+    left, right = match[1] or match[3], match[2] or match[4]
+    sides = [[part for part in lexicon.cjk_common.split(side) if part] for side in (left, right)]
+    return (sides[0][-1], sides[1][0]) if all(sides) else ()
 
 
 def shorten_question(question: str) -> str:
@@ -386,108 +392,24 @@ def shorten_question(question: str) -> str:
     return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
 
 
-def read_question(question: str) -> Question:
-    """What a prompt asks for. The last results are kept, since every sample of a request needs them."""
-    return _read_ends(shorten_question(question))
-
-
-_SUPERLATIVE = re.compile(r"\b(?:[a-z]{2,15}est|most|least)\b")
-_NAME = re.compile(r"(?<!^)\b[A-Z][\w'’-]*")
-
-
-def _find_focus(sentence: str) -> frozenset[str]:
-    """The stems of a question that tell what is asked, rather than of what."""
-    superlatives = find_stems(" ".join(_SUPERLATIVE.findall(sentence)))
-    return frozenset(superlatives or find_stems(_NAME.sub(" ", _VERDICTS.sub(" ", sentence))))
-
-
 @lru_cache(maxsize=256)
-def _read_ends(text: str) -> Question:
-    sentence = find_asking_sentence(text)
-    options = find_options(text)
-    either = () if options else _find_labels(text, sentence) or _find_alternatives(sentence)
-    form = _find_form(text, sentence, options=options, either=either)
-    head = _HEAD.search(sentence)
-    counted = _COUNTED.search(sentence)
-    sequence = tuple(find_stems(_VERDICTS.sub(" ", sentence)))
-    asks_truth = _TRUE_OR_FALSE.search(text) is not None
-    name = head[1].lower() if head is not None else ""
-    return Question(
-        purpose=classify_purpose(text),
-        form=form,
-        stems=frozenset(sequence),
-        sequence=sequence,
-        focus=_find_focus(sentence),
-        options=options or either,
-        numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
-        counted=find_stem(counted[1]) if counted is not None else "",
-        head="" if name in _NO_HEAD or name in STOP_WORDS else name,
-        compared=_find_compared(sentence),
-        negated=_is_negated(_VERDICTS.sub(" ", text if asks_truth else sentence)),
-        asks_truth=asks_truth,
-        asks_year=_YEAR.search(sentence) is not None,
-        asks_place=_WHERE.search(sentence) is not None,
-        asks_order=_ORDER.search(sentence) is not None,
-        defines=_DEFINITION.fullmatch(sentence.rstrip("? ")) is not None,
-    )
+def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
+    """What a prompt asks for, in its own language and others that its replies are written in.
+
+    The last results are kept, since every sample of a request needs them.
+    """
+    text = shorten_question(question)
+    return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
 
 
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that ends in a question mark; the text's end if there is none.
+    """The last sentence that asks; the text's end if there is none.
 
     A quotation after a colon is what is asked about, no part of the sentence.
     """
     text = _QUOTATION.sub(" ", text)
-    at = text.rfind("?")
-    if at < 0:
-        return text[-_QUESTION_LENGTH:].strip()
-    before = text[max(0, at - _QUESTION_LENGTH) : at]
-    begin = 0
-    for match in _SENTENCE_BREAK.finditer(before):
-        begin = match.end()
-    sentence = before[begin:].strip()
-    request = _REQUEST.match(sentence)
-    return sentence[request.end() :] if request is not None else sentence
-
-
-def _find_form(
-    text: str,
-    sentence: str,
-    *,
-    options: Options,
-    either: Options,
-) -> AnswerForm:
-    if options:
-        return "choice"
-    if _TRUE_OR_FALSE.search(text) or _YES_OR_NO.search(text):
-        return "yes_no"
-    if either:
-        return "either"
-    if "?" in text and _AUXILIARY.match(sentence):
-        return "yes_no"
-    if _WHEN.search(sentence):
-        return "date"
-    if _HOW_MUCH.search(sentence) or _asks_numeric(sentence):
-        return "number"
-    return "list" if _LISTING.search(sentence) else "phrase"
-
-
-def _asks_numeric(sentence: str) -> bool:
-    """Whether a number is asked for by name: "What is the population of ...?"."""
-    words = _WORD.findall(sentence.lower())
-    asked = next((at for at, word in enumerate(words) if word in ("what", "which", "what's", "what’s")), None)
-    if asked is None:
-        return False
-    verb = asked + 1 < len(words) and words[asked + 1] in ("is", "was", "are", "were")
-    for word in words[asked + 1 + verb : asked + 6]:
-        if word in _NUMERIC:
-            return True
-        if word in _NO_NOUN:
-            return False
-    return False
-
-
-_NO_NOUN = make_word_set("of in for on at has have had is was are were does do did can will would that , : ;")
+    asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
+    return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
 @lru_cache(maxsize=256)
@@ -512,60 +434,203 @@ def find_options(text: str) -> Options:
     return tuple(options)
 
 
-_QUOTATION = re.compile(
-    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
-)
-_LABELS = re.compile(
-    r"(?:^|[.?!:;)\"'”]\s{0,3}|\n|\bplease\s|\band\s|\bthen\s)"
-    r"(?:answer|reply|respond|classify|categori[sz]e|label|choose|pick|output)\b"
-    r"(?P<order>[^.?!\n]{0,200})",
-    re.IGNORECASE,
-)
-_LABEL_LIST = re.compile(
-    r"(?:^|[\s(:])(?P<first>(?:[\"'“‘]?[\w-]{2,30}[\"'”’]?,\s){0,6}[\"'“‘]?[\w-]{2,30}[\"'”’]?),?\sor\s"
-    r"(?P<last>[\"'“‘]?[\w-]{2,30})"
-)
-_DETERMINER = re.compile(r"\b(?:an?|the|your|its|their|his|her|any|each|every)\s{0,3}$", re.IGNORECASE)
-_NO_LABELS = make_word_set(
-    "yes no true false not word words phrase number sentence sentences one two three four five letter "
-    "digit digits name names short less fewer more brief either so paragraph line lines list text code figure"
-)
+SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
+_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
+_ITEMS, _ITEM_WORDS = 12, 4  # of a list with an item on each line
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
+_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
-def _find_labels(text: str, sentence: str) -> Options:
-    """The words that a prompt says to answer with: "Answer positive, negative or neutral."."""
-    if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or _asks_numeric(sentence):
-        return ()
-    for match in _LABELS.finditer(text):
-        listed = _LABEL_LIST.search(match["order"])
-        if listed is None or _DETERMINER.search(match["order"], 0, listed.start("first")):
+class ReplyText:
+    """A reply without its marks, as sentences that state something: no offers, politeness or excuses."""
+
+    def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
+        self.question, self.finished = question, finished
+        self.text = _clean(text)
+        self.is_long = len(self.text) > SHORT_REPLY
+        whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
+        said = [s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s)]
+        offer = question.lexicon.find("offer")
+        stated = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
+        self.sentences = _select_stating(stated, question)
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in stated[:_FIRST_SENTENCES])
+        if not finished and self.is_long:  # it may conclude otherwise
+            self.sentences = self.sentences[:1]
+
+    @cached_property
+    def asserted(self) -> list["Sentence"]:
+        """The sentences with their words."""
+        return [Sentence(text, self.question) for text in self.sentences]
+
+
+def _clean(text: str) -> str:
+    if len(text) > _HEAD + _TAIL:
+        text = text[:_HEAD] + "\n" + text[-_TAIL:]
+    fences = _FENCE.findall(text)
+    outside = _FENCE.sub("\n", text)
+    if len(fences) == 1 and not outside.strip():
+        outside = fences[0]
+    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
+
+
+def _join_items(text: str) -> str:
+    """A list with an item on each line as one sentence."""
+    first = _BULLET.search(text) if "\n" in text else None
+    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
+    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
+        return text
+    before = text[: first.start()].strip()
+    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
+
+
+def _select_stating(sentences: list[str], question: Question) -> list[str]:
+    """The sentences that may answer: not those that are polite only, nor those that say they can't tell."""
+    lexicon = question.lexicon
+    selected: list[str] = []
+    silent = False
+    for at, sentence in enumerate(sentences):
+        if not selected and _says_only("polite", sentence, question):
             continue
-        words = [word.strip("\"'“”‘’ ") for word in (*listed["first"].split(","), listed["last"])]
-        if _NO_LABELS.isdisjoint(word.lower() for word in words) and len({w.lower() for w in words}) > 1:
-            return tuple(("", word) for word in words)
-    return ()
+        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
+            if selected:
+                break
+            _, *guess = lexicon.find("but").split(sentence, maxsplit=1)
+            if guess and not _cant_tell(guess[0], question):
+                return [guess[0].lstrip(" ,，")]
+            silent = True
+        elif not silent or lexicon.find("guess").match(sentence):
+            selected.append(sentence)
+        else:
+            break
+    return selected
 
 
-def _find_alternatives(sentence: str) -> Options:
-    """The two sides of "a fruit or a vegetable", each without its article."""
-    before, conjunction, after = sentence.rpartition(" or ")
-    if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or not _OFFERS.search(sentence):
-        return ()
-    right = [word.strip("'\"“”") for word in re.split(r"[:;.,?!](?=\s|$)|\s[(\"']", after)[0].split()]
-    if (
-        not conjunction
-        or not 1 <= len(right) <= _MAX_ALTERNATIVE
-        or right[0].lower() in ("not", "no", "false")
-    ):
-        return ()
-    left = [word.strip("'\"“”") for word in re.split(r"[,:]\s", before)[-1].split()]
-    starts = [at for at, word in enumerate(left) if word.lower() in _ARTICLES]
-    if right[0].lower() in _ARTICLES and starts:
-        left = left[starts[-1] :]
-    elif "," not in before[-60:] and ":" not in before[-60:]:
-        left = left[-len(right) :]
-    sides = tuple(
-        " ".join(side[1:] if side and side[0].lower() in _ARTICLES else side) for side in (left, right)
-    )
-    short = all(sides) and len(sides[0].split()) <= _MAX_ALTERNATIVE and sides[0].lower() != sides[1].lower()
-    return tuple(("", side) for side in sides) if short else ()
+def _cant_tell(sentence: str, question: Question) -> bool:
+    unsure = question.lexicon.find("unsure").search(sentence) is not None
+    return unsure or _says_only("silent", sentence, question)
+
+
+def _says_only(name: str, sentence: str, question: Question) -> bool:
+    """Whether a sentence consists of phrases of a list."""
+    rest = question.lexicon.find(name).sub(" ", sentence)
+    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
+
+
+class Piece(NamedTuple):
+    """A word of a sentence, or a part of a run of Chinese or Japanese."""
+
+    kind: str  # as a token's, and so on
+    text: str
+    key: str
+    begin: int
+    end: int
+    label: str  # what it is to the question: "question", "common", "number" or "new"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is written as a name, or in a script without capitals."""
+        return self.kind == "cjk" or not self.text.islower()
+
+
+class Clause(NamedTuple):
+    """A part of a sentence between commas."""
+
+    begin: int
+    end: int
+    text: str
+    pieces: list[Piece]
+
+
+class Sentence:
+    """A sentence, its words labelled by what they are to the question."""
+
+    def __init__(self, text: str, question: Question) -> None:
+        self.text = drop_brackets(text)
+        self.question = question
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """Its words with their labels. The question's words count once: what is repeated is new."""
+        question, left = self.question, Counter(self.question.words)
+        tokens, common = question.tokenize(self.text), question.lexicon.common
+        exact = set()
+        for at, token in enumerate(tokens):
+            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
+                left[token.key] -= 1
+                exact.add(at)
+        pieces: list[Piece] = []
+        for at, token in enumerate(tokens):
+            if token.kind == "cjk":
+                pieces += _split_cjk(token, question)
+                continue
+            label = "number" if token.kind == "number" else "question" if at in exact else ""
+            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
+                label = "new"  # the symbol of iodine is "I"
+            pieces.append(Piece(*token, label or _label_word(token.key, question, left)))
+        return pieces
+
+    @cached_property
+    def clauses(self) -> list[Clause]:
+        """Its parts between commas, colons and dashes."""
+        return [
+            Clause(begin, end, self.text[begin:end], [p for p in self.pieces if begin <= p.begin < end])
+            for begin, end in split_clauses(self.text)
+        ]
+
+    @cached_property
+    def hits(self) -> list[str]:
+        """The words of the question that it repeats."""
+        return [p.key for p in self.pieces if p.label == "question"]
+
+    def repeats(self, words: Iterable[str]) -> bool:
+        """Whether it has one of some words of the question."""
+        return any(self.question.is_form(hit, word) for hit in self.hits for word in words)
+
+
+def _label_word(key: str, question: Question, left: Counter[str]) -> str:
+    common = question.lexicon.common
+    if key in common or key in question.lexicon.question_words:
+        return "common"
+    for word, count in left.items():
+        if count > 0 and word not in common and question.is_form(key, word):
+            left[word] -= 1
+            return "question"
+    return "new"
+
+
+def _split_cjk(token: Token, question: Question) -> list[Piece]:
+    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
+    run, pieces, at, begin = token.text, list[Piece](), 0, 0
+    particles = question.lexicon.cjk_common
+    while at <= len(run):
+        end = at
+        while end < len(run) and end - at < 30 and run[at : end + 1] in question.asking:
+            end += 1
+        if end - at < 2 and at < len(run):
+            at += 1
+            continue
+        for match in particles.finditer(run, begin, at):
+            pieces += [_cut(token, begin, match.start(), "new"), _cut(token, *match.span(), "common")]
+            begin = match.end()
+        pieces += [_cut(token, begin, at, "new"), _cut(token, at, end, "question")]
+        if at == len(run):
+            break
+        at = begin = end
+    return [piece for piece in pieces if piece.text]
+
+
+def _cut(token: Token, begin: int, end: int, label: str) -> Piece:
+    text = token.text[begin:end]
+    return Piece("cjk", text, text, token.begin + begin, token.begin + end, label)
+
+
+def holds_cjk(words: frozenset[str], text: str) -> bool:
+    """Whether a Chinese or Japanese text holds one of some words."""
+    return bool(text) and any(word in text for word in words if not word[0].isascii())

@@ -36,7 +36,9 @@ __all__ = [
     "find_free_text",
     "find_last_object",
     "format_calls",
+    "list_leaves",
     "parse_json",
+    "read_json_field",
     "read_json_value",
     "read_tool_calls",
     "select_arguments",
@@ -416,22 +418,32 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
     return {**value, head: _drop(value[head], rest)} if rest and head in value else value
 
 
-def find_free_text(value: Any, words: int, place: str = "", levels: int = 8) -> str:  # noqa: ANN401 - JSON data
+def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The values within a value by their paths; those of a list's items have the path of the list."""
+    if levels and isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)
+    elif levels and isinstance(value, list) and value:
+        for item in value[:50]:
+            yield from list_leaves(item, place, levels - 1)
+    else:
+        yield place, value
+
+
+def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
     """The path of a string of more than so many words; "" if there is none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
     """
-    if isinstance(value, str):
-        return (place or "text") if len(value[:2000].split(None, words)) > words else ""
-    if levels == 0 or not isinstance(value, dict | list):
-        return ""
-    items = value.items() if isinstance(value, dict) else (("", item) for item in value[:50])
-    for name, item in items:
-        path = ".".join(part for part in (place, str(name)) if part)
-        if inner_path := find_free_text(item, words, path, levels - 1):
-            return inner_path
-    return ""
+    return next(
+        (
+            path or "text"
+            for path, leaf in list_leaves(value)
+            if isinstance(leaf, str) and len(leaf[:2000].split(None, words)) > words
+        ),
+        "",
+    )
 
 
 class _SchemaWalk:
@@ -601,18 +613,50 @@ def format_calls(
     texts: list[str] = []
     try:
         for call in calls:
-            value = call.arguments
-            if isinstance(value, dict):
-                value = select_arguments(call, schemas.get(call.name), selection)
+            value = select_arguments(call, schemas.get(call.name), selection)
             texts.append(write_canonical({call.name: value}))
     except ValueError:
         return None
     return bound_answer(texts[0] if len(texts) == 1 else f"[{','.join(sorted(texts))}]")
 
 
-def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> dict[str, Any]:
-    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out.
-
-    Free text counts, too: what a tool is called with is what it does.
-    """
+def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> Any:  # noqa: ANN401
+    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out."""
+    if not isinstance(call.arguments, dict):
+        return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
+
+
+_JSON_DEPTH = 50  # levels of a value that is given as text
+
+
+def read_json_field(text: str, field: str) -> str | None:
+    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
+    return _format_json_value((find_last_object(text) or {}).get(field))
+
+
+def _format_json_value(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return _dump_json(value, _JSON_DEPTH)
+    except RecursionError:  # too deep for an answer, or for the caller's stack
+        return None
+
+
+def _dump_json(value: object, levels: int) -> str:
+    if levels == 0:
+        raise RecursionError
+    if isinstance(value, RawNumber):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
+            + "}"
+        )
+    return json.dumps(value, ensure_ascii=False)
