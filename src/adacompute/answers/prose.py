@@ -120,7 +120,8 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> Words | None:
     if not keys or len(keys) > _PHRASE_WORDS * (4 if "," in answer else 1):
         return None
     beside = sum(p.label == "new" for p in sentence.pieces) - len(keys)
-    rivals = sentence.hits and run[0].is_name and any(_rivals(other, clause, question) for other in runs[1:])
+    clear = not sentence.hits or not run[0].is_name or _follows_copula(run, clause, question)
+    rivals = not clear and any(_rivals(other, clause, question) for other in runs[1:])
     plain = not sentence.hits and not run[0].is_name and not alone
     sure = 1.0 if len(runs) == 1 and (sentence.hits or len(clauses) == 1) else 0.7
     others = tuple(_spell_run(other, sentence) for other in ranked[1:])
@@ -237,6 +238,12 @@ def _rivals(run: Run, clause: Clause, question: Question) -> bool:
     return run[0].is_name and not _is_inside(run, clause) and not all(question.has(p.key) for p in run)
 
 
+def _follows_copula(run: Run, clause: Clause, question: Question) -> bool:
+    """Whether a run ends a clause, right after "is", which tells it from names before: "the word is Hund"."""
+    before = clause.pieces[: clause.pieces.index(run[0])][-2:]
+    return run[-1] is clause.pieces[-1] and any(p.key in question.lexicon.copula for p in before)
+
+
 def _is_inside(run: Run, clause: Clause) -> bool:
     """Whether a run stands between words of the question."""
     hits = [p.begin for p in clause.pieces if p.label == "question"]
@@ -247,9 +254,9 @@ def _rank_runs(clause: Clause, question: Question) -> list[Run]:
     """The runs of a clause, the answer first: outside the question's words, then names, then as they come."""
     runs = [_extend_run(run, clause, question) for run in _find_runs(clause, question)]
 
-    def rank(run: Run) -> tuple[bool, bool]:
+    def rank(run: Run) -> tuple[bool, bool, bool]:
         plain = not any(p.is_name for p in run) or all(p.key in question.context for p in run)
-        return _is_inside(run, clause), plain
+        return _is_inside(run, clause), plain, not _follows_copula(run, clause, question)
 
     return sorted(runs, key=rank)
 
@@ -682,11 +689,24 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
     if question.form == "either" and count(_names_alternative) >= 0.5:
         return "either"
-    if question.form in ("date", "number", "yes_no"):
+    if question.form in ("date", "number"):
         return question.form
+    if question.form == "yes_no" and count(_is_name) <= 0.5:
+        return "yes_no"
     if not question.has_question_word and count(opens_verdict) > 0.5:
         return "yes_no"
     return "number" if count(_is_numeric) > 0.5 else "words"
+
+
+def _is_name(reply: ReplyText) -> bool:
+    """Whether a reply is a name, and no verdict: "Paris" answers "Capital of France?"."""
+    first = reply.asserted[0]
+    new = [p for p in first.pieces if p.label == "new"]
+    return (
+        len(reply.sentences) == 1
+        and 0 < len(first.pieces) == len(new) <= _FEW_WORDS
+        and _is_beyond(new[0], first.question)
+    )
 
 
 def _names_alternative(reply: ReplyText) -> bool:
