@@ -636,7 +636,10 @@ def _read_for_question(
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
         elif (statement := _find_statement(text, finished=end)) is not None:
-            stated[at] = statement
+            if statement.isdecimal():
+                readings[at] = ReadAnswer(statement)
+            else:
+                stated[at] = statement
         elif DATA.match(text) and not _is_fenced_answer(text):
             continue
         elif (solved := _read_solution(text, question, finished=end)) is not None:
@@ -650,6 +653,8 @@ def _read_for_question(
             readings[at] = ReadAnswer(chosen or (_read_choice(replies[at], question) if is_whole else None))
         return readings
     texts = prose | stated
+    if not texts:
+        return readings
     ends = [finished[at] or at in stated for at in texts]
     for at, reading in zip(texts, read_prose([*texts.values()], question, ends, common), strict=True):
         answer = _trim_optional(reading.answer)

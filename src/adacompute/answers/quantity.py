@@ -456,19 +456,19 @@ def _list_quantities(text: str, question: Question) -> list[_Quantity]:
     tokens = [
         t for t in question.tokenize(text) if below is None or not below.start() <= t.begin < below.end()
     ]
-    found: list[_Quantity] = []
+    listed: list[_Quantity] = []
     at = 0
-    while at < len(tokens) and len(found) < _MOST:
+    while at < len(tokens) and len(listed) < _MOST:
         value, count = _read_value(text, tokens[at:], question)
         if value is not None:
             quantity = _build_quantity(text, tokens[at], tokens[at + count - 1], value, question)
-            gap = text[found[-1].end : quantity.begin] if found else ""
-            if found and gap and _RANGE.fullmatch(gap):
-                first = found.pop()
+            gap = text[listed[-1].end : quantity.begin] if listed else ""
+            if listed and gap and _RANGE.fullmatch(gap):
+                first = listed.pop()
                 quantity = quantity._replace(begin=first.begin, answer=f"{first.key}-{quantity.answer}")
-            found.append(quantity)
+            listed.append(quantity)
         at += count
-    return found
+    return listed
 
 
 def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
@@ -591,11 +591,11 @@ def find_solution(sentences: list[str], question: Question) -> str | None:
     stated = [(drop_brackets(text), _select_new(drop_brackets(text), question)) for text in sentences]
     if not any(new for _, new in stated):
         stated = [(text, _select_new(text, question)) for text in sentences]
-    told = [(text, new) for text, new in stated if new]
-    if not told:
+    numeric = [(text, new) for text, new in stated if new]
+    if not numeric:
         return _repeat_number(sentences, question)
     for is_conclusion in (_concludes, _repeats_question, _computes, lambda _text, _question: True):
-        chosen = [(text, new) for text, new in told if is_conclusion(text, question)]
+        chosen = [(text, new) for text, new in numeric if is_conclusion(text, question)]
         if chosen:
             text, new = chosen[-1]
             signs = [match.end() for match in _COMPUTES.finditer(text)]
