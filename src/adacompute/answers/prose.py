@@ -740,7 +740,9 @@ def _read_number(reply: ReplyText) -> tuple[str | None, float]:
 
 
 def _read_date(reply: ReplyText) -> tuple[str | None, float]:
-    """The date that a reply states, or what it says instead."""
+    """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
+    if reply.is_long and not reply.finished:
+        return SILENT
     date = find_date(reply.sentences, reply.question)
     if date is not None or any(has_new_number(text, reply.question) for text in reply.sentences):
         return date, 1.0
