@@ -523,7 +523,8 @@ def _choose_alternative(sentence: Sentence) -> str | None:
     asked = [p for p in sentence.pieces if is_asked(p, question) and not _is_in(p, mentions)]
     compares = bool(asked) or _SIGN.search(text) is not None or _shares_character(sentence)
     for name in ("neither", "both"):
-        if lexicon.find(name).search(text) and len(sentence.pieces) <= _BOTH_WORDS and not compares:
+        short = len(sentence.pieces) <= _BOTH_WORDS and not (mentions and compares)
+        if short and lexicon.find(name).search(text):
             return name
     if not mentions:
         return None

@@ -90,7 +90,7 @@ def classify_purpose(prompt: str) -> Purpose:
     has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
     english = get_lexicon(frozenset(("en",)))
     orders = _find_orders(words, english)
-    if "translate" in words and _is_word_to_translate(text, english):
+    if _is_word_to_translate(text, english):
         return "fact"
     if "compose" in orders or _WISH.search(text):
         return "text"
@@ -101,7 +101,8 @@ def classify_purpose(prompt: str) -> Purpose:
     if "solve" in orders or _VALUE.search(text):  # "Explain how many …" included
         return "value"
     if "tell" in orders or _REASON.search(text):
-        return "text"
+        asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
+        return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
     if "?" not in words or english.gather("asking").isdisjoint(words):
         return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
