@@ -454,7 +454,9 @@ def _list_quantities(text: str, question: Question) -> list[_Quantity]:
     """The quantities of a text, in their order."""
     below = question.lexicon.find("below").search(text)  # "38 °C below zero": this zero is no number
     tokens = [
-        t for t in question.tokenize(text) if below is None or not below.start() <= t.begin < below.end()
+        token
+        for token in question.tokenize(text)
+        if below is None or not below.start() <= token.begin < below.end()
     ]
     listed: list[_Quantity] = []
     at = 0
@@ -788,4 +790,6 @@ def is_unit(word: str, question: Question) -> bool:
 
 def has_new_number(text: str, question: Question) -> bool:
     """Whether a text has a number that the question doesn't have."""
-    return bool(_select_new(text, question))
+    words = question.lexicon.numbers
+    may_have = any(t.kind == "number" or t.key.partition("-")[0] in words for t in question.tokenize(text))
+    return may_have and bool(_select_new(text, question))
