@@ -29,7 +29,6 @@ def test_a_renamed_class_keeps_its_old_name(old: str, new: str):
 @pytest.mark.parametrize(
     ("module", "old", "new"),
     [
-        ("answers", "Weigh", "VoteWeights"),
         ("records", "Limit", "Cap"),
         ("pool", "Imported", "ImportResult"),
         ("score", "Estimate", "MeanEstimate"),
@@ -50,7 +49,7 @@ def test_a_subpackage_keeps_its_old_names(module: str, old: str, new: str):
         home.nonsense  # noqa: B018 - reading it is what is tested
 
 
-@pytest.mark.parametrize("module", ["answers", "evaluate", "pool", "records", "scale.allocate", "score"])
+@pytest.mark.parametrize("module", ["evaluate", "pool", "records", "scale.allocate", "score"])
 def test_every_old_name_of_a_subpackage_is_there(module: str):
     home = importlib.import_module(f"adacompute.{module}")
     renamed = inspect.getclosurevars(home.__getattr__).nonlocals["renamed"]

@@ -2,16 +2,14 @@
 
 `extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
 task names. The readers come in groups: marks and numbers, phrases, letters of choices, JSON fields.
-Every scan is linear in the text: patterns have no nested repeats. `extract_in_sandbox` does the same in
+Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
 """
 
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any
 
 from adacompute.answers.normalise import trim
 from adacompute.answers.prose import SILENT, ReadAnswer, find_option, read_prose
@@ -24,7 +22,7 @@ from adacompute.answers.question import (
     read_question,
     shorten_question,
 )
-from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
+from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.answers.words import (
@@ -37,38 +35,30 @@ from adacompute.answers.words import (
 from adacompute.errors import TaskError
 
 __all__ = [
+    "CHAT",
     "DATA",
     "HEDGE",
+    "TEXT_LIMIT",
+    "abstains",
     "check_pattern",
     "close_sandbox",
     "count_timeouts",
     "extract_answer",
-    "extract_in_sandbox",
     "find_answer_line",
     "find_answer_phrase",
     "find_answer_starts",
     "find_box",
-    "find_hash",
-    "find_hash_answer",
-    "find_number",
-    "find_short_reply",
-    "find_tag_answer",
-    "find_value",
-    "is_slow_pattern",
     "locate_choice",
     "read_answers",
     "read_in_sandbox",
     "read_replies",
-    "search_in_sandbox",
+    "search_answer",
     "start_sandbox",
     "strip_thinking",
 ]
 
-_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\\s][^{}\\]*)\}")  # most boxes are plain: one match
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\.|[{}]", re.DOTALL)
-_BOX_TOKEN = re.compile(r"\s{1,20}([^\s{}$\\]+)")
-_SPACE = re.compile(r"\s*")
+_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 _HEADING = re.compile(r"[\s#*]{0,9}[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
@@ -93,47 +83,25 @@ _SENTENCE = re.compile(
 
 
 def find_box(text: str) -> str | None:
-    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`."""
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    if at < 0:
-        return None
-    plain_box = _PLAIN_BOX.match(text, at)
-    if plain_box is not None:
-        return plain_box.group(1)
-    last = _BOX.match(text, at)
-    token = _BOX_TOKEN.match(text, last.end()) if last else None
-    if token is not None:
-        return token.group(1).rstrip(".,;:")
-    return _find_balanced_box(text, at) or _find_balanced_box(text, 0)
-
-
-def _find_balanced_box(text: str, start: int) -> str | None:
-    """The content of the box that opens last among those that close; empty boxes are skipped.
+    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
 
     One pass, however many boxes are left open.
     """
-    last_box: tuple[int, int] | None = None
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
+    if token is not None:
+        return token.group(1).rstrip(".,;:")
+    last_box = (-1, -1)
     open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
-    for match in _BOX_BRACE.finditer(text, start):
+    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
         mark = match.group()
         if mark == "}":
             begin = open_braces.pop() if open_braces else -1
-            if (
-                begin >= 0
-                and (last_box is None or begin > last_box[0])
-                and not _is_blank(text, begin, match.start())
-            ):
+            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
                 last_box = (begin, match.start())
-            if not open_braces and start:
-                break  # only this one box was wanted, and it is closed
         elif mark[-1] == "{" and mark != "\\{":
             open_braces.append(match.end() if len(mark) > 1 else -1)
-    return text[last_box[0] : last_box[1]] if last_box else None
-
-
-def _is_blank(text: str, begin: int, end: int) -> bool:
-    space = _SPACE.match(text, begin, end)
-    return space is not None and space.end() == end
+    return text[slice(*last_box)] if last_box[0] >= 0 else None
 
 
 def find_hash(text: str) -> str | None:
@@ -232,7 +200,6 @@ def find_short_reply(text: str) -> str | None:
     return stripped
 
 
-_LABEL_WORDS = ("answer", "答案", "答え", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta")
 _ANSWER_LABEL = re.compile(
     r"(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta)|答案|答え)"
     r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}[:：]",
@@ -289,20 +256,10 @@ def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
 
 
 def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """The last match of a pattern that begins with one of the words, tried only where one stands."""
-    lower = text.lower()
-    if len(lower) != len(text):  # a few letters become two, which moves the places
-        lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    latest = None
-    for label in _LABEL_WORDS:
-        first = -1 if latest is None else latest.start()
-        at = lower.rfind(label)
-        while at > first:
-            if match := pattern.match(text, at):
-                latest = match
-                break
-            at = lower.rfind(label, 0, at)
-    return latest
+    last = None
+    for match in pattern.finditer(text):
+        last = match
+    return last
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
@@ -384,6 +341,7 @@ _NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_P
 _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
+_CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
 _WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
@@ -394,48 +352,37 @@ def find_choice(text: str) -> str | None:
     bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
         return bare
-    return (
-        _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
-        or _find_last_choice(text, (_NAMED_CHOICE,))
-        or _find_marked_choice(text)
-    )
+    letters = (_find_last_choice(text, patterns) for patterns in _CHOICE_PATTERNS)
+    return next((letter for letter in letters if letter), None)
 
 
 def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
-    best = (-1, "")
+    return max(((end, letter) for end, letter, _ in _list_choices(text, patterns)), default=(0, None))[1]
+
+
+def _list_choices(
+    text: str, patterns: tuple[re.Pattern[str], ...]
+) -> Iterator[tuple[int, str, tuple[int, int]]]:
+    """Each choice in a text: where its statement ends, its letter, and where that stands."""
     for pattern in patterns:
         for match in pattern.finditer(text):
-            letter = next(group for group in match.groups() if group)
-            end = match.end()
-            if (
-                letter in "AI"
+            letter, end = match[match.lastindex or 0], match.end()
+            is_word = (
+                pattern is not _MARKED_CHOICE
+                and letter in "AI"
                 and _WORD_AFTER_LETTER.match(text, end)
                 and not _REASON_AFTER_LETTER.match(text, end)
-            ):
-                continue
-            if pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end):
-                continue  # "option B is too small": it is mentioned, not chosen
-            best = max(best, (end, letter.upper()))
-    return best[1] or None
-
-
-def _find_marked_choice(text: str) -> str | None:
-    last = None
-    for match in _MARKED_CHOICE.finditer(text):
-        last = next(group for group in match.groups() if group)
-    return last
+            )
+            # "option B is too small": it is mentioned, not chosen
+            is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
+            if not is_word and not is_mentioned:
+                yield end, letter.upper(), match.span(match.lastindex or 0)
 
 
 def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
     """Where a letter is stated as the answer last, else where it is marked as a choice last."""
-    for patterns in ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,)):
-        matches = [match for pattern in patterns for match in pattern.finditer(text)]
-        spans = [
-            match.span(group)
-            for match in matches
-            for group, value in enumerate(match.groups(), start=1)
-            if value is not None and value.upper() == letter
-        ]
+    for patterns in _CHOICE_PATTERNS:
+        spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
         if spans:
             return max(spans)
     return None
@@ -509,7 +456,7 @@ def extract_answer(
     if kind == "json":
         answer = read_json_field(text, argument)
     elif kind == "regex":
-        answer = find_last_match(argument, text)
+        return search_answer(argument, text)
     else:
         answer = _READERS[kind](text)
     return _trim_optional(answer)
@@ -793,33 +740,33 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
 _EXTRACT_SECONDS = 0.25  # processor time for a text: five times what the worst texts take
 _TRIAL_SECONDS = 0.02  # processor time of a pattern that may run in an event loop: ten times an ordinary one
 
-_extractor = HelperProcess("extract", limit=_EXTRACT_SECONDS)
-_trial_helper = HelperProcess("search", limit=_TRIAL_SECONDS)  # for patterns of strangers
-_timeouts_lock = threading.Lock()
-_timeouts = 0
+_extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)
+_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # for patterns of strangers
 
 
-def extract_in_sandbox(
-    text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
-) -> str | None:
-    """As `extract_answer`, in a helper process; None, and counted, where it takes too long.
+def make_reader() -> Work:
+    """Makes, in a helper process, the work that reads answers out of texts."""
+    read_replies(["It is 5."], "How many?")  # loads the words before the fork
 
-    Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
-    started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
-    """
-    return read_in_sandbox([text], question, task, finished=[finished])[0].answer
+    def read(message: Message) -> Message:
+        task, question = Task(message["extract"]), message["question"]
+        return {"read": read_replies(message["texts"], question, task, finished=message["finished"])}
+
+    return read
 
 
 def read_in_sandbox(
     texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
 ) -> list[ReadAnswer]:
-    """As `read_replies`, in a helper process. If all together take too long, each is read alone."""
-    if not isinstance(task.extract, str):
+    """As `read_replies`, in a helper process; a text that takes too long is silent, and counted.
+
+    If all together take too long, each is read alone. Blocks until the process replies, so an event loop must
+    call it in a thread. If the process can't be started, texts are read here.
+    """
+    # a pattern is searched for in a process of its own
+    if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
         return read_replies(texts, question, task, finished=finished)
-    kind, _, pattern = task.extract.partition(":")
     texts = [text[-TEXT_LIMIT:] for text in texts]
-    if kind == "regex":
-        return [ReadAnswer(search_in_sandbox(pattern, text)) for text in texts]
     asked = None if question is None else shorten_question(question)
     message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
@@ -828,7 +775,6 @@ def read_in_sandbox(
     if "read" in reply:
         return [ReadAnswer(answer, sure) for answer, sure in reply["read"]]
     if len(texts) == 1:
-        _count_timeout()
         return [SILENT]
     return [
         read_in_sandbox([text], asked, task, finished=[end])[0]
@@ -836,50 +782,29 @@ def read_in_sandbox(
     ]
 
 
-def search_in_sandbox(pattern: str, text: str) -> str | None:
+def search_answer(pattern: str, text: str) -> str | None:
     """The last match of a pattern, in a helper process; None, and counted, where it takes too long."""
-    return _read_reply(search_helper.ask({"pattern": pattern, "text": text}))
-
-
-def _read_reply(reply: Mapping[str, Any] | None) -> str | None:
-    if reply is None or "late" in reply:
-        _count_timeout()
-        return None
-    answer = reply.get("found")
-    return trim(answer) if isinstance(answer, str) else None
+    return _trim_optional(find_last_match(pattern, text))
 
 
 def count_timeouts() -> int:
-    """How many texts took too long, and so count as without an answer."""
-    return _timeouts
-
-
-def is_slow_pattern(pattern: str, size: int) -> bool:
-    """Whether a pattern is slow on one of several texts of that size that are hard to match."""
-    process = HelperProcess("search", limit=_TRIAL_SECONDS)
-    try:
-        return any("late" in reply for reply in _try_pattern(process, pattern, size))
-    finally:
-        process.close()
+    """How often reading took too long, or a pattern couldn't be tried: such texts have no answer."""
+    return _extractor.timeouts + search_helper.timeouts + search_helper.unanswered
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too."""
-    for reply in _try_pattern(_trial_helper, pattern, size):
+    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too.
+
+    It is tried on several texts of that size that are hard to match.
+    """
+    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
+    for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
+        reply = _trial_helper.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"}) or {}
         if "invalid" in reply:
             return f"is not a regular expression ({reply['invalid']})"
         if "late" in reply:
             return "takes too long on long texts"
     return ""
-
-
-def _try_pattern(process: HelperProcess, pattern: str, size: int) -> Iterator[dict[str, Any]]:
-    """What a process replies to a pattern on several texts that are hard to match."""
-    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
-    for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
-        reply = process.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"})
-        if reply is not None:
-            yield reply
 
 
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
@@ -892,9 +817,3 @@ def close_sandbox() -> None:
     """Ends the processes; the next text starts new ones."""
     for process in (_extractor, search_helper, _trial_helper):
         process.close()
-
-
-def _count_timeout() -> None:
-    global _timeouts
-    with _timeouts_lock:
-        _timeouts += 1

@@ -26,7 +26,7 @@ from adacompute.answers.extract import (
     check_pattern,
     read_in_sandbox,
     read_replies,
-    search_in_sandbox,
+    search_answer,
     strip_thinking,
 )
 from adacompute.answers.normalise import trim
@@ -301,7 +301,7 @@ class AnswerReader:
         self, texts: Sequence[str], ends: Sequence[bool], question: str | None
     ) -> list[str | None]:
         if self._pattern:
-            return [search_in_sandbox(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
+            return [search_answer(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
         is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and _is_cheap("", self._task)
         read = read_replies if is_cheap else read_in_sandbox
         return [reading.answer for reading in read(texts, question, self._task, finished=ends)]

@@ -8,7 +8,7 @@ import re
 from typing import Literal
 
 from adacompute.answers import Tally, Task, extract, extract_answer
-from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, is_slow_pattern
+from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, check_pattern
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
@@ -237,7 +237,7 @@ def _join_content(content: object) -> str:
 
 def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
     regex = compile_vote_pattern(pattern)
-    if is_slow_pattern(pattern, _MAX_PROMPT):
+    if check_pattern(pattern, _MAX_PROMPT):
         raise ConfigError(
             f"vote_pattern {pattern!r} takes too long on long prompts; give one without nested repeats"
         )
