@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, extract_answer, same_answer
-from adacompute.answers.extract import abstains, close_sandbox
+from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
 from adacompute.answers.question import read_question
 from adacompute.records import Sample
 
