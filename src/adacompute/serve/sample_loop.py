@@ -577,7 +577,8 @@ class SampleLoop:
         """How the samples of each mode have voted."""
         tally = self.tally
         return {
-            name: (tally.list_classes(name), tally.find_mode_class(name)) for name in self._resources.modes
+            name: (tally.get_mode_votes(name).classes, tally.find_mode_class(name))
+            for name in self._resources.modes
         }
 
     def _ask_default(self) -> tuple[Draw, ...]:
