@@ -608,8 +608,6 @@ class Tally:
         if number >= 0:
             weigh = None if self.weigh is None else self.weigh.get_mode(sample.mode)
             votes.weights[number] += WEIGHT_UNIT if weigh is None else weigh.own_units(sample)
-                WEIGHT_UNIT if weigh is None else weigh.get_mode(sample.mode).own_units(sample)
-            )
 
 
 def vote(
