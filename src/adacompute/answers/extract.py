@@ -202,7 +202,7 @@ def find_short_reply(text: str) -> str | None:
 
 _ANSWER_LABEL = re.compile(
     r"(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta)|答案|答え)"
-    r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}[:：]",
+    r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}(?P<colon>[:：])",
     re.IGNORECASE,
 )
 _ANSWER_PHRASE = re.compile(
@@ -238,20 +238,21 @@ def find_tag_answer(text: str) -> str | None:
 
 def find_answer_line(text: str, *, finished: bool = True) -> str | None:
     """The text after the last "Answer:" on its line, or the next line if nothing follows."""
-    last = _find_last_label(_ANSWER_LABEL, text)
-    if last is None:
-        return None
-    begin, stop = _find_span(text, last.end(), colon=True, finished=finished)
-    return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
+    return _find_stated(_ANSWER_LABEL, text, finished=finished)
 
 
 def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
     """The text after the last "the answer is", to the end of its sentence or line, or the next line."""
-    last = _find_last_label(_ANSWER_PHRASE, text)
+    return _find_stated(_ANSWER_PHRASE, text, finished=finished)
+
+
+def _find_stated(pattern: re.Pattern[str], text: str, *, finished: bool) -> str | None:
+    last = _find_last_label(pattern, text)
     if last is None:
         return None
     begin, stop = _find_span(text, last.end(), colon=last["colon"] is not None, finished=finished)
-    stop = find_sentence_end(text, begin, stop)
+    if pattern is _ANSWER_PHRASE:
+        stop = find_sentence_end(text, begin, stop)
     return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
 
 

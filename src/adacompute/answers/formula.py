@@ -12,6 +12,7 @@ don't. Where rounding hides what a variable does, as in 10^{12}+\\sqrt{x}, there
 
 import cmath
 import math
+import operator
 import re
 import zlib
 from collections.abc import Callable
@@ -24,7 +25,6 @@ __all__ = ["FUNCTIONS", "FormulaError", "Key", "NoValueError", "compute_keys", "
 Token = tuple[str, str]  # kind: "n" number, "c" command, "v" variable, "p" the character itself; "" ends
 
 FORMULA_LIMIT = 400  # characters of a formula
-_DIGIT_LIMIT = 400  # of one number
 _VOWELS = frozenset("aeiouAEIOU")
 _ARC_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp ln log lg sqrt abs"
@@ -57,14 +57,11 @@ def tokenise(text: str) -> list[Token]:
     text = _MIXED_NUMBER.sub(_expand_mixed_number, text)
     text = _TIMES_LETTER.sub("*", text)
     text = _DECIMAL_EXPONENT.sub(r"*10^{\1}", text)
-    if "." in text and "\\" in text:
-        text = _REPEATING_DECIMAL.sub(_expand_repeating, text)
+    text = _REPEATING_DECIMAL.sub(_expand_repeating, text)
     result: list[Token] = []
     for match in _TOKEN.finditer(text):
         number, command, letters, other = match.groups()
         if number is not None:
-            if len(number) > _DIGIT_LIMIT:
-                raise FormulaError("too many digits")
             result.append(("n", number))
         elif command is not None:
             result.append(("c", _ARC_NAMES.get(command, command)))
@@ -114,22 +111,6 @@ _LOG_BASE = 7.3  # base of log beside variables: books disagree between ten and 
 
 class NoValueError(Exception):
     """The formula has no value here: too large, undefined, or infinite inside."""
-
-
-def _are_exact(x: Number, y: Number) -> bool:
-    return isinstance(x, Fraction) and isinstance(y, Fraction)
-
-
-def _add(x: Number, y: Number) -> Number:
-    return x + y if _are_exact(x, y) else complex(x) + complex(y)
-
-
-def _multiply(x: Number, y: Number) -> Number:
-    return x * y if _are_exact(x, y) else complex(x) * complex(y)
-
-
-def _divide(x: Number, y: Number) -> Number:
-    return x / y if _are_exact(x, y) else complex(x) / complex(y)
 
 
 def _raise_power(x: Number, y: Number) -> Number:
@@ -185,17 +166,16 @@ def _check_natural(x: Number) -> int:
 
 
 OPERATIONS: dict[str, Callable[[Number, Number], Number]] = {
-    "+": _add,
-    "±": _add,
-    "*": _multiply,
-    "/": _divide,
+    "+": operator.add,
+    "±": operator.add,
+    "*": operator.mul,
+    "/": operator.truediv,
     "^": _raise_power,
     "root": _take_root,
     "log": _take_log,
     "binom": _choose,
 }
 
-_STEP_FUNCTIONS = ("abs", "|", "⌊", "⌈")
 _COMPLEX_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
     "sin": cmath.sin,
     "cos": cmath.cos,
@@ -222,8 +202,6 @@ def apply_function(name: str, x: Number, *, varies: bool) -> Number:
         return Fraction(math.factorial(_check_natural(x)))
     if name == "°":
         return complex(x) * math.pi / 180
-    if name in _STEP_FUNCTIONS:
-        return _apply_step(name, x)
     if name == "sqrt":
         return _take_root(x, Fraction(2))
     if name == "log":
@@ -231,15 +209,6 @@ def apply_function(name: str, x: Number, *, varies: bool) -> Number:
     if name not in _COMPLEX_FUNCTIONS:
         raise NoValueError(f"{name} has no value here")
     return _COMPLEX_FUNCTIONS[name](complex(x))
-
-
-def _apply_step(name: str, x: Number) -> Number:
-    if name in ("abs", "|"):
-        return abs(x) if isinstance(x, Fraction) else complex(abs(x))
-    if isinstance(x, complex) and x.imag:
-        raise NoValueError("rounding a complex number")
-    real = x if isinstance(x, Fraction) else x.real
-    return Fraction(math.floor(real) if name == "⌊" else math.ceil(real))
 
 
 Node = tuple[Any, ...]
@@ -287,21 +256,11 @@ class _FormulaParser:
     def parse_sum(self, depth: int) -> Node:
         if depth > _DEPTH_LIMIT:
             raise FormulaError("too deep")
-        if self._is_at("±", "∓"):
-            node: Node = ("±", ("num", Fraction(0)), self._parse_signed_term(depth))
-        else:
-            node = self.parse_product(depth)
-        while self._is_at("+", "-", "±", "∓"):
-            if self._is_at("±", "∓"):
-                node = ("±", node, self._parse_signed_term(depth))
-            elif self._advance() == "+":
-                node = ("+", node, self.parse_product(depth))
-            else:
-                node = ("+", node, ("neg", self.parse_product(depth)))
+        node: Node = ("num", Fraction(0)) if self._is_at("±") else self.parse_product(depth)
+        while self._is_at("+", "-", "±"):
+            sign, term = self._advance(), self.parse_product(depth)
+            node = ("+", node, ("neg", term)) if sign == "-" else (sign, node, term)
         return node
-
-    def _parse_signed_term(self, depth: int) -> Node:
-        return ("neg", self.parse_product(depth)) if self._advance() == "∓" else self.parse_product(depth)
 
     def parse_product(self, depth: int) -> Node:
         node = self.parse_factor(depth)
@@ -325,7 +284,7 @@ class _FormulaParser:
         return (_join_mixed_number(node, right) if mixed else None) or ("*", node, right)
 
     def _starts_atom(self) -> bool:
-        return self.kind in ("n", "v", "c") or self._is_at("(", "{", "[", "∞", "⌊", "⌈")
+        return self.kind in ("n", "v", "c") or self._is_at("(", "{", "[", "∞")
 
     def parse_factor(self, depth: int) -> Node:
         if self._is_at("-", "+"):
@@ -382,10 +341,10 @@ class _FormulaParser:
             return self._parse_variable(depth)
         if self.kind == "c":
             return self._parse_command(depth)
-        for opening, closing in ("()", "{}", "[]", "||", "⌊⌋", "⌈⌉"):
+        for opening, closing in ("()", "{}", "[]", "||"):
             if self._is_at(opening):
                 node = self._parse_group(closing, depth)
-                return ("call", opening, node) if opening in "|⌊⌈" else node
+                return ("call", "abs", node) if opening == "|" else node
         if self._is_at("∞"):
             self._advance()
             return ("num", "∞")
@@ -415,7 +374,7 @@ class _FormulaParser:
             kind, sign = self._tokens[at]
             if kind == "p":
                 level += (sign in "([{") - (sign in ")]}")
-                if level == 1 and sign in "+-±∓" and self._tokens[at - 1] != ("p", "("):
+                if level == 1 and sign in "+-±" and self._tokens[at - 1] != ("p", "("):
                     return True
                 if level == 0:
                     break
@@ -423,8 +382,6 @@ class _FormulaParser:
 
     def _parse_argument(self, depth: int) -> Node:
         """What a TeX command takes: a group, one letter or command, or one digit."""
-        if depth > _DEPTH_LIMIT:
-            raise FormulaError("too deep")
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):
@@ -439,7 +396,7 @@ class _FormulaParser:
     def _parse_command(self, depth: int) -> Node:
         name = self._advance()
         if name == "pi" or name in _GREEK_LETTERS:
-            return ("num", "π") if name == "pi" else ("var", "\\" + name)
+            return ("num", complex(math.pi)) if name == "pi" else ("var", "\\" + name)
         if name == "frac":
             top, bottom = self._parse_argument(depth + 1), self._parse_argument(depth + 1)
             if _is_differential(top) and _is_differential(bottom):
@@ -499,7 +456,7 @@ Key = tuple[object, ...]
 
 _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
-_STEP_SEEDS = {"abs": 0.37, "|": 0.37, "⌊": 0.61, "⌈": 0.83}  # seeds for _apply_unknown
+_ABSOLUTE_SEED = 0.37  # for _apply_unknown
 _POINT_NUMBERS = range(3)
 _VISIBLE_CHANGE = 1e-7  # relative change that a variable must cause to show through rounding
 
@@ -581,17 +538,18 @@ def _differ(x: Number | None, y: Number | None) -> bool:
 def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
     kind = node[0]
     if kind == "num":
-        return _read_number(node[1])
+        if node[1] == "∞":
+            raise NoValueError("infinity inside a formula")
+        return node[1]  # type: ignore[no-any-return]
     if kind == "var":
         return _CONSTANTS.get(node[1]) or point[node[1]]
     if kind == "call":
         inner = _evaluate(node[2], point, sign)
-        if node[1] in _STEP_SEEDS and point and _varies(node[2]):
-            # a few points can't tell |x-50| from 50-x: it equals only the same function of the same
-            return _apply_unknown(
-                _STEP_SEEDS[node[1]], abs(complex(inner)) if node[1] in ("abs", "|") else inner
-            )
-        return apply_function(node[1], inner, varies=bool(point))
+        if node[1] != "abs":
+            return apply_function(node[1], inner, varies=bool(point))
+        size = abs(inner) if isinstance(inner, Fraction) else complex(abs(inner))
+        # a few points can't tell |x-50| from 50-x: it equals only the same function of the same
+        return _apply_unknown(_ABSOLUTE_SEED, size) if _has_names(node[2]) else size
     if kind == "apply":
         return _apply_unknown(float(point[node[1] + "()"]), _evaluate(node[2], point, sign))
     x = _evaluate(node[1], point, sign)
@@ -601,14 +559,6 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
     return OPERATIONS[kind](x, y if kind != "±" else y * sign)
 
 
-def _read_number(number: object) -> Number:
-    if isinstance(number, Fraction):
-        return number
-    if number == "π":
-        return complex(math.pi)
-    raise NoValueError("infinity inside a formula")
-
-
 def _cancels(node: Node) -> bool:
     """Whether a tiny value may be zero except for rounding: sin(π) may, 10^{-20}π may not."""
     return node[0] in ("+", "±", "call") or any(
@@ -616,7 +566,7 @@ def _cancels(node: Node) -> bool:
     )
 
 
-def _varies(node: Node) -> bool:
+def _has_names(node: Node) -> bool:
     names: set[str] = set()
     _collect_names(node, names)
     return bool(names)

@@ -286,8 +286,6 @@ class FieldSelection:
 
     def for_tool(self, name: str) -> "FieldSelection":
         """The selection within one tool's arguments."""
-        if not self.fields and not self.exclude:
-            return self
         prefix = f"{name}."
         return FieldSelection(
             fields=tuple(path.removeprefix(prefix) for path in self.fields),
@@ -414,7 +412,8 @@ class _SchemaWalk:
         if not isinstance(properties, dict):
             return value
         self._left -= len(properties)
-        is_required = frozenset(filter(_is_text, required)) if isinstance(required, list) else frozenset()
+        names = required if isinstance(required, list) else []
+        is_required = {name for name in names if isinstance(name, str)}
         full = {}
         for name, item in value.items():
             part = properties.get(name)
@@ -462,10 +461,6 @@ def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
     '{"days":3,"unit":"C"}'
     """
     return _SchemaWalk(schema).apply(value, schema) if isinstance(schema, dict) else value
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _has_default(rule: object) -> bool:
@@ -527,24 +522,11 @@ def _read_arguments(arguments: object) -> dict[str, Any] | None:
     """Arguments as an object: a JSON text, or an object as some servers send it; None if they are neither."""
     if arguments is None or arguments == "":
         return {}
-    if isinstance(arguments, Mapping):
-        return _keep_digits(arguments)
-    if not isinstance(arguments, str):
-        return None
-    try:
-        value = parse_json(arguments)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else {} if value is None else None
-
-
-def _keep_digits(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """An object with its numbers as they would be written."""
-    try:
-        value = parse_json(json.dumps(arguments))
+    try:  # an object gets its numbers as they would be written
+        value = parse_json(arguments if isinstance(arguments, str) else json.dumps(arguments))
     except (TypeError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {} if value is None else None
 
 
 def format_calls(
