@@ -99,8 +99,13 @@ def _read_alternatives(alternatives: object) -> tuple[float | None, float | None
     """
     if not alternatives or not isinstance(alternatives, list):
         return None, None
-    read = [_read_logprob(alternative) for alternative in alternatives]
-    values = sorted((value for value in read if value is not None), reverse=True)
+    try:
+        listed = [alternative["logprob"] for alternative in alternatives]
+    except (KeyError, TypeError):  # something else is among them
+        listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
+    numbers = [number for number in listed if isinstance(number, float | int) and number > _LEAST_LOGPROB]
+    # rounding may put a sure one just above 0
+    values = sorted((float(min(number, 0.0)) for number in numbers), reverse=True)
     probabilities = [math.exp(value) for value in values]
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
     likeliest = values[:MAX_ALTERNATIVES]
@@ -108,16 +113,6 @@ def _read_alternatives(alternatives: object) -> tuple[float | None, float | None
         entropy - rest * math.log(rest) if rest > _LEAST_REST else entropy,
         -_mean(likeliest) if len(likeliest) >= _MIN_ALTERNATIVES else None,
     )
-
-
-def _read_logprob(alternative: Any) -> float | None:  # noqa: ANN401 - JSON data
-    """The log-probability of an alternative; None for what is none."""
-    try:
-        value = alternative["logprob"]
-    except (KeyError, TypeError):
-        return None
-    # rounding may put a sure one just above 0
-    return float(min(value, 0.0)) if isinstance(value, float | int) and value > _LEAST_LOGPROB else None
 
 
 def _build_signals(values: list[float], confidences: list[float]) -> Signals:

@@ -195,7 +195,7 @@ def _write_literal(value: object, levels: int) -> str:
         return json.dumps(value)
     if value is None:
         return "None"
-    if isinstance(value, int | float) and math.isfinite(value):
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return write_number(repr(value + 0))
     if isinstance(value, dict):
         fields = [[_write_literal(part, levels - 1) for part in item] for item in value.items()]
