@@ -214,6 +214,8 @@ _COMMAND_SPELLINGS = {
     "\\phi": "varphi",
     "\\epsilon": "varepsilon",
     "\\csc": "cosec",
+    "\\cot": "ctg",
+    "\\tan": "tg",
 }
 _COMMAND_SIGNS = {name: sign for sign, names in _COMMAND_SPELLINGS.items() for name in names.split()}
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
