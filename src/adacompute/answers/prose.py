@@ -700,14 +700,14 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
 
 def _is_name(reply: ReplyText) -> bool:
-    """Whether a reply is a name, and no verdict: "Paris" answers "Capital of France?"."""
+    """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
     first = reply.asserted[0]
     new = [p for p in first.pieces if p.label == "new"]
-    return (
-        len(reply.sentences) == 1
-        and 0 < len(first.pieces) == len(new) <= _FEW_WORDS
-        and _is_beyond(new[0], first.question)
-    )
+    if not new or not _is_beyond(new[0], first.question):
+        return False
+    bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
+    last = first.clauses[-1]
+    return bare or (new[-1].is_name and last.pieces[-1:] == new and _follows_copula(new, last, first.question))
 
 
 def _names_alternative(reply: ReplyText) -> bool:

@@ -406,13 +406,17 @@ def _list_dates(sentence: str, question: Question) -> list[_Found]:
 
 
 def _spell_numeric(match: re.Match[str], question: Question) -> str | None:
-    """A date like 9/2/1945 as it is written: whether September or February is meant isn't known."""
+    """A date such as 9.11.1989, day first; as it is written if 9/2/1945 may be September or February."""
     first, second, last = match["first"], match["second"], match["last"]
     year = first if len(first) == 4 else last if len(last) == 4 else ""
     if (not year and match["mark"] != "/") or len(first) == 3 or len(first + last) > 6:
         return None
     if year and question.asks_year:
         return year
+    is_day_first = match["mark"] == "." or (question.lexicon.decimal_comma and match["mark"] == "/")
+    if year and (year == first or is_day_first):
+        month, day = (int(second), int(last if year == first else first))
+        return f"{year}-{month:02d}-{day:02d}" if 1 <= month <= 12 and 1 <= day <= 31 else None
     return match["mark"].join(part.lstrip("0") or "0" for part in (first, second, last))
 
 

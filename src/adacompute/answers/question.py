@@ -65,7 +65,7 @@ _ADVICE = re.compile(
     r"|(?:some|any) (?:tips|advice|ideas)|difference between (?!the\b))"
 )
 _REASON = re.compile(
-    r"\bhow (?:do|can|could|should|would|does|to|come)\b"
+    r"\bhow (?:do|can|could|should|would|does|to|come)\b(?! (?:you |i |one )?(?:say|spell|pronounce)\b)"
     r"|\bwhy (?:is|are|do|does|did|was|were|would|should|can)\b|\bsome (?:good|ways|of)\b"
 )
 _VALUE = re.compile(
@@ -173,6 +173,7 @@ _QUOTATION = re.compile(
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
+_LETTER = re.compile(r"[^\W\d_]")
 _DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
 
 
@@ -290,6 +291,8 @@ class Question:
             return "number"
         if self.alternatives:
             return "either"
+        if not _LETTER.search(self.asking):  # "2 + 2?"
+            return "number"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
         return "yes_no" if polar else "words"
 
@@ -346,16 +349,15 @@ class Question:
             left = left[-len(right) :]
         sides = [" ".join(left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
-            words = sentence[begin:end].split()
-            side = self._take_side(" ".join(words[-2:]), first=False)
-            if not side or len(words) > _MAX_ALTERNATIVE + 2 or self._asks(words):
+            side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
+            if not side or self._asks(sentence[begin:end]):
                 break
             sides.insert(0, " ".join(side))
         short = all(0 < len(side.split()) <= _MAX_ALTERNATIVE for side in sides)
         return tuple(sides) if short else ()
 
-    def _asks(self, words: list[str]) -> bool:
-        return any(t.key in self.lexicon.question_words for t in self.tokenize(" ".join(words)))
+    def _asks(self, text: str) -> bool:
+        return any(t.key in self.lexicon.question_words for t in self.tokenize(text))
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
         """The first or last words of a text that aren't common, up to one that is."""
