@@ -74,8 +74,6 @@ def read_words(reply: ReplyText) -> Words | None:
         if sentence not in on_point:
             if reply.is_long or (on_point and sentence.hits):
                 continue  # it is about the subject, and another says what is asked of it
-            if _tells_kind(sentence):
-                return None
         words = _read_sentence(sentence, alone=len(sentences) == 1)
         if words is None or (reply.is_long and words.beside > _PROSE_WORDS):
             denied = denied or _denies(sentence)
@@ -83,19 +81,15 @@ def read_words(reply: ReplyText) -> Words | None:
                 break
             continue
         is_name = words.answer[:1].isupper() or not words.answer[:1].isascii()
+        is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
         if denied and not is_name:
             return None
+        if is_off and words.beside > 0:
+            words = words._replace(sure=_DOUBTFUL)
         if is_name or len(on_point) < 2:
             return words
         best = best or words
     return best
-
-
-def _tells_kind(sentence: Sentence) -> bool:
-    """Whether a sentence only says what kind of thing the question's subject is: "Peru is a country"."""
-    kind = sentence.question.lexicon.find("kind").search(sentence.text)
-    labels = {p.label for p in sentence.pieces if kind is not None and p.begin < kind.start()}
-    return "question" in labels and "new" not in labels
 
 
 def _denies(sentence: Sentence) -> bool:
@@ -674,8 +668,8 @@ def read_prose(
     else:
         read = {reply: ReadAnswer(*_READERS[form](reply)) for reply in set(stating)}
         readings = [read.get(reply, SILENT) for reply in replies]
-    if len(texts) == 1:
-        return [reading if reading.sure >= _SURE else SILENT for reading in readings]
+    sure = {reading.answer for reading in readings if reading.sure >= _SURE}
+    readings = [reading if reading.answer in sure else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
     can_tell = sum(not reply.abstains and reply.finished for reply in replies)
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)

@@ -60,7 +60,7 @@ _WISH = re.compile(
     r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
 )
 _ADVICE = re.compile(
-    r"\b(?:should (?:i|we|you)\b|(?:do|would) you (?:think|like|feel|recommend|believe|prefer|say)"
+    r"\b(?:should (?:i|we|you)\b|(?<!how )(?:do|would) you (?:think|like|feel|recommend|believe|prefer|say)"
     r"|your (?:opinion|view|favou?rite|thoughts)\b|pros and cons|best (?:way|practice)"
     r"|(?:some|any) (?:tips|advice|ideas)|difference between (?!the\b))"
 )
