@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import dropwhile
 from typing import NamedTuple
 
-from adacompute.answers.quantity import find_date, find_quantity, find_solution, has_new_number, is_unit
+from adacompute.answers.quantity import Choice, find_date, find_quantity, find_solution, has_new_number, is_unit
 from adacompute.answers.question import (
     Clause,
     Options,
@@ -666,13 +666,22 @@ def read_prose(
         words = {reply: read_words(reply) for reply in set(stating)}
         readings = merge_words([words.get(reply) for reply in replies], common)
     else:
-        read = {reply: ReadAnswer(*_READERS[form](reply)) for reply in set(stating)}
-        readings = [read.get(reply, SILENT) for reply in replies]
+        read = {reply: Choice(*_READERS[form](reply)) for reply in set(stating)}
+        given = {choice.answer for choice in read.values() if choice.sure >= _SURE}
+        readings = [_settle_choice(read.get(reply), given) for reply in replies]
     sure = {reading.answer for reading in readings if reading.sure >= _SURE}
     readings = [reading if reading.answer in sure else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
     can_tell = sum(not reply.abstains and reply.finished for reply in replies)
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
+
+
+def _settle_choice(choice: Choice | None, given: set[str | None]) -> ReadAnswer:
+    """The answer of a reply; if it may be one of several, the only one that another reply gives."""
+    if choice is None or choice.sure >= _SURE or not choice.others:
+        return ReadAnswer(*choice[:2]) if choice is not None else SILENT
+    offered = [answer for answer in (choice.answer, *choice.others) if answer in given]
+    return ReadAnswer(offered[0], 0.6) if len(offered) == 1 else SILENT
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:
@@ -721,28 +730,28 @@ def _is_numeric(reply: ReplyText) -> bool:
     return not any(p.is_name for p in new) and len(new) <= _BARE_WORDS
 
 
-def _read_number(reply: ReplyText) -> tuple[str | None, float]:
+def _read_number(reply: ReplyText) -> Choice:
     """The number at which a solution arrives, or that a fact is told by; a few words instead of one."""
     if not reply.finished:
-        return SILENT
+        return Choice(None)
     if reply.question.numbers or reply.is_long:
-        return find_solution(reply.sentences, reply.question), 1.0
+        return find_solution(reply.sentences, reply.question)
     found = find_quantity(reply.sentences, reply.question)
-    if found is not None or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
-        return found, 1.0
+    if found.answer or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
+        return found
     words = _read_bare(reply.asserted[0]) or read_words(reply)
-    return (words.answer, 1.0) if words is not None and len(words.keys) <= _FEW_WORDS else SILENT
+    return Choice(words.answer if words is not None and len(words.keys) <= _FEW_WORDS else None)
 
 
-def _read_date(reply: ReplyText) -> tuple[str | None, float]:
+def _read_date(reply: ReplyText) -> Choice:
     """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
     if reply.is_long and not reply.finished:
-        return SILENT
+        return Choice(None)
     date = find_date(reply.sentences, reply.question)
-    if date is not None or any(has_new_number(text, reply.question) for text in reply.sentences):
-        return date, 1.0
+    if date.answer or any(has_new_number(text, reply.question) for text in reply.sentences):
+        return date
     words = read_words(reply)
-    return (words.answer, words.sure) if words is not None else SILENT
+    return Choice(words.answer, words.sure) if words is not None else Choice(None)
 
 
 _READERS = {"either": read_alternative, "yes_no": read_verdict, "date": _read_date, "number": _read_number}

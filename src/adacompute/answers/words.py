@@ -122,6 +122,12 @@ class Lexicon:
         return re.compile("|".join(map(re.escape, parts)) or r"(?!)")
 
     @cached_property
+    def clause_end(self) -> re.Pattern[str]:
+        """A comma, colon or dash, "and", or "or"."""
+        ends = (_CLAUSE_END.pattern, self.find("and").pattern, self.find("or").pattern)
+        return re.compile("|".join(ends), re.IGNORECASE)
+
+    @cached_property
     def months(self) -> dict[str, int]:
         """The number of each month's name, in full or short."""
         names: dict[str, int] = {}
