@@ -6,7 +6,7 @@ and its replies are written in make up a `Lexicon`. Nothing here knows a grammar
 
 import json
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -16,7 +16,6 @@ from typing import NamedTuple
 __all__ = [
     "Lexicon",
     "Token",
-    "WordFrequencies",
     "detect_languages",
     "drop_last_sentence",
     "find_sentence_end",
@@ -83,11 +82,8 @@ class Lexicon:
         self.yes = self.gather("yes")
         self.no = self.gather("no")
         self.negation = self.gather("negation")
-        self.types = self.gather("types")  # nouns such as "city", which say of what kind a name is
-        self.copula = self.gather("copula")
         self.question_words = self.gather("wh")
         self.parts = self.gather("parts")  # "pairs", "thirds": numbers before them count something else
-        self.none = self.gather("none")
         self.links = self.gather("links")  # small words inside names: "of", "de"
 
     def gather(self, name: str) -> frozenset[str]:
@@ -114,6 +110,10 @@ class Lexicon:
         """Whether a text ends in a phrase of a list, and a space."""
         pattern = self.compile(f"{name} at the end", lambda: rf"(?:{self.find(name).pattern})\s?$")
         return pattern.search(text) is not None
+
+    def is_copula(self, word: str) -> bool:
+        """Whether a word is a form of "be", or "it's"."""
+        return word.casefold().replace("’", "'") in self.gather("copula")
 
     @cached_property
     def cjk_common(self) -> re.Pattern[str]:
@@ -438,35 +438,3 @@ def _find_denial_end(lexicon: Lexicon) -> re.Pattern[str]:
 def drop_brackets(sentence: str) -> str:
     """The sentence without remarks in brackets; as it is if nothing else is there."""
     return _BRACKETS.sub("", sentence).strip() or sentence
-
-
-_KEPT_WORDS = 20_000  # whose counts are kept
-_KEPT_PROMPTS = 2_000  # after which the counts are halved, so that they follow the traffic
-_COMMON_SHARE = 0.08  # of the prompts whose replies have a word, above which it says little
-_MIN_PROMPTS = 25
-
-
-class WordFrequencies:
-    """How many prompts' replies have a word: words that come with many prompts carry no answer.
-
-    Bounded: the words that came up longest ago are forgotten.
-    """
-
-    def __init__(self) -> None:
-        self._counts: OrderedDict[str, float] = OrderedDict()
-        self._prompts = 0.0
-
-    def add(self, words: Iterable[str]) -> None:
-        """Counts the words of the replies to one prompt, each once."""
-        self._prompts += 1
-        for word in set(words):
-            self._counts[word] = self._counts.pop(word, 0.0) + 1
-        while len(self._counts) > _KEPT_WORDS:
-            self._counts.popitem(last=False)
-        if self._prompts > _KEPT_PROMPTS:
-            self._prompts /= 2
-            self._counts = OrderedDict((word, count / 2) for word, count in self._counts.items())
-
-    def is_common(self, word: str) -> bool:
-        """Whether a word came with so many prompts that it says little about any of them."""
-        return self._prompts >= _MIN_PROMPTS and self._counts.get(word, 0.0) > _COMMON_SHARE * self._prompts
