@@ -42,11 +42,7 @@ Purpose = Literal["value", "fact", "text", ""]
 
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
-_MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
-
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[.?!:;,\n]")
-_STOPS = frozenset(".?!:;\n")
 _WISH = re.compile(
     r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
 )
@@ -65,7 +61,7 @@ _VALUE = re.compile(
     r"|\banswer (?:with|in|as|using|only)\b|\b(?:choose|pick) (?:one|the|from)\b"
     r"|\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)"
 )
-_CHOICES = re.compile(r"^[ \t]{0,9}\(?a[).:]\s[^\n]{1,400}\n{1,3}[ \t]{0,9}\(?b[).:]\s", re.MULTILINE)
+_DIGITS = re.compile(r"\d+")
 
 
 def classify_purpose(prompt: str) -> Purpose:
@@ -77,26 +73,48 @@ def classify_purpose(prompt: str) -> Purpose:
     ''
     """
     text = shorten_question(prompt).lower()
-    words = _WORD.findall(text)
-    has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
+    has_numbers = len(_DIGITS.findall(text)) >= _MIN_NUMBERS
     english = get_lexicon(frozenset(("en",)))
-    orders = _find_orders(words, english)
     if _is_word_to_translate(text, english):
         return "fact"
-    if "compose" in orders or _WISH.search(text):
+    if _find_order("compose", english).search(text) or _WISH.search(text):
         return "text"
-    if _CHOICES.search(text):
+    if find_options(text):
         return "value"
     if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
         return "text"
-    if "solve" in orders or _VALUE.search(text):  # "Explain how many …" included
+    if _find_order("solve", english).search(text) or _VALUE.search(text):  # "Explain how many …" included
         return "value"
-    if "tell" in orders or _REASON.search(text):
+    if _find_order("tell", english).search(text) or _REASON.search(text):
         asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
-    if "?" not in words or english.gather("asking").isdisjoint(words):
+    if "?" not in text or not english.find("asking").search(text):
         return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
+
+
+def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
+    """A pattern of orders: to compose a text, to solve a problem, to tell of something.
+
+    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    """
+
+    def spell() -> str:
+        names = ("leads", "composing", "making", "writings", "solving", "amounts", "telling")
+        leads, composing, making, writings, solving, amounts, telling = (
+            rf"\b(?:{'|'.join(sorted(english.gather(name)))})\b" for name in names
+        )
+        begins = rf"(?:^|[.?!:;\n]\s*|{leads}\s+)"
+        return {
+            "compose": rf"{begins}(?:{composing}|{making}{_NEAR}{writings})",
+            "solve": rf"(?:{begins}|, ){solving}(?! (?:me|a|some)\b)|\b(?:what|which|what['’]s)\b{_NEAR}{amounts}",
+            "tell": rf"{begins}{telling}",
+        }[name]
+
+    return english.compile(f"order to {name}", spell)
+
+
+_NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"  # within a sentence; short, also after many a "what"
 
 
 def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
@@ -121,34 +139,6 @@ def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
 _QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
-
-
-def _find_orders(words: list[str], english: Lexicon) -> set[str]:
-    """What it orders: to compose a text, to solve a problem, to tell of something.
-
-    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
-    """
-    orders: set[str] = set()
-    begins, comma, made_at, wrote_at, asked_at = True, False, *[-_MAX_DISTANCE] * 3
-    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
-        if word in _STOPS:
-            begins, made_at, asked_at = True, -_MAX_DISTANCE, -_MAX_DISTANCE
-            continue
-        loose = word == "find" and following in english.gather("loose")  # "find me a recipe"
-        composes = begins and word in english.gather("composing")
-        if composes or (at - made_at < _MAX_DISTANCE and word in english.gather("writings")):
-            orders.add("compose")
-        amount = at - asked_at < _MAX_DISTANCE and word in english.gather("amounts")  # "what is the area"
-        numeral = at - wrote_at < _MAX_DISTANCE and word in english.gather("numerals")
-        if amount or numeral or ((begins or comma) and word in english.gather("solving") and not loose):
-            orders.add("solve")
-        if begins and word in english.gather("telling"):
-            orders.add("tell")
-        made_at = at if begins and word in english.gather("making") else made_at
-        wrote_at = at if word == "write" else wrote_at
-        asked_at = at if word in ("what", "which", "what's", "what’s") else asked_at
-        begins, comma = word in english.gather("leads"), word == ","
-    return orders
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
