@@ -35,8 +35,6 @@ _ITEMS, _ITEM_WORDS = 12, 4  # of a list
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
-_BARE_WORDS = 6  # words of an answer that does so
-_UNCLEAR_WORDS = 4  # the same, if it is unclear whether anything was asked
 _FEW_WORDS = 3  # the same, if all of its words are common or the question's
 _SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
@@ -262,23 +260,18 @@ def read_words(reply: ReplyText) -> Choice:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
     sentences = reply.asserted
     on_point = [sentence for sentence in sentences if sentence.is_on_point]
-    best, denied = _SILENT_CHOICE, False
+    best = _SILENT_CHOICE
     for sentence in sentences:
         is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
         if (reply.is_long and sentence not in on_point) or (on_point and is_off):
             continue  # it is about the subject, and another says what is asked of it
         words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
         if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
-            denied = denied or sentence.denies
-            if not denied and sentence is not sentences[0] and not reply.is_long:
-                break
             continue
-        is_name = words.answer[:1].isupper() or not words.answer[:1].isascii()
-        if denied and not is_name:
-            return _SILENT_CHOICE
-        if is_off and beside > 0:
+        is_name = words.answer[0].isupper() or not words.answer[0].isascii()
+        if (is_off and beside > 0) or (not is_name and any(s.denies for s in sentences)):
             words = words._replace(sure=_DOUBTFUL)
-        if is_name or len(on_point) < 2:
+        if len(on_point) < 2 or is_name:
             return words
         best = best if best.answer else words
     return best
@@ -289,9 +282,6 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     question, runs = sentence.question, _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
-    is_unclear = not sentence.hits and not question.purpose
-    if is_unclear and (not alone or len(sentence.pieces) > _UNCLEAR_WORDS):
-        return _SILENT_CHOICE, 0
     items = _collect_list(runs[0], runs, sentence)
     is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
     answer = _spell_items(items, sentence)
@@ -300,9 +290,7 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
         return _SILENT_CHOICE, 0
     others = [run for run in runs if run not in items]
     beside = sum(p.label == "new" for p in sentence.pieces) - count
-    sure = _rate_run(runs[0], others, sentence)
-    if not is_clear or beside > _BARE_WORDS + 2 or (not alone and not sentence.hits and not runs[0].is_name):
-        sure = _DOUBTFUL
+    sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
     return Choice(answer, sure, tuple(_spell_run(other, sentence) for other in others)), beside
 
 
@@ -314,15 +302,13 @@ def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
     later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
     if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
         return _DOUBTFUL  # "Many think it's Sydney, but it's Canberra"
-    return 0.7 if others else 1.0
+    return 1.0
 
 
 def _is_bare(run: _Run, runs: list[_Run]) -> bool:
     """Whether a clause that repeats nothing of the question may be the answer: "I think it's Hanoi"."""
-    pieces = run.clause.pieces
-    after = sum(p.begin >= run.pieces[-1].end for p in pieces)
     is_only = sum(other.clause is run.clause for other in runs) == 1
-    return is_only and max(len(run.pieces), after) <= _BARE_WORDS and len(pieces) <= _CLAUSE_WORDS
+    return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
 def _read_bare(sentence: Sentence) -> Choice:
@@ -331,8 +317,6 @@ def _read_bare(sentence: Sentence) -> Choice:
     kept = [p for p in pieces if p.label != "common"] or pieces
     verdict = any(p.key in lexicon.yes | lexicon.no | lexicon.negation for p in kept)
     if not kept or len(pieces) > _FEW_WORDS or verdict or sentence.denies:
-        return _SILENT_CHOICE
-    if kept is pieces and (len(kept) > 1 or lexicon.find("polite").search(sentence.text)):
         return _SILENT_CHOICE
     return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
 
@@ -367,8 +351,6 @@ def _find_negation(pieces: list[Piece], question: Question) -> Piece | None:
     """The first word that denies something; a "No" before another capital is a part of a name."""
     words = question.lexicon.negation
     for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
-        if piece.kind == "cjk" and piece.label != "question" and _holds_cjk(words, piece.text):
-            return piece
         plain = piece.text[0].islower() or piece.key == "not" or (following and following.text[0].islower())
         if piece.key in words and plain and len(pieces) > 1:
             return piece
@@ -379,8 +361,7 @@ def _find_runs(clause: Clause, question: Question) -> list[_Run]:
     runs: list[list[Piece]] = []
     between: list[Piece] = []
     for piece in clause.pieces:
-        capital = bool(runs) and not between and len(piece.text) > 1 and piece.text[0].isupper()
-        if piece.label == "new" or (piece.label == "common" and capital and runs[-1][-1].text[0].isupper()):
+        if piece.label == "new":
             if runs and _are_joined(runs[-1][-1], between, piece, question):
                 runs[-1] += [*between, piece]
             else:
@@ -446,13 +427,7 @@ def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run
 
 
 def _spell_items(items: list[_Run], sentence: Sentence) -> str:
-    """A list, or a name with its qualifier: "Paris, Texas"."""
-    spelled = [_spell_run(item, sentence) for item in items]
-    if len(items) == 2 and len(sentence.pieces) > 2:
-        gap = sentence.text[items[0].pieces[-1].end : items[1].pieces[0].begin]
-        if not _LETTER_OR_DIGIT.search(gap):
-            return " ".join(spelled) if items[1].pieces[-1] is sentence.pieces[-1] else spelled[0]
-    answer = ", ".join(spelled)
+    answer = ", ".join(_spell_run(item, sentence) for item in items)
     return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
@@ -521,8 +496,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     beyond = [at for at, p in enumerate(pieces) if _is_beyond(p, question)]
     if hits and not _says_other(pieces, hits, beyond, question):
         return _Verdict(not (denied if cjk else any(at < max(hits.values()) for at in negated)), stated=True)
-    counts = any(p.kind == "number" and p.key not in question.numbers for p in pieces)
-    if (hits or beyond or counts) and not (len(keys) == 1 and keys[0] in lexicon.no | lexicon.yes):
+    if (hits or beyond) and not (len(keys) == 1 and keys[0] in lexicon.no | lexicon.yes):
         return None
     agrees = not lexicon.yes.isdisjoint(keys) or _holds_cjk(lexicon.yes, cjk)
     refuses = not lexicon.no.isdisjoint(keys) or _holds_cjk(lexicon.no, cjk)
@@ -591,41 +565,26 @@ class _Mention(NamedTuple):
 
 def read_alternative(reply: ReplyText) -> Choice:
     """The alternative that the last sentence that names one chooses."""
-    chosen: list[str] = []
-    unclear = False
-    for sentence in reversed(reply.asserted):
-        if reply.question.lexicon.find("suppose").match(sentence.text):
-            continue
-        choice = _choose_alternative(sentence)
-        unclear = unclear or choice == ""
-        if choice:
-            chosen.append(choice)
-            if reply.is_long:  # it ends in what it concludes
-                break
-    if not chosen:
-        return _SILENT_CHOICE
-    return Choice(chosen[0], _DOUBTFUL if len(set(chosen)) > 1 else _SETTLED if unclear else 1.0)
+    suppose = reply.question.lexicon.find("suppose")
+    told = [sentence for sentence in reversed(reply.asserted) if not suppose.match(sentence.text)]
+    chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
+    return Choice(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENT_CHOICE
 
 
-def _choose_alternative(sentence: Sentence) -> str | None:
-    """The alternative that a sentence chooses; "" if it names some but chooses none, None without any."""
+def _choose_alternative(sentence: Sentence) -> str:
+    """The alternative that a sentence chooses; "" if it chooses none."""
     question, text, mentions = sentence.question, sentence.text, _find_mentions(sentence)
-    if not mentions:
-        return None
     asks = any(_is_asked(p, question) and not _is_in(p, mentions) for p in sentence.pieces)
     told = text if question.negated else mask_denied(text, question.lexicon, clauses=True)
     stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
-    if not stated or not _fits_alternatives(sentence, mentions, asks):
+    is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
+    if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
         return ""
-    options = list(dict.fromkeys(m.option for m in stated))
-    if len(options) > 1 and not asks and not _SIGN.search(text):
-        return ""
-    last = len(options) > 1 and len(stated) > 2  # "between A and B, B is larger"
-    return question.alternatives[stated[-1].option if last else options[0]]
+    return question.alternatives[stated[0].option]
 
 
 def _find_mentions(sentence: Sentence) -> list[_Mention]:
-    """Where the question's alternatives are named, the longer ones of two at one place."""
+    """Where the question's alternatives are named."""
     question, text = sentence.question, sentence.text
     mentions: list[_Mention] = []
     tokens = question.tokenize(text)
@@ -638,10 +597,7 @@ def _find_mentions(sentence: Sentence) -> list[_Mention]:
             own = tokens[first : first + len(words)]
             if words and _is_same(token, words) and [t.key for t in own[1:]] == [w.key for w in words[1:]]:
                 mentions.append(_Mention(at, token.begin, own[-1].end))
-    longest = [
-        m for m in mentions if not any(o != m and o.begin <= m.begin and m.end <= o.end for o in mentions)
-    ]
-    return sorted(longest, key=lambda mention: mention.begin)
+    return sorted(mentions, key=lambda mention: mention.begin)
 
 
 def _is_same(token: Token, words: Sequence[Token]) -> bool:
@@ -768,7 +724,7 @@ def _is_numeric(reply: ReplyText) -> bool:
     if question.numbers and question.purpose in ("value", ""):
         return True
     new = [p for s in reply.asserted for p in s.pieces if p.label == "new" and not is_unit(p.text, question)]
-    return not any(p.is_name for p in new) and len(new) <= _BARE_WORDS
+    return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 
 
 def _read_number(reply: ReplyText) -> Choice:
@@ -780,8 +736,7 @@ def _read_number(reply: ReplyText) -> Choice:
     found = find_quantity(reply.sentences, reply.question)
     if found.answer or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
         return found
-    bare = _read_bare(reply.asserted[0])
-    words = bare if bare.answer else read_words(reply)
+    words = read_words(reply)
     return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
 
 
