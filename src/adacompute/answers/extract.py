@@ -15,16 +15,20 @@ from typing import Any
 
 from adacompute.answers.normalise import trim
 from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
-from adacompute.answers.question import Options, Question, find_options, read_question, shorten_question
+from adacompute.answers.question import (
+    Options,
+    Question,
+    detect_languages,
+    find_options,
+    find_sentence_end,
+    mask_denied,
+    read_question,
+    shorten_question,
+    split_sentences,
+)
 from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.answers.words import (
-    detect_languages,
-    find_sentence_end,
-    mask_denied,
-    split_sentences,
-)
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -550,9 +554,7 @@ def read_answers(
     >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
     ['Ankara', 'Ankara', 'Izmir']
     """
-    return [
-        reading.answer for reading in read_replies(texts, question, task, finished=finished)
-    ]
+    return [reading.answer for reading in read_replies(texts, question, task, finished=finished)]
 
 
 def read_replies(

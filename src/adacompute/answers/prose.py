@@ -15,13 +15,22 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from adacompute.answers.quantity import Choice, find_date, find_quantity, find_solution, has_new_number, is_unit
-from adacompute.answers.question import Options, Question, shares_stem
-from adacompute.answers.words import (
+from adacompute.answers.quantity import (
+    Choice,
+    find_date,
+    find_quantity,
+    find_solution,
+    has_new_number,
+    is_unit,
+)
+from adacompute.answers.question import (
+    Options,
+    Question,
     Token,
     drop_brackets,
     drop_last_sentence,
     mask_denied,
+    shares_stem,
     split_clauses,
     split_sentences,
 )
@@ -66,7 +75,9 @@ class ReplyText:
         self.text = _clean(text)
         self.is_long = len(self.text) > SHORT_REPLY
         whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
-        said = [s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
+        said = [
+            s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)
+        ]
         self.sentences = _select_stating(said, question)
         self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said[:_FIRST_SENTENCES])
         if not finished and self.is_long:  # it may conclude otherwise
@@ -279,7 +290,7 @@ def read_words(reply: ReplyText) -> Choice:
 
 def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     """The answer of a sentence, and how many new words it has beside it."""
-    question, runs = sentence.question, _rank_runs(sentence)
+    runs = _rank_runs(sentence)
     if not runs:
         return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
     items = _collect_list(runs[0], runs, sentence)
@@ -660,28 +671,31 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
 def _settle(choices: list[Choice], make_key: Callable[[str], object]) -> list[ReadAnswer]:
     """The answers; of a reply that may mean one of several, the only one that another reply gives plainly."""
     plain = {make_key(c.answer) for c in choices if c.answer is not None and c.sure >= _SURE and not c.others}
-    readings = []
-    for choice in choices:
-        reading = ReadAnswer(choice.answer, choice.sure)
-        offered = [answer for answer in choice.others if make_key(answer) in plain]
-        if choice.answer is not None and make_key(choice.answer) not in plain and len(offered) == 1:
-            reading = ReadAnswer(offered[0], _SETTLED)
-        readings.append(reading)
-    return readings
+    return [_settle_choice(choice, plain, make_key) for choice in choices]
+
+
+def _settle_choice(choice: Choice, plain: set[object], make_key: Callable[[str], object]) -> ReadAnswer:
+    own = ReadAnswer(choice.answer, choice.sure)
+    given = [answer for answer in (choice.answer, *choice.others) if answer and make_key(answer) in plain]
+    if not choice.others or (choice.sure >= _SURE and choice.answer in given):
+        return own
+    if len(given) == 1:
+        return ReadAnswer(given[0], _SETTLED)
+    return own if choice.sure >= _SURE else SILENT
 
 
 def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
     """One spelling, the shortest, for the answers that have the same words."""
 
     def make_key(answer: str) -> object:
-        return frozenset(t.key for t in question.tokenize(answer) if t.key not in question.lexicon.common) or answer
+        words = (t.key for t in question.tokenize(answer))
+        return frozenset(word for word in words if word not in question.lexicon.common) or answer
 
     readings = _settle(choices, make_key)
     shortest: dict[object, str] = {}
-    for reading in sorted(readings, key=lambda reading: -len(reading.answer or "")):
-        if reading.answer is not None and "," not in reading.answer:
-            shortest[make_key(reading.answer)] = reading.answer
-    return [r._replace(answer=shortest.get(make_key(r.answer), r.answer)) if r.answer else r for r in readings]
+    for answer in sorted({r.answer for r in readings if r.answer and "," not in r.answer}, key=len):
+        shortest.setdefault(make_key(answer), answer)
+    return [r._replace(answer=r.answer and shortest.get(make_key(r.answer), r.answer)) for r in readings]
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:

@@ -17,14 +17,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS
-from adacompute.answers.question import Question
-from adacompute.answers.words import (
-    Lexicon,
-    Token,
-    drop_brackets,
-    get_lexicon,
-    mask_denied,
-)
+from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
 __all__ = [
     "Choice",
@@ -41,48 +34,18 @@ __all__ = [
 Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
 
 
-@lru_cache(maxsize=1)
-def _list_aliases() -> dict[str, str]:
-    """The unit that each word or sign names."""
-    return dict(get_lexicon(frozenset(("en",))).list_pairs("aliases"))
-
-
+_ENGLISH = get_lexicon(frozenset(("en",)))
+_ALIASES = _ENGLISH.get_pairs("aliases")  # the unit that each word or sign names
+_FACTORS = _ENGLISH.get_pairs("factors")  # of "million"
+_EXPONENTS = _ENGLISH.get_pairs("exponents")  # of "square"
+# words after a number that are no units: conjunctions and other numbers, fractions, eras, dates, Greek
+_NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
+_VOWEL_LETTERS = frozenset("aeiouy")
 # symbols with a prefix, whose case counts: mW and MW, kb and kB
 _SYMBOL = re.compile(
     "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
 _LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, read as such only after a space
-_FACTORS = {"dozen": 12} | {
-    name: 10**power
-    for power, names in {
-        2: "hundred",
-        3: "thousand",
-        5: "lakh lac",
-        6: "million mln",
-        7: "crore",
-        9: "billion bn bln",
-        12: "trillion tn trn",
-        15: "quadrillion",
-        18: "quintillion",
-    }.items()
-    for name in names.split()
-}
-# words after a number that are no units: conjunctions and other numbers; then fractions, eras, dates, Greek
-_OTHER_WORDS = (
-    "is are was and or to than the not no yes of if be with from more less pm am plus minus times by over "
-    "under above below before after ago negative positive zero mod modulo choose factorial root double "
-    "triple twice true false none score gross north south east west up down "
-    "half halve third quarter fourth fifth sixth seventh eighth ninth tenth eleventh twelfth sixteenth "
-    "twentieth hundredth thousandth millionth "
-    "bc bce ad ce january february march april may june july august september october november december "
-    "jan feb mar apr jun jul aug sep sept oct nov dec "
-    "monday tuesday wednesday thursday friday saturday sunday "
-    "pi alpha beta gamma delta epsilon zeta eta theta kappa lambda mu nu xi rho sigma tau phi chi omega"
-)
-_NOT_UNITS = frozenset(_OTHER_WORDS.split()) | (FUNCTIONS - {"sec"})
-_VOWEL_LETTERS = frozenset("aeiouy")
-_EXPONENTS = {"square": "^2", "sq": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3", "cu": "^3"}
-
 _CURRENCY = re.compile(
     r"([-+]?)\s?(US\$|[$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))\s?([-+]?)\s?(?=[\d.\\(])"
 )
@@ -109,7 +72,7 @@ def split_unit(text: str) -> Measurement | None:
     money = _CURRENCY.match(text)
     if money is not None:
         number, sign = (money[1] or money[3]) + text[money.end() :], money[2]
-        currency = _list_aliases().get(sign.lower(), "$")
+        currency = _ALIASES.get(sign.lower(), "$")
         tail = split_unit(number)
         if tail is not None and tail[1] not in ("", currency):
             return None
@@ -130,11 +93,6 @@ def split_unit(text: str) -> Measurement | None:
     return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
-_COUNTED = frozenset(
-    ("person", "people", "child", "children", "point", "pt", "th", "st", "nd", "rd", "in", "quid", "a")
-)
-
-
 def is_measure(word: str) -> bool:
     """Whether a word after a number is a unit of measure, rather than something counted or another word.
 
@@ -143,7 +101,8 @@ def is_measure(word: str) -> bool:
     """
     parts = _UNIT_SEPARATOR.split(word.partition("^")[0])
     return all(
-        _make_singular(part.lower()) not in _COUNTED and part.lower() not in _COUNTED and _is_known_unit(part)
+        _ENGLISH.gather("counted").isdisjoint((part.lower(), _make_singular(part.lower())))
+        and _is_known_unit(part)
         for part in parts
     )
 
@@ -198,7 +157,7 @@ def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
     words = unit.split()
     factor = 1
     while words and _make_singular(words[0].lower()) in _FACTORS:
-        factor *= _FACTORS[_make_singular(words.pop(0).lower())]
+        factor *= int(_FACTORS[_make_singular(words.pop(0).lower())])
     if len(words) > 3 or not all(_is_unit(word, spaced=spaced or at > 0) for at, word in enumerate(words)):
         return None
     suffix = "".join(_EXPONENTS[word.lower()] for word in words if word.lower() in _EXPONENTS)
@@ -223,7 +182,7 @@ def _is_unit(word: str, *, spaced: bool) -> bool:
 
 def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
     low = part.lower()
-    if low in _list_aliases() or _make_singular(low) in _list_aliases() or part in _list_aliases():
+    if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
         return True
     # 2ms may be a product as well, 2 ms can't
     return bool(_SYMBOL.fullmatch(part)) and (
@@ -242,11 +201,11 @@ def _spell_unit(word: str) -> str:
     base, caret, exponent = word.partition("^")
     parts = []
     for part in base.split("/"):
-        low, exact = part.lower(), _list_aliases().get(part)
+        low, exact = part.lower(), _ALIASES.get(part)
         if exact is None and not _SYMBOL.fullmatch(part):
             exact = (
-                _list_aliases().get(low)
-                or _list_aliases().get(_make_singular(low))
+                _ALIASES.get(low)
+                or _ALIASES.get(_make_singular(low))
                 or _make_singular(low if len(low) > 3 else part)
             )
         parts.append(exact or part)
@@ -286,6 +245,7 @@ _YEAR_ONLY = re.compile(
     r"(?<![\w.,$€£-])(?P<year>\d{3,4})(?![\d年-]|[.,]\d|s\b|\s?(?:%|m\b|km\b|metres?\b|meters?\b|feet\b|ft\b|miles?\b"
     r"|people\b|years\b|days\b))(?P<month>)(?P<day>)"
 )
+_MONTHS = [name.capitalize() for name in list(_ENGLISH.get_pairs("months"))[:12]]
 _ERA = re.compile(r"\s?(BCE|BC|B\.C\.|v\. ?Chr\.|av\. J\.-C\.|a\. ?C\.|до н\. ?э\.)(?!\w)", re.IGNORECASE)
 _LINK = r"(?:\s(?:of|de|del|di|the)\b)?"
 _RANGE = "-|–|—|~|to|until|till|through|bis|à|al|до|по|至|到"
@@ -293,7 +253,7 @@ _RANGE = "-|–|—|~|to|until|till|through|bis|à|al|до|по|至|到"
 
 @lru_cache(maxsize=64)
 def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
-    names = "|".join(sorted(map(re.escape, lexicon.months), key=len, reverse=True)) or "(?!)"
+    names = "|".join(sorted(map(re.escape, lexicon.get_pairs("months")), key=len, reverse=True)) or "(?!)"
     month = rf"(?P<month>{names})(?![^\W\d_])\.?"
     day = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th|er|º|°|-?го)?\.?"
     year = r"(?P<year>\d{3,4})(?![\d-]|[.,]\d)"
@@ -399,20 +359,15 @@ def _spell_date(match: re.Match[str], question: Question) -> str | None:
         return None
     number = 0
     if month:
-        number = int(month) if month.isdigit() else question.lexicon.months[month.lower()]
+        number = int(month) if month.isdigit() else int(question.lexicon.get_pairs("months")[month.lower()])
     if (month and not 1 <= number <= 12) or (day and not 1 <= int(day) <= 31):
         return None
     before = " BC" if _ERA.match(match.string, match.end()) else ""
     if year and (question.asks_year or not number):
         return f"{int(year)}{before}"
     if not year:
-        return f"{int(day)} {_list_months()[number - 1]}" if day and not question.asks_year else None
+        return f"{int(day)} {_MONTHS[number - 1]}" if day and not question.asks_year else None
     return f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "") + before
-
-
-@lru_cache(maxsize=1)
-def _list_months() -> list[str]:
-    return [name.capitalize() for name in get_lexicon(frozenset(("en",))).months]
 
 
 _SIGN = re.compile(r"(?<![\w)\]])[-−–]$")
@@ -467,8 +422,8 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
     following = tokens[1] if len(tokens) > 1 else None
     if following is None or following.begin > tokens[0].end + 1:
         return key, 1
-    factor = lexicon.scale.get(
-        following.key, lexicon.scale.get(following.key[:1], 0) if following.kind == "cjk" else 0
+    factor = int(
+        lexicon.get_pairs("scale").get(following.key[:1] if following.kind == "cjk" else following.key, 0)
     )
     if not factor or len(key) > 20 or not key.replace(".", "").isdigit():
         return key, 1
@@ -478,15 +433,16 @@ def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, in
 
 def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
     """The value of the number that some tokens begin with, and how many of them it has."""
+    numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
     for at, token in enumerate(tokens):
-        parts = [token.key] if token.key in lexicon.numbers else token.key.split("-")
-        if token.kind == "word" and all(part in lexicon.numbers for part in parts):
-            current += sum(lexicon.numbers[part] for part in parts)
-        elif token.key in lexicon.scale and count and token.kind == "word":
-            factor = lexicon.scale[token.key]
+        parts = [token.key] if token.key in numbers else token.key.split("-")
+        if token.kind == "word" and all(part in numbers for part in parts):
+            current += sum(int(numbers[part]) for part in parts)
+        elif token.key in scale and count and token.kind == "word":
+            factor = int(scale[token.key])
             total, current = (total, current * factor) if factor == 100 else (total + current * factor, 0)
-        elif token.key == "and" and count and tokens[at - 1].key in lexicon.scale:
+        elif token.key == "and" and count and tokens[at - 1].key in scale:
             continue
         else:
             break
@@ -512,7 +468,7 @@ def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
         match = _UNIT_WORD.match(text, at)
         if match is None:
             break
-        word = lexicon.units.get(match[1].lower(), match[1])
+        word = lexicon.get_pairs("units").get(match[1].lower(), match[1])
         if is_measure(word):
             measured, end = len(words) + 1, match.end()
         elif word.lower() not in _UNIT_LINKS:
@@ -545,7 +501,7 @@ def _select_new(text: str, question: Question) -> list[Stated]:
 
 
 def find_quantity(sentences: list[str], question: Question) -> Choice:
-    """The only quantity that a reply has and the question doesn't, or the one that is said of what is asked."""
+    """The only quantity that a reply has and the question doesn't, or the one said of what is asked."""
     if len(sentences) > 1 and any(_COMPUTES.search(text) for text in sentences):
         return find_solution(sentences, question)
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
@@ -563,10 +519,12 @@ def find_quantity(sentences: list[str], question: Question) -> Choice:
 
 def _select_unit(text: str, question: Question) -> list[Stated]:
     """The quantities in a unit that the question names, such as Fahrenheit."""
-    names = [question.lexicon.units.get(word, word) for word in question.content]
+    names = [question.lexicon.get_pairs("units").get(word, word) for word in question.content]
     asked = [split_unit(f"1 {name}") for name in names if is_measure(name)]
     units = {unit[1] for unit in asked if unit is not None}
-    listed = [(found, split_unit(found.answer)) for found in _list_quantities(text, question)] if units else []
+    listed = (
+        [(found, split_unit(found.answer)) for found in _list_quantities(text, question)] if units else []
+    )
     return [found for found, unit in listed if unit is not None and unit[1].removeprefix("° ") in units]
 
 
@@ -585,16 +543,18 @@ _YEAR = re.compile(r"(?:1\d|20)\d\d")
 def _is_part(text: str, found: Stated, question: Question) -> bool:
     """Whether a number counts pairs or thirds, and so isn't the number asked for."""
     following = question.tokenize(text[found.end : found.end + 40])[:1]
-    return any(t.key in question.lexicon.parts and not question.asks_about(t.key) for t in following)
+    return any(
+        t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following
+    )
 
 
 def is_unit(word: str, question: Question) -> bool:
     """Whether a word is the name of a unit."""
-    return is_measure(question.lexicon.units.get(word.lower(), word))
+    return is_measure(question.lexicon.get_pairs("units").get(word.lower(), word))
 
 
 def has_new_number(text: str, question: Question) -> bool:
     """Whether a text has a number that the question doesn't have."""
-    words = question.lexicon.numbers
+    words = question.lexicon.get_pairs("numbers")
     may_have = any(t.kind == "number" or t.key.partition("-")[0] in words for t in question.tokenize(text))
     return may_have and bool(_select_new(text, question))
