@@ -28,7 +28,6 @@ from adacompute.answers.question import (
     Question,
     Token,
     drop_brackets,
-    drop_last_sentence,
     mask_denied,
     shares_stem,
     split_clauses,
@@ -74,10 +73,8 @@ class ReplyText:
         self.question, self.finished = question, finished
         self.text = _clean(text)
         self.is_long = len(self.text) > SHORT_REPLY
-        whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
-        said = [
-            s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)
-        ]
+        whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
+        said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
         self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said[:_FIRST_SENTENCES])
         if not finished and self.is_long:  # it may conclude otherwise
@@ -324,10 +321,9 @@ def _is_bare(run: _Run, runs: list[_Run]) -> bool:
 
 def _read_bare(sentence: Sentence) -> Choice:
     """All of a reply of a word or two though the question has it: "German"."""
-    lexicon, pieces = sentence.question.lexicon, sentence.pieces
+    pieces = sentence.pieces
     kept = [p for p in pieces if p.label != "common"] or pieces
-    verdict = any(p.key in lexicon.yes | lexicon.no | lexicon.negation for p in kept)
-    if not kept or len(pieces) > _FEW_WORDS or verdict or sentence.denies:
+    if not kept or len(pieces) > _FEW_WORDS or sentence.denies:
         return _SILENT_CHOICE
     return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
 
@@ -338,8 +334,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
     def rank(run: _Run) -> tuple[bool, bool, bool]:
         on_point = question.is_focus(p.key for p in run.clause.pieces if p.label == "question")
-        plain = not run.is_name or all(p.key in question.context for p in run.pieces)
-        return not on_point, plain, not _follows_copula(run, question)
+        return not on_point, not run.is_name, not _follows_copula(run, question)
 
     runs = (run for clause in _select_clauses(sentence) for run in _find_runs(clause, question))
     return sorted(runs, key=rank)
@@ -363,7 +358,7 @@ def _find_negation(pieces: list[Piece], question: Question) -> Piece | None:
     words = question.lexicon.negation
     for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
         plain = piece.text[0].islower() or piece.key == "not" or (following and following.text[0].islower())
-        if piece.key in words and plain and len(pieces) > 1:
+        if piece.key in words and plain:
             return piece
     return None
 
@@ -507,7 +502,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     beyond = [at for at, p in enumerate(pieces) if _is_beyond(p, question)]
     if hits and not _says_other(pieces, hits, beyond, question):
         return _Verdict(not (denied if cjk else any(at < max(hits.values()) for at in negated)), stated=True)
-    if (hits or beyond) and not (len(keys) == 1 and keys[0] in lexicon.no | lexicon.yes):
+    if hits or beyond:
         return None
     agrees = not lexicon.yes.isdisjoint(keys) or _holds_cjk(lexicon.yes, cjk)
     refuses = not lexicon.no.isdisjoint(keys) or _holds_cjk(lexicon.no, cjk)
@@ -516,8 +511,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     if agrees:
         return _Verdict(agrees=True, stated=False)
     bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # "It is."
-    polite = bare and lexicon.find("polite").fullmatch(clause.text.strip(" .!"))
-    return _Verdict(agrees=True, stated=False, sure=0.9) if bare and not polite else None
+    return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
 def _says_other(pieces: list[Piece], hits: dict[str, int], beyond: list[int], question: Question) -> bool:

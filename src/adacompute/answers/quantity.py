@@ -355,8 +355,6 @@ def _spell_date(match: re.Match[str], question: Question) -> str | None:
     parts = match.groupdict()
     year, month = parts["year"], parts["month"] or parts.get("month2")
     day = parts["day"] or parts.get("day2")
-    if year and year in question.numbers and not month:
-        return None
     number = 0
     if month:
         number = int(month) if month.isdigit() else int(question.lexicon.get_pairs("months")[month.lower()])

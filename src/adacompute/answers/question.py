@@ -344,18 +344,6 @@ def split_sentences(reply: str) -> list[str]:
     return sentences
 
 
-def drop_last_sentence(reply: str) -> str:
-    """The whole sentences of a reply that was cut off; "" if it has none."""
-    ends = [match.end() for match in _EXCLAIMED.finditer(reply)]
-    begin = 0
-    while begin < len(reply):
-        end = find_sentence_end(reply, begin, len(reply))
-        if end < len(reply):
-            ends.append(end + 1)
-        begin = end + 1
-    return reply[: max(ends, default=0)]
-
-
 _CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|——?")
 
 
@@ -505,14 +493,9 @@ _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[)
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
 _QUESTION_LENGTH = 600  # characters of the sentence that asks
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
-_QUOTATION = re.compile(
-    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
-)
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
-_MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
 _ANY_LETTER = re.compile(r"[^\W\d_]")
-_DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
 
 
 @lru_cache(maxsize=4096)
@@ -543,7 +526,6 @@ class Question:
         self.lexicon = lexicon
         self.text = text
         self.asking = find_asking_sentence(text)
-        self.decimal_comma = lexicon.decimal_comma and _DOT_DECIMAL.search(text) is None
         request = lexicon.find("request").search(self.asking[:_REQUEST_LENGTH])
         self.is_request = request is not None and len(self.asking) > request.end() + 2
         if request is not None and self.is_request:
@@ -568,7 +550,7 @@ class Question:
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The words and numbers of a text, numbers written as in the question's language."""
-        return tokenize(text, decimal_comma=self.decimal_comma)
+        return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
     def has(self, key: str) -> bool:
         """Whether the question has a word, in this form or another."""
@@ -654,35 +636,29 @@ class Question:
 
     def _find_alternatives(self) -> tuple[str, ...]:
         """The sides of "a fruit or a vegetable", or two numbers that are compared."""
-        text = _QUOTATION.sub(" ", self.text)
-        text = text[text.rfind(self.asking) :] if self.asking in text else self.asking
+        text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
         for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
             if len({side.casefold() for side in sides}) > 1:
                 return sides
-        numbers = list(dict.fromkeys(t.key for t in self.tokenize(self.asking) if t.kind == "number"))
-        compared = _CJK_WHICH.search(self.asking) is not None
-        return tuple(numbers) if compared and len(numbers) == 2 else ()
+        return ()
 
     def _split_sides(self, sentence: str) -> tuple[str, ...]:
         ors = list(self.lexicon.find("or").finditer(sentence))
-        if not ors or _CJK_WHICH.search(sentence):
+        if not ors:
             return ()
         right = self._take_side(sentence[ors[-1].end() :], first=True)
-        if not right or right[0].lower() in self.lexicon.negation:
+        if not right:
             return ()
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
-        if len(clauses) == 1:
-            left = left[-len(right) :]
         sides = [" ".join(left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
             if not side or self._asks(sentence[begin:end]):
                 break
             sides.insert(0, " ".join(side))
-        short = all(0 < len(side.split()) <= _MAX_ALTERNATIVE for side in sides)
-        return tuple(sides) if short else ()
+        return tuple(sides) if all(sides) else ()
 
     def _asks(self, text: str) -> bool:
         return any(t.key in self.lexicon.question_words for t in self.tokenize(text))
@@ -701,7 +677,6 @@ class Question:
         return side if first else side[::-1]
 
 
-_CJK_WHICH = re.compile("哪个|哪個|哪一个|哪一個|どちら|どっち|谁更|谁比较")
 _CJK_EITHER = re.compile(
     r"([^\s，。？、,?]{1,20})[、，,]?(?:还是|還是|或者|それとも)([^\s，。？、,?]{1,20})"
     r"|([^\s，。？、,?]{1,12}?)(?:和|与|跟|と)([^\s，。？、,?]{1,12}?)(?:相比|では|のうち|は|中|，|、)?"
@@ -734,11 +709,7 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
 
 
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that asks; the text's end if there is none.
-
-    A quotation after a colon is what is asked about, no part of the sentence.
-    """
-    text = _QUOTATION.sub(" ", text)
+    """The last sentence that asks; the text's end if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
