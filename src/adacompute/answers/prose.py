@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from adacompute.answers.quantity import (
@@ -579,9 +580,13 @@ def read_alternative(reply: ReplyText) -> Choice:
 def _choose_alternative(sentence: Sentence) -> str:
     """The alternative that a sentence chooses; "" if it chooses none."""
     question, text, mentions = sentence.question, sentence.text, _find_mentions(sentence)
-    asks = any(_is_asked(p, question) and not _is_in(p, mentions) for p in sentence.pieces)
+    words = [p for p in sentence.pieces if not _is_in(p, mentions)]
+    asks = any(_is_asked(p, question) or not question.characters.isdisjoint(p.text) for p in words)
     told = text if question.negated else mask_denied(text, question.lexicon, clauses=True)
     stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
+    ends = question.lexicon.clause_end
+    pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
+    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B is larger"
     is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
     if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
         return ""

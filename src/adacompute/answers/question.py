@@ -43,6 +43,7 @@ _COMMA_LANGUAGES = frozenset(
 )  # 1,5 is a half more
 _CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
+_HAN = re.compile(r"[\u3400-\u9fff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 
 
@@ -539,6 +540,8 @@ class Question:
         self.context = frozenset(
             t.key for t in self.tokenize(text) if t.kind == "word"
         )  # of all of the prompt
+        asks = "".join(word for word in lexicon.question_words if word in self.asking)
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
         self.negated = self._is_negated(tokens)
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
