@@ -132,29 +132,12 @@ def _says_only(name: str, sentence: str, question: Question) -> bool:
     return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
 
 
-class Piece(NamedTuple):
-    """A word of a sentence, or a part of a run of Chinese or Japanese."""
-
-    kind: str  # as a token's, and so on
-    text: str
-    key: str
-    begin: int
-    end: int
-    label: str  # what it is to the question: "question", "common", "number" or "new"
-
-    @property
-    def is_name(self) -> bool:
-        """Whether it is written as a name, or in a script without capitals."""
-        return self.kind == "cjk" or not self.text.islower()
-
-
 class Clause(NamedTuple):
     """A part of a sentence between commas."""
 
     begin: int
     end: int
-    text: str
-    pieces: list[Piece]
+    pieces: list[Token]
 
 
 class Sentence:
@@ -165,7 +148,7 @@ class Sentence:
         self.question = question
 
     @cached_property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Token]:
         """Its words with their labels. The question's words count once: what is repeated is new."""
         question, left = self.question, Counter(self.question.words)
         tokens, common = question.tokenize(self.text), question.lexicon.common
@@ -174,7 +157,7 @@ class Sentence:
             if token.kind == "word" and left[token.key] > 0 and token.key not in common:
                 left[token.key] -= 1
                 exact.add(at)
-        pieces: list[Piece] = []
+        pieces: list[Token] = []
         for at, token in enumerate(tokens):
             if token.kind == "cjk":
                 pieces += _split_cjk(token, question)
@@ -182,14 +165,14 @@ class Sentence:
             label = "number" if token.kind == "number" else "question" if at in exact else ""
             if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
                 label = "new"  # the symbol of iodine is "I"
-            pieces.append(Piece(*token, label or _label_word(token.key, question, left)))
+            pieces.append(token._replace(label=label or _label_word(token.key, question, left)))
         return pieces
 
     @cached_property
     def clauses(self) -> list[Clause]:
         """Its parts between commas, colons and dashes."""
         return [
-            Clause(begin, end, self.text[begin:end], [p for p in self.pieces if begin <= p.begin < end])
+            Clause(begin, end, [p for p in self.pieces if begin <= p.begin < end])
             for begin, end in split_clauses(self.text)
         ]
 
@@ -220,9 +203,9 @@ def _label_word(key: str, question: Question, left: Counter[str]) -> str:
     return "new"
 
 
-def _split_cjk(token: Token, question: Question) -> list[Piece]:
+def _split_cjk(token: Token, question: Question) -> list[Token]:
     """The parts of a run of characters: two or more of the question's, particles, and the rest."""
-    run, pieces, at, begin = token.text, list[Piece](), 0, 0
+    run, pieces, at, begin = token.text, list[Token](), 0, 0
     particles = question.lexicon.cjk_common
     while at <= len(run):
         end = at
@@ -241,9 +224,9 @@ def _split_cjk(token: Token, question: Question) -> list[Piece]:
     return [piece for piece in pieces if piece.text]
 
 
-def _cut(token: Token, begin: int, end: int, label: str) -> Piece:
+def _cut(token: Token, begin: int, end: int, label: str) -> Token:
     text = token.text[begin:end]
-    return Piece("cjk", text, text, token.begin + begin, token.begin + end, label)
+    return Token("cjk", text, text, token.begin + begin, token.begin + end, label)
 
 
 def _holds_cjk(words: frozenset[str], text: str) -> bool:
@@ -257,7 +240,7 @@ def _holds_cjk(words: frozenset[str], text: str) -> bool:
 class _Run(NamedTuple):
     """New words that stand together, with the small words inside a name: "Rio de Janeiro"."""
 
-    pieces: list[Piece]
+    pieces: list[Token]
     clause: Clause
 
     @property
@@ -354,7 +337,7 @@ def _select_clauses(sentence: Sentence) -> list[Clause]:
     return selected
 
 
-def _find_negation(pieces: list[Piece], question: Question) -> Piece | None:
+def _find_negation(pieces: list[Token], question: Question) -> Token | None:
     """The first word that denies something; a "No" before another capital is a part of a name."""
     words = question.lexicon.negation
     for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
@@ -365,8 +348,8 @@ def _find_negation(pieces: list[Piece], question: Question) -> Piece | None:
 
 
 def _find_runs(clause: Clause, question: Question) -> list[_Run]:
-    runs: list[list[Piece]] = []
-    between: list[Piece] = []
+    runs: list[list[Token]] = []
+    between: list[Token] = []
     for piece in clause.pieces:
         if piece.label == "new":
             if runs and _are_joined(runs[-1][-1], between, piece, question):
@@ -379,7 +362,7 @@ def _find_runs(clause: Clause, question: Question) -> list[_Run]:
     return [_Run(_extend_run(run, clause, question), clause) for run in runs]
 
 
-def _are_joined(last: Piece, between: list[Piece], piece: Piece, question: Question) -> bool:
+def _are_joined(last: Token, between: list[Token], piece: Token, question: Question) -> bool:
     gap = piece.begin - last.end
     if "cjk" in (piece.kind, last.kind) or not between:
         return not between and gap <= (2 if piece.kind == last.kind == "word" else 0)
@@ -394,7 +377,7 @@ def _follows_copula(run: _Run, question: Question) -> bool:
     return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
 
 
-def _extend_run(run: list[Piece], clause: Clause, question: Question) -> list[Piece]:
+def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
     """A run with a name of the question's right before or after it: "Mexico City"."""
     pieces = clause.pieces
     begin, end = pieces.index(run[0]), pieces.index(run[-1]) + 1
@@ -405,7 +388,7 @@ def _extend_run(run: list[Piece], clause: Clause, question: Question) -> list[Pi
     return pieces[begin:end]
 
 
-def _belongs(piece: Piece, beside: Piece, question: Question) -> bool:
+def _belongs(piece: Token, beside: Token, question: Question) -> bool:
     gap = max(piece.begin - beside.end, beside.begin - piece.end)
     capital = piece.text[0].isupper() and beside.text[0].isupper() and not piece.text.endswith(("'s", "’s"))
     is_word = piece.kind == "word" and piece.label == "question"
@@ -515,7 +498,7 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
-def _says_other(pieces: list[Piece], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
+def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
     """Whether a clause says something else than is asked: new words before the last one asked, or without it.
 
     So it does if it compares the question's numbers the other way round.
@@ -528,14 +511,14 @@ def _says_other(pieces: list[Piece], hits: dict[str, int], beyond: list[int], qu
     return any(at < max(hits.values()) for at in beyond) if complete else bool(beyond)
 
 
-def _is_asked(piece: Piece, question: Question) -> bool:
+def _is_asked(piece: Token, question: Question) -> bool:
     """Whether a word is one of those that the question asks about."""
     if piece.kind == "cjk":
         return piece.label == "question" and not question.lexicon.cjk_common.fullmatch(piece.text)
     return piece.kind == "word" and question.asks_about(piece.key)
 
 
-def _is_beyond(piece: Piece, question: Question) -> bool:
+def _is_beyond(piece: Token, question: Question) -> bool:
     """Whether a word is neither the question's nor common, nor says yes or no."""
     lexicon = question.lexicon
     words = lexicon.yes | lexicon.no | lexicon.negation
@@ -586,7 +569,7 @@ def _choose_alternative(sentence: Sentence) -> str:
     stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
     ends = question.lexicon.clause_end
     pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
-    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B is larger"
+    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B"
     is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
     if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
         return ""
@@ -628,7 +611,7 @@ def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
     return compared.search(text[: mention.begin][-25:]) is not None
 
 
-def _is_in(piece: Piece, mentions: Sequence[_Mention]) -> bool:
+def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
     return any(m.begin <= piece.begin < m.end for m in mentions)
 
 

@@ -406,13 +406,12 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
 
 def _is_in_word(text: str, number: Token) -> bool:
     """Whether letters touch a number, and are no unit: H2O, 16th, 3D."""
-    before, after = text[: number.begin][-1:], _UNIT_WORD.match(text, number.end)
-    touches = after is not None and after[1][0].isascii() and after[1][0].isalpha() and after[0] == after[1]
-    return (
-        before in ("_", "^")
-        or (before.isascii() and before.isalpha())
-        or (touches and after is not None and not is_measure(after[1]))
-    )
+    after = _LETTERS.match(text, number.end)
+    is_power = number.begin > 0 and _INSIDE.match(text, number.begin - 1) is not None
+    return is_power or (after is not None and not is_measure(after[0]))
+
+
+_INSIDE, _LETTERS = re.compile("[A-Za-z_^]"), re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:

@@ -170,6 +170,12 @@ class Token(NamedTuple):
     key: str  # as it is compared
     begin: int
     end: int
+    label: str = ""  # what a word of a reply is to the question: "question", "common", "number" or "new"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is written as a name, or in a script without capitals."""
+        return self.kind == "cjk" or not self.text.islower()
 
 
 _NUMERALS = "零〇一二三四五六七八九十百千万两兩"
@@ -389,24 +395,7 @@ Purpose = Literal["value", "fact", "text", ""]
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
 
-_WISH = re.compile(
-    r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
-)
-_ADVICE = re.compile(
-    r"\b(?:should (?:i|we|you)\b|(?<!how )(?:do|would) you (?:think|like|feel|recommend|believe|prefer|say)"
-    r"|your (?:opinion|view|favou?rite|thoughts)\b|pros and cons|best (?:way|practice)"
-    r"|(?:some|any) (?:tips|advice|ideas)|difference between (?!the\b))"
-)
-_REASON = re.compile(
-    r"\bhow (?:do|can|could|should|would|does|to|come)\b(?! (?:you |i |one )?(?:say|spell|pronounce)\b)"
-    r"|\bwhy (?:is|are|do|does|did|was|were|would|should|can)\b|\bsome (?:good|ways|of)\b"
-)
-_VALUE = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide)\b|\bat what\b"
-    r"|\b(?:true or false|yes or no|final answer|multiple[- ]choice|sentiment|(?:respond|reply) with only)\b"
-    r"|\banswer (?:with|in|as|using|only)\b|\b(?:choose|pick) (?:one|the|from)\b"
-    r"|\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)"
-)
+_FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -423,15 +412,18 @@ def classify_purpose(prompt: str) -> Purpose:
     english = get_lexicon(frozenset(("en",)))
     if _is_word_to_translate(text, english):
         return "fact"
-    if _find_order("compose", english).search(text) or _WISH.search(text):
+    if _find_order("compose", english).search(text) or english.find("compose").search(text):
         return "text"
     if find_options(text):
         return "value"
-    if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
+    if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
         return "text"
-    if _find_order("solve", english).search(text) or _VALUE.search(text):  # "Explain how many …" included
+    is_value = (
+        english.find("many").search(text) or english.find("value").search(text) or _FORMULA.search(text)
+    )
+    if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
         return "value"
-    if _find_order("tell", english).search(text) or _REASON.search(text):
+    if _find_order("tell", english).search(text) or english.find("reason").search(text):
         asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
     if "?" not in text or not english.find("asking").search(text):
@@ -478,9 +470,9 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
-    """Whether a word or two in quotes are to be translated."""
+    """Whether it asks how to say something, or a word or two in quotes are to be translated."""
     asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
-    return asked and _QUOTED.search(text) is not None
+    return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
@@ -557,19 +549,16 @@ class Question:
 
     def has(self, key: str) -> bool:
         """Whether the question has a word, in this form or another."""
-        return key in self.words or self._has_form(key, self.words)
+        return any(self.is_form(key, word) for word in self.words)
 
     def asks_about(self, key: str) -> bool:
         """Whether a word is one of the question's content words, in this form or another."""
-        return key in self.content or self._has_form(key, self.content)
+        return any(self.is_form(key, word) for word in self.content)
 
     def is_form(self, key: str, word: str) -> bool:
         """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
         forms = self.lexicon.get_pairs("forms")
         return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
-
-    def _has_form(self, key: str, words: Iterable[str]) -> bool:
-        return any(self.is_form(key, word) for word in words)
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
         common = self.lexicon.common | self.lexicon.question_words
@@ -658,13 +647,12 @@ class Question:
         sides = [" ".join(left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
-            if not side or self._asks(sentence[begin:end]):
+            if not side or any(
+                t.key in self.lexicon.question_words for t in self.tokenize(sentence[begin:end])
+            ):
                 break
             sides.insert(0, " ".join(side))
         return tuple(sides) if all(sides) else ()
-
-    def _asks(self, text: str) -> bool:
-        return any(t.key in self.lexicon.question_words for t in self.tokenize(text))
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
         """The first or last words of a text that aren't common, up to one that is."""
