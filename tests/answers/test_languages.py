@@ -10,7 +10,6 @@ import pytest
 
 import adacompute as ac
 from adacompute.answers.extract import close_sandbox, read_in_sandbox, read_replies
-from adacompute.answers.words import WordFrequencies
 
 LANGUAGES = json.loads((Path(__file__).parent.parent / "cases" / "languages.json").read_text("utf-8"))
 CASES = LANGUAGES["cases"]
@@ -75,16 +74,18 @@ def test_where_few_replies_can_be_read_none_is():
     assert ac.read_answers(marked, "What is the capital of Vietnam?") == ["Hanoi", None, None, None]
 
 
-def test_words_that_come_with_many_prompts_carry_no_answer():
-    frequencies = WordFrequencies()
-    for number in range(40):
-        frequencies.add(["mighty", f"word{number}"])
-    assert frequencies.is_common("mighty")
-    assert not frequencies.is_common("word1")
-    replies = ["The mighty Nile", "Nile", "Congo"]
-    question = "What is the longest river in Africa?"
-    assert len(set(ac.read_answers(replies, question))) == 3
-    assert ac.read_answers(replies, question, common=frequencies) == ["Nile", "Nile", "Congo"]
+def test_an_unsure_reading_counts_only_beside_a_surer_one_that_agrees():
+    question, odd = "Ist 51 eine Primzahl?", "Ja, 51 ist keine Primzahl."
+    assert ac.read_answers([odd, odd, odd], question) == [None] * 3
+    assert ac.read_answers([odd, odd, "Ja, das ist sie."], question) == [None] * 3
+    assert ac.read_answers([odd, odd, "Nein."], question) == ["No"] * 3
+
+
+def test_a_reply_that_may_mean_one_of_several_means_the_one_that_another_gives():
+    question, both = "How many bones has a body?", "An adult has 206 bones. Babies have about 300."
+    assert ac.read_answers([both], question) == [None]
+    assert ac.read_answers([both, "206 bones."], question) == ["206", "206"]
+    assert ac.read_answers([both, both, "About 300.", "206."], question)[:2] == [None, None]
 
 
 def test_the_sandbox_reads_several_replies_alike():

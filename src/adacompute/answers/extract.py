@@ -12,26 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.prose import SILENT, ReadAnswer, find_option, read_prose
+from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
 from adacompute.answers.question import (
-    SHORT_REPLY,
     Options,
     Question,
-    ReplyText,
+    detect_languages,
     find_options,
+    find_sentence_end,
+    mask_denied,
     read_question,
     shorten_question,
+    split_sentences,
 )
 from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
-from adacompute.answers.words import (
-    WordFrequencies,
-    detect_languages,
-    find_sentence_end,
-    mask_denied,
-    split_sentences,
-)
 from adacompute.errors import TaskError
 
 __all__ = [
@@ -499,7 +494,6 @@ def read_answers(
     task: Task = DEFAULT_TASK,
     *,
     finished: Sequence[bool] | None = None,
-    common: WordFrequencies | None = None,
 ) -> list[str | None]:
     """The answers of several replies to one question, read together; None abstains.
 
@@ -508,9 +502,7 @@ def read_answers(
     >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
     ['Ankara', 'Ankara', 'Izmir']
     """
-    return [
-        reading.answer for reading in read_replies(texts, question, task, finished=finished, common=common)
-    ]
+    return [reading.answer for reading in read_replies(texts, question, task, finished=finished)]
 
 
 def read_replies(
@@ -519,7 +511,6 @@ def read_replies(
     task: Task = DEFAULT_TASK,
     *,
     finished: Sequence[bool] | None = None,
-    common: WordFrequencies | None = None,
 ) -> list[ReadAnswer]:
     """As `read_answers`, with how sure each reading is."""
     ends = list(finished) if finished is not None else [True] * len(texts)
@@ -532,7 +523,7 @@ def read_replies(
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
     asked = shorten_question(question)
-    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends, common)
+    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends)
 
 
 def _read_question_for(asked: str, replies: list[str]) -> Question:
@@ -571,7 +562,6 @@ def _read_for_question(
     asked: str,
     question: Question,
     finished: list[bool],
-    common: WordFrequencies | None,
 ) -> list[ReadAnswer]:
     """Marked answers as they are, stated ones in few words, and prose compared with prose."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
@@ -604,7 +594,7 @@ def _read_for_question(
     if not texts:
         return readings
     ends = [finished[at] or at in stated for at in texts]
-    for at, reading in zip(texts, read_prose([*texts.values()], question, ends, common), strict=True):
+    for at, reading in zip(texts, read_prose([*texts.values()], question, ends), strict=True):
         answer = _trim_optional(reading.answer)
         if at in stated and (answer is None or _states_value(question)):
             answer = _keep_statement(stated[at], question)

@@ -1,45 +1,51 @@
 """Reads the answers of several replies to one question by comparing them, in any language.
 
 `read_prose` decides by all replies together which form the answers have (one of the question's alternatives,
-yes or no, a date, a number, words), reads each reply in that form, and merges the answers in words that
-differ in nothing but phrasing. A wrong merge is worse than a wrong split: two answers are one only if what
-one says beyond the other carries nothing. A reply that can't be compared abstains.
+yes or no, a date, a number, words) and reads each reply in that form. What a reply repeats of the question is
+phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
 
-Of yes and no, what is stated beats the word that opens: "Ja, 51 ist keine Primzahl" is a no, less surely. Of
-alternatives the one counts that isn't denied, nor what the other is compared with ("than the Moon").
+A wrong merge is worse than a wrong split. A reply that may mean one of several answers counts as the one that
+another reply gives plainly; a reading that is less sure than `_SURE` counts only beside a surer one that is
+the same answer; and a reply that can't be compared abstains.
 """
 
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import dropwhile
+from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
-from adacompute.answers.quantity import find_date, find_quantity, find_solution, has_new_number, is_unit
-from adacompute.answers.question import (
-    Clause,
-    Options,
-    Piece,
-    Question,
-    ReplyText,
-    Sentence,
-    holds_cjk,
-    shares_stem,
+from adacompute.answers.quantity import (
+    Choice,
+    find_date,
+    find_quantity,
+    find_solution,
+    has_new_number,
+    is_unit,
 )
-from adacompute.answers.words import Lexicon, Token, WordFrequencies, mask_denied
+from adacompute.answers.question import (
+    Options,
+    Question,
+    Token,
+    drop_brackets,
+    mask_denied,
+    shares_stem,
+    split_clauses,
+    split_sentences,
+)
 
-__all__ = ["SILENT", "ReadAnswer", "find_option", "read_prose"]
+__all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "read_prose"]
 
+SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
+_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
+_ITEMS, _ITEM_WORDS = 12, 4  # of a list
 _PHRASE_WORDS = 8  # words of an answer
-_ITEM_WORDS = 4  # words of a list's item
-_LIST_ITEMS = 12
-_LIST_GAP_LENGTH = 12  # characters between two items
-_PROSE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
+_BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
-_BARE_WORDS = 6  # words of an answer that does so
-_UNCLEAR_WORDS = 4  # the same, where it is unclear whether anything was asked
-_FEW_WORDS = 3  # the same, where all of its words are common or the question's
-_SURE = 0.5  # a reading that is less sure than this counts only beside others
+_FEW_WORDS = 3  # the same, if all of its words are common or the question's
+_SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
 
 
 class ReadAnswer(NamedTuple):
@@ -50,218 +56,328 @@ class ReadAnswer(NamedTuple):
 
 
 SILENT = ReadAnswer(None)
-Run = list[Piece]
+_SILENT_CHOICE = Choice(None)
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
+_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
-class Words(NamedTuple):
-    """An answer in words, the keys by which it is compared, and others that its sentence offers."""
+class ReplyText:
+    """A reply without its marks, as sentences that state something: no questions, politeness or excuses."""
 
-    answer: str
-    keys: tuple[str, ...]
-    sure: float = 1.0
-    others: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    beside: int = 0  # new words of its sentence beside it
+    def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
+        self.question, self.finished = question, finished
+        self.text = _clean(text)
+        self.is_long = len(self.text) > SHORT_REPLY
+        whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
+        said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
+        self.sentences = _select_stating(said, question)
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said[:_FIRST_SENTENCES])
+        if not finished and self.is_long:  # it may conclude otherwise
+            self.sentences = self.sentences[:1]
+
+    @cached_property
+    def asserted(self) -> list["Sentence"]:
+        """The sentences with their words."""
+        return [Sentence(text, self.question) for text in self.sentences]
 
 
-def read_words(reply: ReplyText) -> Words | None:
-    """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
-    sentences, question = reply.asserted, reply.question
-    focus = question.focus | {question.category}
-    on_point = [sentence for sentence in sentences if sentence.repeats(focus)]
-    best: Words | None = None
-    denied = False
-    for sentence in sentences:
-        if sentence not in on_point:
-            if reply.is_long or (on_point and sentence.hits):
-                continue  # it is about the subject, and another says what is asked of it
-            if _tells_kind(sentence):
-                return None
-        words = _read_sentence(sentence, alone=len(sentences) == 1)
-        if words is None or (reply.is_long and words.beside > _PROSE_WORDS):
-            denied = denied or _denies(sentence)
-            if not denied and sentence is not sentences[0] and not reply.is_long:
-                break
+def _clean(text: str) -> str:
+    if len(text) > _HEAD + _TAIL:
+        text = text[:_HEAD] + "\n" + text[-_TAIL:]
+    fences = _FENCE.findall(text)
+    outside = _FENCE.sub("\n", text)
+    if len(fences) == 1 and not outside.strip():
+        outside = fences[0]
+    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
+
+
+def _join_items(text: str) -> str:
+    """A list with an item on each line as one sentence."""
+    first = _BULLET.search(text) if "\n" in text else None
+    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
+    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
+        return text
+    before = text[: first.start()].strip()
+    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
+
+
+def _select_stating(sentences: list[str], question: Question) -> list[str]:
+    """The sentences before one that says it can't tell, without politeness; the guess that follows that."""
+    selected: list[str] = []
+    for at, sentence in enumerate(sentences):
+        if not selected and _says_only("polite", sentence, question):
             continue
-        is_name = words.answer[:1].isupper() or not words.answer[:1].isascii()
-        if denied and not is_name:
-            return None
-        if is_name or len(on_point) < 2:
+        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
+            _, *guess = question.lexicon.find("but").split(sentence, maxsplit=1)
+            is_guess = guess and not selected and not _cant_tell(guess[0], question)
+            return [guess[0].lstrip(" ,，")] if is_guess else selected
+        selected.append(sentence)
+    return selected
+
+
+def _cant_tell(sentence: str, question: Question) -> bool:
+    unsure = question.lexicon.find("unsure").search(sentence) is not None
+    return unsure or _says_only("silent", sentence, question)
+
+
+def _says_only(name: str, sentence: str, question: Question) -> bool:
+    """Whether a sentence consists of phrases of a list."""
+    rest = question.lexicon.find(name).sub(" ", sentence)
+    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
+
+
+class Clause(NamedTuple):
+    """A part of a sentence between commas."""
+
+    begin: int
+    end: int
+    pieces: list[Token]
+
+
+class Sentence:
+    """A sentence, its words labelled by what they are to the question."""
+
+    def __init__(self, text: str, question: Question) -> None:
+        self.text = drop_brackets(text)
+        self.question = question
+
+    @cached_property
+    def pieces(self) -> list[Token]:
+        """Its words with their labels. The question's words count once: what is repeated is new."""
+        question, left = self.question, Counter(self.question.words)
+        tokens, common = question.tokenize(self.text), question.lexicon.common
+        exact = set()
+        for at, token in enumerate(tokens):
+            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
+                left[token.key] -= 1
+                exact.add(at)
+        pieces: list[Token] = []
+        for at, token in enumerate(tokens):
+            if token.kind == "cjk":
+                pieces += _split_cjk(token, question)
+                continue
+            label = "number" if token.kind == "number" else "question" if at in exact else ""
+            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
+                label = "new"  # the symbol of iodine is "I"
+            pieces.append(token._replace(label=label or _label_word(token.key, question, left)))
+        return pieces
+
+    @cached_property
+    def clauses(self) -> list[Clause]:
+        """Its parts between commas, colons and dashes."""
+        return [
+            Clause(begin, end, [p for p in self.pieces if begin <= p.begin < end])
+            for begin, end in split_clauses(self.text)
+        ]
+
+    @cached_property
+    def hits(self) -> list[str]:
+        """The words of the question that it repeats."""
+        return [p.key for p in self.pieces if p.label == "question"]
+
+    @property
+    def is_on_point(self) -> bool:
+        """Whether it repeats what is asked, rather than only of what it is asked."""
+        return self.question.is_focus(self.hits)
+
+    @property
+    def denies(self) -> bool:
+        """Whether it has a "not" that the question doesn't have."""
+        return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
+
+
+def _label_word(key: str, question: Question, left: Counter[str]) -> str:
+    common = question.lexicon.common
+    if key in common or key in question.lexicon.question_words:
+        return "common"
+    for word, count in left.items():
+        if count > 0 and word not in common and question.is_form(key, word):
+            left[word] -= 1
+            return "question"
+    return "new"
+
+
+def _split_cjk(token: Token, question: Question) -> list[Token]:
+    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
+    run, pieces, at, begin = token.text, list[Token](), 0, 0
+    particles = question.lexicon.cjk_common
+    while at <= len(run):
+        end = at
+        while end < len(run) and end - at < 30 and run[at : end + 1] in question.asking:
+            end += 1
+        if end - at < 2 and at < len(run):
+            at += 1
+            continue
+        for match in particles.finditer(run, begin, at):
+            pieces += [_cut(token, begin, match.start(), "new"), _cut(token, *match.span(), "common")]
+            begin = match.end()
+        pieces += [_cut(token, begin, at, "new"), _cut(token, at, end, "question")]
+        if at == len(run):
+            break
+        at = begin = end
+    return [piece for piece in pieces if piece.text]
+
+
+def _cut(token: Token, begin: int, end: int, label: str) -> Token:
+    text = token.text[begin:end]
+    return Token("cjk", text, text, token.begin + begin, token.begin + end, label)
+
+
+def _holds_cjk(words: frozenset[str], text: str) -> bool:
+    """Whether a Chinese or Japanese text holds one of some words."""
+    return bool(text) and any(word in text for word in words if not word[0].isascii())
+
+
+# Answers in words
+
+
+class _Run(NamedTuple):
+    """New words that stand together, with the small words inside a name: "Rio de Janeiro"."""
+
+    pieces: list[Token]
+    clause: Clause
+
+    @property
+    def is_name(self) -> bool:
+        return any(p.is_name for p in self.pieces)
+
+
+def read_words(reply: ReplyText) -> Choice:
+    """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
+    sentences = reply.asserted
+    on_point = [sentence for sentence in sentences if sentence.is_on_point]
+    best = _SILENT_CHOICE
+    for sentence in sentences:
+        is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
+        if (reply.is_long and sentence not in on_point) or (on_point and is_off):
+            continue  # it is about the subject, and another says what is asked of it
+        words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
+        if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
+            continue
+        is_name = words.answer[0].isupper() or not words.answer[0].isascii()
+        if (is_off and beside > 0) or (not is_name and any(s.denies for s in sentences)):
+            words = words._replace(sure=_DOUBTFUL)
+        if len(on_point) < 2 or is_name:
             return words
-        best = best or words
+        best = best if best.answer else words
     return best
 
 
-def _tells_kind(sentence: Sentence) -> bool:
-    """Whether a sentence only says what kind of thing the question's subject is: "Peru is a country"."""
-    kind = sentence.question.lexicon.find("kind").search(sentence.text)
-    labels = {p.label for p in sentence.pieces if kind is not None and p.begin < kind.start()}
-    return "question" in labels and "new" not in labels
+def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
+    """The answer of a sentence, and how many new words it has beside it."""
+    runs = _rank_runs(sentence)
+    if not runs:
+        return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
+    items = _collect_list(runs[0], runs, sentence)
+    is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
+    answer = _spell_items(items, sentence)
+    count = len(answer.split())
+    if not answer or count > _PHRASE_WORDS * len(items) or not (is_clear or alone):
+        return _SILENT_CHOICE, 0
+    others = [run for run in runs if run not in items]
+    beside = sum(p.label == "new" for p in sentence.pieces) - count
+    sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
+    return Choice(answer, sure, tuple(_spell_run(other, sentence) for other in others)), beside
 
 
-def _denies(sentence: Sentence) -> bool:
-    question = sentence.question
-    return not question.negated and mask_denied(sentence.text, question.lexicon) != sentence.text
+def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
+    """How sure it is that a run is the answer: less if others may be, too."""
+    question, end = sentence.question, run.pieces[-1].end
+    new = [r for r in others if r.is_name and not all(question.has(p.key) for p in r.pieces)]
+    beside = [r for r in new if r.clause is run.clause]
+    later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
+    if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
+        return _DOUBTFUL  # "Many think it's Sydney, but it's Canberra"
+    return 1.0
 
 
-def _read_sentence(sentence: Sentence, *, alone: bool) -> Words | None:
-    question = sentence.question
-    clauses = sorted(_select_clauses(sentence), key=lambda clause: -_rank_clause(clause, question))
-    if not clauses or (alone and sentence.pieces[0].key in question.lexicon.no and _is_title(sentence)):
-        return _read_bare(sentence) if alone else None
-    ranked = [run for clause in clauses for run in _rank_runs(clause, question)]
-    clause, run = clauses[0], ranked[0]
-    runs = _rank_runs(clause, question)
-    if not sentence.hits and not question.purpose and (not alone or len(sentence.pieces) > _UNCLEAR_WORDS):
-        return None
-    listed = _spell_list(run, sentence)
-    if listed is None and not sentence.hits and not _is_bare(clause, runs, question):
-        return _read_phrase(clause, sentence) if alone else None
-    answer, keys = listed or _spell_run(run, sentence)
-    if not keys or len(keys) > _PHRASE_WORDS * (4 if "," in answer else 1):
-        return None
-    beside = sum(p.label == "new" for p in sentence.pieces) - len(keys)
-    clear = not sentence.hits or not run[0].is_name or _follows_copula(run, clause, question)
-    rivals = not clear and any(_rivals(other, clause, question) for other in runs[1:])
-    plain = not sentence.hits and not run[0].is_name and not alone
-    sure = 1.0 if len(runs) == 1 and (sentence.hits or len(clauses) == 1) else 0.7
-    others = tuple(_spell_run(other, sentence) for other in ranked[1:])
-    return Words(answer, keys, 0.4 if rivals or plain or beside > _BARE_WORDS + 2 else sure, others, beside)
-
-
-def _is_title(sentence: Sentence) -> bool:
-    """Whether all words are written as in a title: "No Country for Old Men"."""
-    words = [p for p in sentence.pieces if p.key not in sentence.question.lexicon.links]
-    return len(words) > 2 and all(p.text[0].isupper() for p in words) and not sentence.hits
-
-
-def _is_bare(clause: Clause, runs: list[Run], question: Question) -> bool:
+def _is_bare(run: _Run, runs: list[_Run]) -> bool:
     """Whether a clause that repeats nothing of the question may be the answer: "I think it's Hanoi"."""
-    after = [p.key for p in clause.pieces if p.begin >= runs[0][-1].end]
-    short = (
-        len(runs) == 1
-        and max(len(runs[0]), len(after)) <= _BARE_WORDS
-        and len(clause.pieces) <= _CLAUSE_WORDS
-    )
-    return short and question.lexicon.copula.isdisjoint(after[:-1])
+    is_only = sum(other.clause is run.clause for other in runs) == 1
+    return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
-def _read_phrase(clause: Clause, sentence: Sentence) -> Words | None:
-    """All of a reply of a few words: "on the border of Nepal and China"."""
-    verbs = any(p.key in sentence.question.lexicon.copula for p in clause.pieces)
-    if len(clause.pieces) > _BARE_WORDS + 2 or verbs or not sentence.question.purpose:
-        return None
-    new = [p for p in clause.pieces if p.label == "new"]
-    return Words(sentence.text[new[0].begin : new[-1].end], tuple(p.key for p in new), 0.6)
-
-
-def _read_bare(sentence: Sentence) -> Words | None:
-    """All of a reply of a word or two though the question has it ("German"), or of a title."""
-    lexicon, pieces = sentence.question.lexicon, sentence.pieces
+def _read_bare(sentence: Sentence) -> Choice:
+    """All of a reply of a word or two though the question has it: "German"."""
+    pieces = sentence.pieces
     kept = [p for p in pieces if p.label != "common"] or pieces
-    if _is_title(sentence):
-        return Words(sentence.text.strip(" .!\"'"), tuple(p.key for p in pieces), 0.9)
-    verdict = any(p.key in lexicon.yes | lexicon.no | lexicon.negation for p in kept)
-    if not kept or len(pieces) > _FEW_WORDS or verdict or _denies(sentence):
-        return None
-    if kept is pieces and (len(kept) > 1 or lexicon.find("polite").search(sentence.text)):
-        return None
-    return Words(sentence.text[kept[0].begin : kept[-1].end], tuple(p.key for p in kept), 0.8)
+    if not kept or len(pieces) > _FEW_WORDS or sentence.denies:
+        return _SILENT_CHOICE
+    return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
+
+
+def _rank_runs(sentence: Sentence) -> list[_Run]:
+    """The runs of what a sentence states, the answer first: said of what is asked, then names."""
+    question = sentence.question
+
+    def rank(run: _Run) -> tuple[bool, bool, bool]:
+        on_point = question.is_focus(p.key for p in run.clause.pieces if p.label == "question")
+        return not on_point, not run.is_name, not _follows_copula(run, question)
+
+    runs = (run for clause in _select_clauses(sentence) for run in _find_runs(clause, question))
+    return sorted(runs, key=rank)
 
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
-    """The clauses that say something new: without what is denied, or believed by others."""
-    question, lexicon = sentence.question, sentence.question.lexicon
+    """The clauses without what they deny."""
+    question = sentence.question
     selected = []
     for clause in sentence.clauses:
-        begin, negation = clause.begin, None if question.negated else _find_negation(clause.pieces, question)
-        if negation is not None or lexicon.find("belief").search(clause.text):
-            turn = lexicon.find("but").search(sentence.text, negation.end if negation else begin, clause.end)
+        negation, begin = None if question.negated else _find_negation(clause.pieces, question), clause.begin
+        if negation is not None:
+            turn = question.lexicon.find("but").search(sentence.text, negation.end, clause.end)
             begin = turn.end() if turn is not None else clause.end
-        pieces = [p for p in clause.pieces if p.begin >= begin]
-        if any(p.label == "new" for p in pieces):
-            selected.append(clause._replace(pieces=pieces))
-    last = selected[-1:]
-    is_now = len(selected) > 1 and lexicon.find("now").match(last[0].text.strip())
-    return last if is_now and lexicon.find("then").search(sentence.text) else selected
+        selected.append(clause._replace(pieces=[p for p in clause.pieces if p.begin >= begin]))
+    return selected
 
 
-def _find_negation(pieces: list[Piece], question: Question) -> Piece | None:
+def _find_negation(pieces: list[Token], question: Question) -> Token | None:
     """The first word that denies something; a "No" before another capital is a part of a name."""
     words = question.lexicon.negation
     for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
-        if piece.kind == "cjk" and piece.label != "question" and holds_cjk(words, piece.text):
-            return piece
         plain = piece.text[0].islower() or piece.key == "not" or (following and following.text[0].islower())
-        if piece.key in words and plain and len(pieces) > 1:
+        if piece.key in words and plain:
             return piece
     return None
 
 
-def _rank_clause(clause: Clause, question: Question) -> float:
-    """Clauses that say what is asked come first, then those that begin with "is"; remarks come last."""
-    hits = [p.key for p in clause.pieces if p.label == "question"]
-    on_point = any(question.is_form(hit, w) for hit in hits for w in question.focus | {question.category})
-    opens = bool(clause.pieces) and clause.pieces[0].key in question.lexicon.copula
-    return 2.0 * on_point + opens - 1.5 * bool(question.lexicon.find("remark").match(clause.text.strip()))
-
-
-def _find_runs(clause: Clause, question: Question) -> list[Run]:
-    """The runs of new words in a clause, with the small words inside a name: "Rio de Janeiro"."""
-    runs: list[Run] = []
-    between: list[Piece] = []
+def _find_runs(clause: Clause, question: Question) -> list[_Run]:
+    runs: list[list[Token]] = []
+    between: list[Token] = []
     for piece in clause.pieces:
-        capital = bool(runs) and not between and len(piece.text) > 1 and piece.text[0].isupper()
-        if piece.label == "new" or (piece.label == "common" and capital and runs[-1][-1].text[0].isupper()):
-            if runs and _are_joined(runs[-1], between, piece, question):
+        if piece.label == "new":
+            if runs and _are_joined(runs[-1][-1], between, piece, question):
                 runs[-1] += [*between, piece]
             else:
                 runs.append([piece])
             between = []
         else:
             between.append(piece)
-    types = question.lexicon.types
-    named = [run for run in runs if not all(p.key in types and p.text.islower() for p in run)]
-    return named or runs
+    return [_Run(_extend_run(run, clause, question), clause) for run in runs]
 
 
-def _are_joined(run: Run, between: list[Piece], piece: Piece, question: Question) -> bool:
-    gap = piece.begin - run[-1].end
-    if "cjk" in (piece.kind, run[-1].kind) or not between:
-        return not between and gap <= (2 if piece.kind == run[-1].kind == "word" else 0)
-    keys = [p.key for p in between]
-    alike = run[-1].is_name == piece.is_name and (piece.is_name or keys[0] in question.lexicon.gather("and"))
-    return len(between) <= 2 and question.lexicon.links.issuperset(keys) and alike
+def _are_joined(last: Token, between: list[Token], piece: Token, question: Question) -> bool:
+    gap = piece.begin - last.end
+    if "cjk" in (piece.kind, last.kind) or not between:
+        return not between and gap <= (2 if piece.kind == last.kind == "word" else 0)
+    links = question.lexicon.links - question.lexicon.gather("and")
+    return len(between) <= 2 and links.issuperset(p.key for p in between) and last.is_name and piece.is_name
 
 
-def _rivals(run: Run, clause: Clause, question: Question) -> bool:
-    """Whether another run may be the answer as well: a name that is no word of the question."""
-    return run[0].is_name and not _is_inside(run, clause) and not all(question.has(p.key) for p in run)
-
-
-def _follows_copula(run: Run, clause: Clause, question: Question) -> bool:
+def _follows_copula(run: _Run, question: Question) -> bool:
     """Whether a run ends a clause, right after "is", which tells it from names before: "the word is Hund"."""
-    before = clause.pieces[: clause.pieces.index(run[0])][-2:]
-    return run[-1] is clause.pieces[-1] and any(p.key in question.lexicon.copula for p in before)
+    pieces = run.clause.pieces
+    before = pieces[: pieces.index(run.pieces[0])][-2:]
+    return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
 
 
-def _is_inside(run: Run, clause: Clause) -> bool:
-    """Whether a run stands between words of the question."""
-    hits = [p.begin for p in clause.pieces if p.label == "question"]
-    return bool(hits) and hits[0] < run[0].begin < hits[-1]
-
-
-def _rank_runs(clause: Clause, question: Question) -> list[Run]:
-    """The runs of a clause, the answer first: outside the question's words, then names, then as they come."""
-    runs = [_extend_run(run, clause, question) for run in _find_runs(clause, question)]
-
-    def rank(run: Run) -> tuple[bool, bool, bool]:
-        plain = not any(p.is_name for p in run) or all(p.key in question.context for p in run)
-        return _is_inside(run, clause), plain, not _follows_copula(run, clause, question)
-
-    return sorted(runs, key=rank)
-
-
-def _extend_run(run: Run, clause: Clause, question: Question) -> Run:
+def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
     """A run with a name of the question's right before or after it: "Mexico City"."""
     pieces = clause.pieces
     begin, end = pieces.index(run[0]), pieces.index(run[-1]) + 1
@@ -272,98 +388,54 @@ def _extend_run(run: Run, clause: Clause, question: Question) -> Run:
     return pieces[begin:end]
 
 
-def _belongs(piece: Piece, beside: Piece, question: Question) -> bool:
+def _belongs(piece: Token, beside: Token, question: Question) -> bool:
     gap = max(piece.begin - beside.end, beside.begin - piece.end)
     capital = piece.text[0].isupper() and beside.text[0].isupper() and not piece.text.endswith(("'s", "’s"))
-    asked = any(question.is_form(piece.key, word) for word in question.focus | {question.category})
-    return piece.kind == "word" and piece.label == "question" and gap == 1 and capital and not asked
-
-
-def _strip_types(run: Run, question: Question) -> Run:
-    """A run without a leading "city of", and a trailing "river" that the question has."""
-    types = question.lexicon.types
-    while len(run) > 1 and (run[0].key in types or run[0].label == "common"):
-        run = run[1:]
-    return run[:-1] if len(run) > 1 and run[-1].key in types and question.has(run[-1].key) else run
+    is_word = piece.kind == "word" and piece.label == "question"
+    return is_word and gap == 1 and capital and not question.is_focus([piece.key])
 
 
 _ELIDED = re.compile(r"^[dlDL]'(?=\w)")
 
 
-def _spell_run(run: Run, sentence: Sentence) -> tuple[str, tuple[str, ...]]:
-    """A run as an answer, and the keys by which it is compared."""
-    run = _strip_types(run, sentence.question)
-    answer = sentence.text[run[0].begin : run[-1].end].strip(" \"'.,;:!()")
-    return _ELIDED.sub("", answer), tuple(p.key for p in run if p.label != "common")
+def _spell_run(run: _Run, sentence: Sentence) -> str:
+    answer = sentence.text[run.pieces[0].begin : run.pieces[-1].end].strip(" \"'.,;:!()")
+    return _ELIDED.sub("", answer)
 
 
-def _spell_list(run: Run, sentence: Sentence) -> tuple[str, tuple[str, ...]] | None:
-    """The items of the list that a run is in, or a name with its qualifier: "Paris, Texas"."""
-    question, every = sentence.question, sentence.pieces
-    earlier = [first for c in sentence.clauses if c.end <= run[0].begin for first in _find_runs(c, question)]
-    lists = [_collect_items(first, sentence) for first in [*earlier, run]]
-    items, end = next(found for found in lists if any(run[0] in item for item in found[0]))
-    joints = question.lexicon.gather("and")
-    joined = any(p.key in joints for p in every[every.index(items[0][0]) : end])
-    items = [part for item in items for part in _split_items(_strip_types(item, question), joints)]
-    if not 1 < len(items) <= _LIST_ITEMS or any(len(item) > _ITEM_WORDS for item in items):
-        return None
-    spelled = [_spell_run(item, sentence) for item in items]
-    keys = tuple(key for _, own in spelled for key in own)
-    if len(items) == 2 and not joined:
-        names = items[0][0].is_name and items[1][0].is_name
-        if names or len(every) > sum(map(len, items)):
-            return (f"{spelled[0][0]} {spelled[1][0]}", keys) if names and end >= len(every) else None
-    answer = ", ".join(text for text, _ in spelled)
-    return (f"({answer})" if question.asks_order else answer), keys
+def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
+    """The items of the list that a run is in, or only itself."""
+    items: list[_Run] = []
+    for run in sorted(runs, key=lambda run: run.pieces[0].begin):
+        if items and not _is_next(items[-1], run, sentence):
+            if best in items:
+                break
+            items = []
+        items.append(run)
+    is_list = len(items) <= _ITEMS and all(len(item.pieces) <= _ITEM_WORDS for item in items)
+    return items if is_list else [best]
 
 
-def _collect_items(run: Run, sentence: Sentence) -> tuple[list[Run], int]:
-    """The items of the list that begins with a run, and where it ends."""
-    items, every = [run], sentence.pieces
-    at = every.index(run[-1]) + 1
-    while at < len(every) and (item := _read_item(at, items[-1][-1], sentence)):
-        items.append(item)
-        at = every.index(item[-1]) + 1
-    return items, at
+def _spell_items(items: list[_Run], sentence: Sentence) -> str:
+    answer = ", ".join(_spell_run(item, sentence) for item in items)
+    return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
-_LIST_GAP = re.compile(r"\s?[,，、;]\s?")
+_LIST_GAP_LENGTH = 12  # characters between two items
+_LIST_SIGN = re.compile(r"[,，、;]")
 
 
-def _read_item(at: int, previous: Piece, sentence: Sentence) -> Run:
-    """The next item of a list; empty if the list ends."""
-    pieces, lexicon = sentence.pieces, sentence.question.lexicon
-    joined = pieces[at].key in lexicon.gather("and") and pieces[at].label == "common"
-    if not joined and not _LIST_GAP.fullmatch(sentence.text[previous.end : pieces[at].begin]):
-        return []
-    rest = list(
-        dropwhile(
-            lambda p: p.label == "common" and p.key in lexicon.links | lexicon.gather("and"), pieces[at:]
-        )
-    )
-    item: Run = []
-    for piece in rest:
-        if piece.label != "new" or (item and piece.begin - item[-1].end > (piece.kind == "word")):
-            break
-        item.append(piece)
-    if not item or item[0].begin - previous.end > _LIST_GAP_LENGTH:
-        return []
-    alike = item[0].kind == "cjk" or item[0].is_name == previous.is_name or previous.begin == 0
-    return item if alike else []
+def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
+    """Whether a comma or "and" joins two runs, and nothing else stands between them."""
+    lexicon = sentence.question.lexicon
+    gap = lexicon.find("and").sub(",", sentence.text[item.pieces[-1].end : run.pieces[0].begin])
+    words = _LIST_SIGN.sub(" ", gap).casefold().split()
+    alike = run.pieces[0].kind == "cjk" or item.is_name == run.is_name or item.pieces[0].begin == 0
+    is_joined = len(gap) <= _LIST_GAP_LENGTH and _LIST_SIGN.search(gap) is not None
+    return alike and is_joined and lexicon.links.issuperset(words)
 
 
-def _split_items(run: Run, joints: frozenset[str]) -> list[Run]:
-    parts: list[Run] = [[]]
-    for piece in run:
-        if piece.label == "common" and piece.key in joints:
-            parts.append([])
-        else:
-            parts[-1].append(piece)
-    return [part for part in parts if part]
-
-
-_DOUBTFUL = 0.4  # how sure a reply is that contradicts itself
+# Yes and no: what is stated beats the word that opens, so that "Ja, 51 ist keine Primzahl" is a no
 
 
 class _Verdict(NamedTuple):
@@ -372,9 +444,8 @@ class _Verdict(NamedTuple):
     sure: float = 1.0
 
 
-def read_verdict(reply: ReplyText) -> tuple[str | None, float]:
-    """Yes or no, and how sure that is."""
-    question = reply.question
+def read_verdict(reply: ReplyText) -> Choice:
+    """Yes or no."""
     first, *others = reply.asserted
     verdict = _judge_sentence(first, alone=not others)
     if verdict is None:
@@ -385,15 +456,13 @@ def read_verdict(reply: ReplyText) -> tuple[str | None, float]:
         if second is not None and second.stated and second.agrees != verdict.agrees:
             verdict = second._replace(sure=_DOUBTFUL)  # "はい。105は素数ではありません。"
     if verdict is None:
-        return None, 1.0
-    words = ("False", "True") if question.asks_truth else ("No", "Yes")
-    return words[verdict.agrees], verdict.sure
+        return _SILENT_CHOICE
+    words = ("False", "True") if reply.question.asks_truth else ("No", "Yes")
+    return Choice(words[verdict.agrees], verdict.sure)
 
 
 def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | None:
     question, lexicon = sentence.question, sentence.question.lexicon
-    if lexicon.find("idiom").search(sentence.text):
-        return None
     verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone))]
     opened = {v.agrees for v in verdicts if not v.stated and v.sure == 1.0}
     if len(opened) > 1:
@@ -412,28 +481,24 @@ def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdic
     cjk = "".join(p.text for p in pieces if p.kind == "cjk")
     keys = [p.key for p in pieces if p.kind == "word"]
     negated = [at for at, p in enumerate(pieces) if p.key in lexicon.negation]
-    denied = bool(negated) or holds_cjk(lexicon.negation, cjk)
-    hits = {p.key: at for at, p in reversed(list(enumerate(pieces))) if is_asked(p, question)}
+    denied = bool(negated) or _holds_cjk(lexicon.negation, cjk)
+    hits = {p.key: at for at, p in reversed(list(enumerate(pieces))) if _is_asked(p, question)}
     beyond = [at for at, p in enumerate(pieces) if _is_beyond(p, question)]
     if hits and not _says_other(pieces, hits, beyond, question):
         return _Verdict(not (denied if cjk else any(at < max(hits.values()) for at in negated)), stated=True)
-    counts = any(p.kind == "number" and p.key not in question.numbers for p in pieces)
-    if (hits or beyond or counts) and not (len(keys) == 1 and keys[0] in lexicon.no | lexicon.yes):
+    if hits or beyond:
         return None
-    agreeing = [key for key in keys if key in lexicon.yes] or ["cjk"] * holds_cjk(lexicon.yes, cjk)
-    refusing = not lexicon.no.isdisjoint(keys) or holds_cjk(lexicon.no, cjk)
-    weak = lexicon.gather("weak").issuperset(agreeing)
-    if denied or refusing:
-        unclear = agreeing and refusing and not weak and not cjk
-        return None if unclear else _Verdict(agrees=False, stated=False)
-    if agreeing:
-        return _Verdict(agrees=True, stated=False, sure=0.9 if weak else 1.0)
+    agrees = not lexicon.yes.isdisjoint(keys) or _holds_cjk(lexicon.yes, cjk)
+    refuses = not lexicon.no.isdisjoint(keys) or _holds_cjk(lexicon.no, cjk)
+    if denied or refuses:
+        return None if agrees and refuses and not cjk else _Verdict(agrees=False, stated=False)
+    if agrees:
+        return _Verdict(agrees=True, stated=False)
     bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # "It is."
-    polite = bare and lexicon.find("polite").fullmatch(clause.text.strip(" .!"))
-    return _Verdict(agrees=True, stated=False, sure=0.9) if bare and not polite else None
+    return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
 
 
-def _says_other(pieces: list[Piece], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
+def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
     """Whether a clause says something else than is asked: new words before the last one asked, or without it.
 
     So it does if it compares the question's numbers the other way round.
@@ -446,31 +511,23 @@ def _says_other(pieces: list[Piece], hits: dict[str, int], beyond: list[int], qu
     return any(at < max(hits.values()) for at in beyond) if complete else bool(beyond)
 
 
-def is_asked(piece: Piece, question: Question) -> bool:
+def _is_asked(piece: Token, question: Question) -> bool:
     """Whether a word is one of those that the question asks about."""
     if piece.kind == "cjk":
         return piece.label == "question" and not question.lexicon.cjk_common.fullmatch(piece.text)
     return piece.kind == "word" and question.asks_about(piece.key)
 
 
-def _is_beyond(piece: Piece, question: Question) -> bool:
+def _is_beyond(piece: Token, question: Question) -> bool:
     """Whether a word is neither the question's nor common, nor says yes or no."""
     lexicon = question.lexicon
-    if piece.label != "new":
-        return False
     words = lexicon.yes | lexicon.no | lexicon.negation
-    return not (
-        holds_cjk(words, piece.key) if piece.kind == "cjk" else piece.key in words or question.has(piece.key)
-    )
+    if piece.kind == "cjk":
+        return piece.label == "new" and not _holds_cjk(words, piece.key)
+    return piece.label == "new" and piece.key not in words and not question.has(piece.key)
 
 
-def opens_verdict(reply: ReplyText) -> bool:
-    """Whether a reply opens with yes or no, and says nothing beyond the question."""
-    first, question = reply.asserted[0], reply.question
-    verdict = _judge_clause(first.clauses[0], question, alone=False)
-    return (
-        verdict is not None and not verdict.stated and not any(_is_beyond(p, question) for p in first.pieces)
-    )
+# Alternatives of the question: the one counts that isn't denied, nor what the other is compared with
 
 
 def find_option(text: str, options: Options) -> str | None:
@@ -495,53 +552,33 @@ class _Mention(NamedTuple):
     end: int
 
 
-_BOTH_WORDS = 10  # words of a sentence that says "both" or "neither"
+def read_alternative(reply: ReplyText) -> Choice:
+    """The alternative that the last sentence that names one chooses."""
+    suppose = reply.question.lexicon.find("suppose")
+    told = [sentence for sentence in reversed(reply.asserted) if not suppose.match(sentence.text)]
+    chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
+    return Choice(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENT_CHOICE
 
 
-def read_alternative(reply: ReplyText) -> tuple[str | None, float]:
-    """The alternative that the last sentence that names one chooses, and how sure that is."""
-    chosen: list[str] = []
-    unclear = False
-    for sentence in reversed(reply.asserted):
-        if reply.question.lexicon.find("suppose").match(sentence.text):
-            continue
-        choice = _choose_alternative(sentence)
-        unclear = unclear or choice == ""
-        if choice:
-            chosen.append(choice)
-            if reply.is_long:  # it ends in what it concludes
-                break
-    if not chosen:
-        return None, 1.0
-    return chosen[0], _DOUBTFUL if len(set(chosen)) > 1 else 0.6 if unclear else 1.0
+def _choose_alternative(sentence: Sentence) -> str:
+    """The alternative that a sentence chooses; "" if it chooses none."""
+    question, text, mentions = sentence.question, sentence.text, _find_mentions(sentence)
+    words = [p for p in sentence.pieces if not _is_in(p, mentions)]
+    asks = any(_is_asked(p, question) or not question.characters.isdisjoint(p.text) for p in words)
+    told = text if question.negated else mask_denied(text, question.lexicon, clauses=True)
+    stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
+    ends = question.lexicon.clause_end
+    pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
+    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B"
+    is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
+    if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
+        return ""
+    return question.alternatives[stated[0].option]
 
 
-def _choose_alternative(sentence: Sentence) -> str | None:
-    """The alternative that a sentence chooses; "" if it names some but chooses none, None without any."""
+def _find_mentions(sentence: Sentence) -> list[_Mention]:
+    """Where the question's alternatives are named."""
     question, text = sentence.question, sentence.text
-    lexicon, mentions = question.lexicon, find_mentions(text, question)
-    asked = [p for p in sentence.pieces if is_asked(p, question) and not _is_in(p, mentions)]
-    compares = bool(asked) or _SIGN.search(text) is not None or _shares_character(sentence)
-    for name in ("neither", "both"):
-        short = len(sentence.pieces) <= _BOTH_WORDS and not (mentions and compares)
-        if short and lexicon.find(name).search(text):
-            return name
-    if not mentions:
-        return None
-    told = text if question.negated else mask_denied(text, lexicon, clauses=True)
-    stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, lexicon)]
-    if not stated or not _fits_alternatives(sentence, mentions, bool(asked)):
-        return ""
-    deciding = [m for m in stated if _is_alone(m, stated, sentence)] or stated
-    options = list(dict.fromkeys(m.option for m in deciding))
-    if len(options) > 1 and not compares:
-        return ""
-    last = len(options) > 1 and len(stated) > 2  # "between A and B, B is larger"
-    return question.alternatives[stated[-1].option if last else options[0]]
-
-
-def find_mentions(text: str, question: Question) -> list[_Mention]:
-    """Where the question's alternatives are named, the longer ones of two at one place."""
     mentions: list[_Mention] = []
     tokens = question.tokenize(text)
     for at, option in enumerate(question.alternatives):
@@ -553,10 +590,7 @@ def find_mentions(text: str, question: Question) -> list[_Mention]:
             own = tokens[first : first + len(words)]
             if words and _is_same(token, words) and [t.key for t in own[1:]] == [w.key for w in words[1:]]:
                 mentions.append(_Mention(at, token.begin, own[-1].end))
-    longest = [
-        m for m in mentions if not any(o != m and o.begin <= m.begin and m.end <= o.end for o in mentions)
-    ]
-    return sorted(longest, key=lambda mention: mention.begin)
+    return sorted(mentions, key=lambda mention: mention.begin)
 
 
 def _is_same(token: Token, words: Sequence[Token]) -> bool:
@@ -567,39 +601,18 @@ def _is_same(token: Token, words: Sequence[Token]) -> bool:
 _SIGN = re.compile("[><＞＜]")
 
 
-def _is_compared(text: str, mention: _Mention, lexicon: Lexicon) -> bool:
+def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
     """Whether an alternative is only what the other is compared with: "than the Moon", 「月より」."""
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
-    return (
-        lexicon.compile("compared", lambda: _spell_comparison(lexicon)).search(text[: mention.begin][-25:])
-        is not None
-    )
+    lexicon = question.lexicon
+    than, links = lexicon.find("than").pattern, "|".join(map(re.escape, lexicon.links))
+    compared = lexicon.compile("compared", lambda: rf"(?:(?:{than})\s(?:(?:{links})\s)?|[<＜]\s?)$")
+    return compared.search(text[: mention.begin][-25:]) is not None
 
 
-def _spell_comparison(lexicon: Lexicon) -> str:
-    links = "|".join(sorted(map(re.escape, lexicon.links))) or "(?!)"
-    return rf"(?:{lexicon.find('than').pattern}|\bcompared (?:to|with)|\bunlike|[<＜])\s(?:{links})?\s?$"
-
-
-def _is_alone(mention: _Mention, mentions: list[_Mention], sentence: Sentence) -> bool:
-    """Whether a clause that says what is asked names only this one."""
-    clause = next(clause for clause in sentence.clauses if mention.begin < clause.end)
-    asked = any(is_asked(p, sentence.question) and not _is_in(p, mentions) for p in clause.pieces)
-    return asked and sum(clause.begin <= m.begin < clause.end for m in mentions) == 1
-
-
-def _is_in(piece: Piece, mentions: Sequence[_Mention]) -> bool:
+def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
     return any(m.begin <= piece.begin < m.end for m in mentions)
-
-
-def _shares_character(sentence: Sentence) -> bool:
-    """Whether a Chinese or Japanese comparison has a character of the question's: 大 of 更大."""
-    asked = {
-        c for t in sentence.question.tokenize(sentence.question.asking) if t.kind == "cjk" for c in t.text
-    }
-    asked -= set("の和与と哪个更では、どちらが是还比はがいですか")
-    return any(c in asked for p in sentence.pieces if p.kind == "cjk" for c in p.text)
 
 
 def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
@@ -615,51 +628,10 @@ def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool)
     return asks and len(new) == 1 and (new[0].begin > mentions[-1].begin or new[0].is_name)
 
 
-def merge_words(readings: list[Words | None], common: WordFrequencies | None = None) -> list[ReadAnswer]:
-    """One spelling for the answers that differ in nothing that counts."""
-    settled = [_settle(reading, readings) for reading in readings]
-    spelled: dict[frozenset[str], str] = {}
-    for reading in filter(None, settled):
-        own = frozenset(reading.keys)
-        spelled[own] = min(spelled.get(own, reading.answer), reading.answer, key=len)
-    phrasing = _find_phrasing(set(spelled), common)
-    merged = []
-    for words in settled:
-        if words is None:
-            merged.append(SILENT)
-            continue
-        own = frozenset(words.keys)
-        core = own - phrasing
-        is_merged = core in spelled and core != own
-        answer = words.answer if "," in words.answer else spelled[core if is_merged else own]
-        merged.append(ReadAnswer(answer, min(words.sure, 0.8) if is_merged else words.sure))
-    return merged
+# All replies together
 
 
-def _settle(reading: Words | None, readings: list[Words | None]) -> Words | None:
-    """An unsure reading as another answer that its sentence offers, if another reply gives just that one."""
-    if reading is None or reading.sure == 1.0:
-        return reading
-    given = {
-        frozenset(r.keys) for r in readings if r is not None and r is not reading and r.sure >= reading.sure
-    }
-    offered = {frozenset(keys): (answer, keys) for answer, keys in reading.others if frozenset(keys) in given}
-    if frozenset(reading.keys) in given or len(offered) != 1:
-        return reading
-    return Words(*next(iter(offered.values())), 0.6)
-
-
-def _find_phrasing(answers: set[frozenset[str]], common: WordFrequencies | None) -> frozenset[str]:
-    """The words that come with different answers, or with answers to other prompts: they say nothing here."""
-    words = {word for own in answers for word in own}
-    cores = {word: {own - {word} for own in answers if word in own} & answers for word in words}
-    frequent = (word for word in words if common is not None and common.is_common(word))
-    return frozenset([*(word for word in words if len(cores[word]) > 1), *frequent])
-
-
-def read_prose(
-    texts: Sequence[str], question: Question, finished: Sequence[bool], common: WordFrequencies | None = None
-) -> list[ReadAnswer]:
+def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool]) -> list[ReadAnswer]:
     """The answers of the replies, read in the form that most of them have."""
     places = list(zip(texts, finished, strict=True))
     known = {place: ReplyText(place[0], question, finished=place[1]) for place in set(places)}
@@ -668,17 +640,44 @@ def read_prose(
     if not stating:
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
-    if form == "words":
-        words = {reply: read_words(reply) for reply in set(stating)}
-        readings = merge_words([words.get(reply) for reply in replies], common)
-    else:
-        read = {reply: ReadAnswer(*_READERS[form](reply)) for reply in set(stating)}
-        readings = [read.get(reply, SILENT) for reply in replies]
-    if len(texts) == 1:
-        return [reading if reading.sure >= _SURE else SILENT for reading in readings]
+    read = {reply: _READERS[form](reply) for reply in set(stating)}
+    choices = [read.get(reply, _SILENT_CHOICE) for reply in replies]
+    readings = _spell_alike(choices, question) if form == "words" else _settle(choices, str)
+    sure = {reading.answer for reading in readings if reading.sure >= _SURE}
+    readings = [reading if reading.answer in sure else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
     can_tell = sum(not reply.abstains and reply.finished for reply in replies)
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
+
+
+def _settle(choices: list[Choice], make_key: Callable[[str], object]) -> list[ReadAnswer]:
+    """The answers; of a reply that may mean one of several, the only one that another reply gives plainly."""
+    plain = {make_key(c.answer) for c in choices if c.answer is not None and c.sure >= _SURE and not c.others}
+    return [_settle_choice(choice, plain, make_key) for choice in choices]
+
+
+def _settle_choice(choice: Choice, plain: set[object], make_key: Callable[[str], object]) -> ReadAnswer:
+    own = ReadAnswer(choice.answer, choice.sure)
+    given = [answer for answer in (choice.answer, *choice.others) if answer and make_key(answer) in plain]
+    if not choice.others or (choice.sure >= _SURE and choice.answer in given):
+        return own
+    if len(given) == 1:
+        return ReadAnswer(given[0], _SETTLED)
+    return own if choice.sure >= _SURE else SILENT
+
+
+def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
+    """One spelling, the shortest, for the answers that have the same words."""
+
+    def make_key(answer: str) -> object:
+        words = (t.key for t in question.tokenize(answer))
+        return frozenset(word for word in words if word not in question.lexicon.common) or answer
+
+    readings = _settle(choices, make_key)
+    shortest: dict[object, str] = {}
+    for answer in sorted({r.answer for r in readings if r.answer and "," not in r.answer}, key=len):
+        shortest.setdefault(make_key(answer), answer)
+    return [r._replace(answer=r.answer and shortest.get(make_key(r.answer), r.answer)) for r in readings]
 
 
 def _choose_form(replies: list[ReplyText], question: Question) -> str:
@@ -694,26 +693,23 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
         return question.form
     if question.form == "yes_no" and count(_is_name) <= 0.5:
         return "yes_no"
-    if not question.has_question_word and count(opens_verdict) > 0.5:
-        return "yes_no"
     return "number" if count(_is_numeric) > 0.5 else "words"
 
 
 def _is_name(reply: ReplyText) -> bool:
-    """Whether a reply is a name, and no verdict: "Paris" answers "Capital of France?"."""
+    """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
     first = reply.asserted[0]
     new = [p for p in first.pieces if p.label == "new"]
-    return (
-        len(reply.sentences) == 1
-        and 0 < len(first.pieces) == len(new) <= _FEW_WORDS
-        and _is_beyond(new[0], first.question)
-    )
+    if not new or not _is_beyond(new[0], first.question):
+        return False
+    bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
+    last = first.clauses[-1]
+    is_last = new[-1].is_name and last.pieces[-1:] == new
+    return bare or (is_last and _follows_copula(_Run(new, last), first.question))
 
 
 def _names_alternative(reply: ReplyText) -> bool:
-    lexicon, text = reply.question.lexicon, reply.text
-    both = any(lexicon.find(name).search(text[:60]) for name in ("both", "neither"))
-    return both or any(find_mentions(sentence, reply.question) for sentence in reply.sentences)
+    return any(_find_mentions(sentence) for sentence in reply.asserted)
 
 
 def _is_numeric(reply: ReplyText) -> bool:
@@ -724,31 +720,36 @@ def _is_numeric(reply: ReplyText) -> bool:
     if question.numbers and question.purpose in ("value", ""):
         return True
     new = [p for s in reply.asserted for p in s.pieces if p.label == "new" and not is_unit(p.text, question)]
-    return not any(p.is_name for p in new) and len(new) <= _BARE_WORDS
+    return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 
 
-def _read_number(reply: ReplyText) -> tuple[str | None, float]:
+def _read_number(reply: ReplyText) -> Choice:
     """The number at which a solution arrives, or that a fact is told by; a few words instead of one."""
     if not reply.finished:
-        return SILENT
+        return _SILENT_CHOICE
     if reply.question.numbers or reply.is_long:
-        return find_solution(reply.sentences, reply.question), 1.0
+        return find_solution(reply.sentences, reply.question)
     found = find_quantity(reply.sentences, reply.question)
-    if found is not None or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
-        return found, 1.0
-    words = _read_bare(reply.asserted[0]) or read_words(reply)
-    return (words.answer, 1.0) if words is not None and len(words.keys) <= _FEW_WORDS else SILENT
+    if found.answer or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
+        return found
+    words = read_words(reply)
+    return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
 
 
-def _read_date(reply: ReplyText) -> tuple[str | None, float]:
+def _read_date(reply: ReplyText) -> Choice:
     """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
     if reply.is_long and not reply.finished:
-        return SILENT
+        return _SILENT_CHOICE
     date = find_date(reply.sentences, reply.question)
-    if date is not None or any(has_new_number(text, reply.question) for text in reply.sentences):
-        return date, 1.0
-    words = read_words(reply)
-    return (words.answer, words.sure) if words is not None else SILENT
+    if date.answer or any(has_new_number(text, reply.question) for text in reply.sentences):
+        return date
+    return read_words(reply)
 
 
-_READERS = {"either": read_alternative, "yes_no": read_verdict, "date": _read_date, "number": _read_number}
+_READERS: dict[str, Callable[[ReplyText], Choice]] = {
+    "either": read_alternative,
+    "yes_no": read_verdict,
+    "date": _read_date,
+    "number": _read_number,
+    "words": read_words,
+}

@@ -1,80 +1,402 @@
-"""What a question asks for, and the words of replies by what they are to it.
+"""What a question asks for; how texts are cut into sentences, words and numbers; the words of each language.
+
+The words are data (`words.json`): a few lists for each of fourteen languages, of which those that a question
+and its replies are written in make up a `Lexicon`. Nothing here knows a grammar.
 
 `Question`: the purpose of a prompt, the form of its answer, its options, its words and its numbers. The form
 is read from the words that ask, in any language of `words.json`; the purpose from English words, and from
 verbs such as "write" in the others.
 
-`ReplyText` and `Sentence`: a reply as sentences that state something. What it repeats of the question is
-phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
-
-Only the ends of long texts are read, and no pattern here nests repeats, so that a hostile text takes no
-longer than another.
+Only the ends of long texts are read, and no pattern nests repeats, so that a hostile text takes no longer
+than another.
 """
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from importlib.resources import files
+from itertools import islice
 from typing import Literal, NamedTuple
 
-from adacompute.answers.words import (
-    Lexicon,
-    Token,
-    detect_languages,
-    drop_brackets,
-    drop_last_sentence,
-    get_lexicon,
-    split_clauses,
-    split_sentences,
-    tokenize,
-)
-
 __all__ = [
-    "SHORT_REPLY",
-    "Clause",
+    "Lexicon",
     "Options",
-    "Piece",
     "Purpose",
     "Question",
-    "ReplyText",
-    "Sentence",
+    "Token",
     "classify_purpose",
+    "detect_languages",
     "find_options",
-    "holds_cjk",
+    "find_sentence_end",
+    "get_lexicon",
+    "mask_denied",
     "read_question",
     "shares_stem",
     "shorten_question",
+    "split_sentences",
 ]
+
+_COMMA_LANGUAGES = frozenset(
+    ("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr")
+)  # 1,5 is a half more
+_CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
+_CJK_RUN = re.compile(f"[{_CJK}]")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
+
+
+@lru_cache(maxsize=1)
+def _load_words() -> dict[str, dict[str, str]]:
+    data: dict[str, dict[str, str]] = json.loads(
+        files("adacompute.answers").joinpath("words.json").read_text("utf-8")
+    )
+    return data
+
+
+@lru_cache(maxsize=1)
+def _find_speakers() -> dict[str, list[str]]:
+    """The languages that have each common word."""
+    speakers: dict[str, list[str]] = {}
+    for language, lists in _load_words().items():
+        for word in lists["common"].casefold().split():
+            speakers.setdefault(word, []).append(language)
+    return speakers
+
+
+@lru_cache(maxsize=1024)
+def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
+    """The languages that a text may be written in, by its script and at least so many common words.
+
+    >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
+    (frozenset({'de'}), frozenset({'zh'}))
+    """
+    text = text[:1_000]
+    if _KANA.search(text):
+        return frozenset(("ja",))
+    if _CJK_RUN.search(text):
+        return frozenset(("zh",))
+    speakers = _find_speakers()
+    scores = Counter(language for word in _WORD.findall(text) for language in speakers.get(fold(word), ()))
+    best = max(scores.values(), default=0)
+    return frozenset(language for language, score in scores.items() if score == best >= least)
+
+
+class Lexicon:
+    """The words of some languages together, by what they do."""
+
+    def __init__(self, languages: frozenset[str]) -> None:
+        self.languages = languages
+        self._words: dict[str, frozenset[str]] = {}
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._pairs: dict[str, dict[str, str]] = {}
+        self._lists = [_load_words()[language] for language in sorted(languages)]
+        self.decimal_comma = not languages.isdisjoint(_COMMA_LANGUAGES)
+        self.common = self.gather("common") | self.gather("but") | self.gather("and") | self.gather("or")
+        self.yes = self.gather("yes")
+        self.no = self.gather("no")
+        self.negation = self.gather("negation")
+        self.question_words = self.gather("wh")
+        self.links = self.gather("links")  # small words inside names: "of", "de"
+
+    def gather(self, name: str) -> frozenset[str]:
+        """The words of a list."""
+        if name not in self._words:
+            lists = " ".join(lists.get(name, "") for lists in self._lists)
+            self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
+        return self._words[name]
+
+    def _list_phrases(self, name: str) -> list[str]:
+        return [phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase]
+
+    def find(self, name: str) -> re.Pattern[str]:
+        """A pattern of the phrases of a list; matches nothing if no language has one."""
+        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(self._list_phrases(name)))
+
+    def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
+        """A pattern made of these languages' words, kept by its name."""
+        if name not in self._patterns:
+            self._patterns[name] = re.compile(spell(), re.IGNORECASE)
+        return self._patterns[name]
+
+    def ends_in(self, name: str, text: str) -> bool:
+        """Whether a text ends in a phrase of a list, and a space."""
+        pattern = self.compile(f"{name} at the end", lambda: rf"(?:{self.find(name).pattern})\s?$")
+        return pattern.search(text) is not None
+
+    def is_copula(self, word: str) -> bool:
+        """Whether a word is a form of "be", or "it's"."""
+        return word.casefold().replace("’", "'") in self.gather("copula")
+
+    @cached_property
+    def cjk_common(self) -> re.Pattern[str]:
+        """Particles and other frequent parts of Chinese and Japanese, longest first."""
+        parts = sorted((word for word in self.common if _CJK_RUN.match(word)), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, parts)) or r"(?!)")
+
+    @cached_property
+    def clause_end(self) -> re.Pattern[str]:
+        """A comma, colon or dash, "and", or "or"."""
+        ends = (_CLAUSE_END.pattern, self.find("and").pattern, self.find("or").pattern)
+        return re.compile("|".join(ends), re.IGNORECASE)
+
+    def get_pairs(self, name: str) -> dict[str, str]:
+        """What each word of a list of pairs stands for: 1 for "january", "write" for "wrote"."""
+        if name not in self._pairs:
+            pairs = (pair.partition("=") for lists in self._lists for pair in lists.get(name, "").split())
+            self._pairs[name] = {word: value for word, _, value in pairs}
+        return self._pairs[name]
+
+
+def spell_phrases(phrases: Iterable[str]) -> str:
+    """A pattern of whole words and phrases, the longest first; in Chinese and Japanese, of any part."""
+    longest = sorted(phrases, key=len, reverse=True)
+    spelled = [re.escape(phrase) for phrase in longest]
+    return "|".join(p if _CJK_RUN.search(p) else rf"\b{p}\b" for p in spelled) or r"(?!)"
+
+
+@lru_cache(maxsize=64)
+def get_lexicon(languages: frozenset[str]) -> Lexicon:
+    """The lexicon of some languages; of all, if none is known."""
+    return Lexicon(languages or frozenset(_load_words()))
+
+
+class Token(NamedTuple):
+    """A word, a number, or a run of Chinese or Japanese characters."""
+
+    kind: str  # "word", "number" or "cjk"
+    text: str
+    key: str  # as it is compared
+    begin: int
+    end: int
+    label: str = ""  # what a word of a reply is to the question: "question", "common", "number" or "new"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is written as a name, or in a script without capitals."""
+        return self.kind == "cjk" or not self.text.islower()
+
+
+_NUMERALS = "零〇一二三四五六七八九十百千万两兩"
+_COUNTERS = "个個颗只人本枚匹月日年天岁歳条台册冊つ米度次回倍分种種名瓶箱盒块元円"
+_LETTER = rf"[^\W\d_{_CJK}]"
+_WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
+_TOKEN = re.compile(
+    rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
+    rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
+    rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
+    rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
+)
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
+_INVERSION = re.compile(
+    r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
+)  # "peuvent-ils" asks what "peuvent" says
+_TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
+
+
+@lru_cache(maxsize=4096)
+def fold(word: str) -> str:
+    """A word as it is compared: in lower case, without an elided article or a possessive."""
+    word = word.casefold().replace("’", "'")
+    elided = _ELISION.match(word)
+    if elided is not None:
+        word = word[elided.end() :]
+    return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
+
+
+@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat one another
+def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
+    """The words and numbers of a text."""
+    tokens = []
+    for match in _TOKEN.finditer(text):
+        kind, written = str(match.lastgroup), match.group()
+        if kind == "number":
+            key = parse_number(written, decimal_comma=decimal_comma)
+        elif kind == "numeral":
+            kind, key = "number", _parse_numeral(written)
+        else:
+            key = fold(written) if kind == "word" else written
+        tokens.append(Token(kind, written, key, match.start(), match.end()))
+        if len(tokens) >= _TOKEN_LIMIT:
+            break
+    return tuple(tokens)
+
+
+_GROUP_SIGN = re.compile(r"[\s'’\u00a0\u202f\u2009]")
+_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
+
+
+def parse_number(text: str, *, decimal_comma: bool = False) -> str:
+    """The digits of a number, with a period before decimals: "1234.5" of "1.234,5" and of "1,234.5".
+
+    >>> parse_number("1.234,5"), parse_number("1 234"), parse_number("1.234"), parse_number("0,50")
+    ('1234.5', '1234', '1.234', '0.5')
+    """
+    digits = _GROUP_SIGN.sub("", text)
+    if "," in digits and "." in digits:
+        decimal = max(",.", key=digits.rfind)
+        digits = digits.replace("." if decimal == "," else ",", "").replace(",", ".")
+    elif _COMMAS.fullmatch(digits):
+        digits = digits.replace(",", "")
+    elif _PERIODS.fullmatch(digits) and (decimal_comma or digits.count(".") > 1):
+        digits = digits.replace(".", "")
+    digits = digits.replace(",", ".")
+    if digits.count(".") > 1:
+        return text  # a version, an address or a date
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return digits.lstrip("0") if digits.lstrip("0")[:1].isdigit() else "0" + digits.lstrip("0")
+
+
+_DIGITS = {sign: at for at, sign in enumerate("〇一二三四五六七八九")} | {"零": 0, "两": 2, "兩": 2}
+_POWERS = {"十": 10, "百": 100, "千": 1_000}
+
+
+def _parse_numeral(text: str) -> str:
+    """The digits of a Chinese or Japanese numeral: 27 of 二十七, 2010 of 二〇一〇."""
+    if all(sign in _DIGITS for sign in text):
+        return "".join(str(_DIGITS[sign]) for sign in text).lstrip("0") or "0"
+    total = section = digit = 0
+    for sign in text:
+        if sign in _DIGITS:
+            digit = _DIGITS[sign]
+        elif sign == "万":
+            total, section, digit = total + (section + digit) * 10_000, 0, 0
+        else:
+            section, digit = section + (digit or 1) * _POWERS[sign], 0
+    return str(total + section + digit)
+
+
+_SENTENCE_END = re.compile(r"\.(?=[*_\"”»]{0,3}(?:\s|$))|[。．｡]")
+# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
+_TITLE = re.compile(
+    r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e|z|bzw|Nr|Sr|Sra)"
+)
+_SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
+_INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
+_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
+_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
+_SENTENCE_STARTER = re.compile(
+    r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
+    r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
+)
+_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
+_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
+_ORDINAL = re.compile(r"\d{1,2}")
+
+
+def find_sentence_end(text: str, begin: int, stop: int) -> int:
+    """Where the sentence that begins at `begin` ends; `stop` if no period ends it."""
+    for match in _SENTENCE_END.finditer(text, begin, stop):
+        if match.group() != "." or not _continues_sentence(text, begin, match.start(), stop):
+            return match.start()
+    return stop
+
+
+def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
+    """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal, or emphasis open."""
+    if (
+        text.count("**", max(begin, at - 200), at) % 2
+        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
+    ):
+        return True
+    before = text[max(begin, at - 24) : at]
+    word_match = _LAST_WORD.search(before)
+    word = word_match.group() if word_match else ""
+    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
+    after = piece.group().split() if piece else []
+    if not after:
+        return False
+    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
+        return True
+    if _SHORT_MONTH.fullmatch(word):
+        return after[0][0].isdigit()
+    opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
+    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or opens):
+        return True  # "11. November", or the mark of a list's item
+    if word == "No":
+        return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
+    if (
+        not _INITIALS.fullmatch(word)
+        or _SENTENCE_STARTER.match(after[0])
+        or before[: -len(word)].rstrip()[-1:].isdigit()
+    ):
+        return False
+    if "." in word:
+        return len(after) <= _WORDS_AFTER_INITIALS
+    return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
+
+
+@lru_cache(maxsize=1)
+def _find_months() -> frozenset[str]:
+    return frozenset(get_lexicon(frozenset()).get_pairs("months"))
+
+
+_EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
+
+
+def split_sentences(reply: str) -> list[str]:
+    """The sentences of a short reply, without the periods that end them."""
+    sentences: list[str] = []
+    for line in _EXCLAIMED.split(reply):
+        begin = 0
+        while begin < len(line):
+            end = find_sentence_end(line, begin, len(line))
+            sentence = line[begin:end].strip()
+            if sentence:
+                sentences.append(sentence)
+            begin = end + 1
+    return sentences
+
+
+_CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|——?")
+
+
+def split_clauses(sentence: str) -> list[tuple[int, int]]:
+    """Where the clauses of a sentence begin and end: commas, colons and dashes between them."""
+    spans = []
+    begin = 0
+    for match in _CLAUSE_END.finditer(sentence):
+        spans.append((begin, match.start()))
+        begin = match.end()
+    return [*spans, (begin, len(sentence))]
+
+
+_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
+_DENIALS = ("rather than", "instead of", "as opposed to")
+_MOST_DENIALS = 20  # of a sentence that are looked at
+
+
+def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
+    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
+
+    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
+    """
+    denials = lexicon.compile("denials", lambda: spell_phrases([*lexicon.negation, *_DENIALS]))
+    end_of = lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
+    for match in reversed(list(islice(denials.finditer(sentence), _MOST_DENIALS))):
+        stop = end_of.search(sentence, match.end())
+        begin, end = match.start(), stop.start() if stop is not None else len(sentence)
+        if clauses:
+            begin = max(span[0] for span in split_clauses(sentence) if span[0] <= begin)
+        sentence = sentence[:begin] + " " * (end - begin) + sentence[end:]
+    return sentence
+
+
+def drop_brackets(sentence: str) -> str:
+    """The sentence without remarks in brackets; as it is if nothing else is there."""
+    return _BRACKETS.sub("", sentence).strip() or sentence
+
 
 Purpose = Literal["value", "fact", "text", ""]
 
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
-_MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
-
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[.?!:;,\n]")
-_STOPS = frozenset(".?!:;\n")
-_WISH = re.compile(
-    r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
-)
-_ADVICE = re.compile(
-    r"\b(?:should (?:i|we|you)\b|(?:do|would) you (?:think|like|feel|recommend|believe|prefer|say)"
-    r"|your (?:opinion|view|favou?rite|thoughts)\b|pros and cons|best (?:way|practice)"
-    r"|(?:some|any) (?:tips|advice|ideas)|difference between (?!the\b))"
-)
-_REASON = re.compile(
-    r"\bhow (?:do|can|could|should|would|does|to|come)\b"
-    r"|\bwhy (?:is|are|do|does|did|was|were|would|should|can)\b|\bsome (?:good|ways|of)\b"
-)
-_VALUE = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide)\b|\bat what\b"
-    r"|\b(?:true or false|yes or no|final answer|multiple[- ]choice|sentiment|(?:respond|reply) with only)\b"
-    r"|\banswer (?:with|in|as|using|only)\b|\b(?:choose|pick) (?:one|the|from)\b"
-    r"|\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)"
-)
-_CHOICES = re.compile(r"^[ \t]{0,9}\(?a[).:]\s[^\n]{1,400}\n{1,3}[ \t]{0,9}\(?b[).:]\s", re.MULTILINE)
+_FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
+_NUMBER = re.compile(r"\d+")
 
 
 def classify_purpose(prompt: str) -> Purpose:
@@ -86,26 +408,51 @@ def classify_purpose(prompt: str) -> Purpose:
     ''
     """
     text = shorten_question(prompt).lower()
-    words = _WORD.findall(text)
-    has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
+    has_numbers = len(_NUMBER.findall(text)) >= _MIN_NUMBERS
     english = get_lexicon(frozenset(("en",)))
-    orders = _find_orders(words, english)
     if _is_word_to_translate(text, english):
         return "fact"
-    if "compose" in orders or _WISH.search(text):
+    if _find_order("compose", english).search(text) or english.find("compose").search(text):
         return "text"
-    if _CHOICES.search(text):
+    if find_options(text):
         return "value"
-    if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
+    if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
         return "text"
-    if "solve" in orders or _VALUE.search(text):  # "Explain how many …" included
+    is_value = (
+        english.find("many").search(text) or english.find("value").search(text) or _FORMULA.search(text)
+    )
+    if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
         return "value"
-    if "tell" in orders or _REASON.search(text):
+    if _find_order("tell", english).search(text) or english.find("reason").search(text):
         asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
         return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
-    if "?" not in words or english.gather("asking").isdisjoint(words):
+    if "?" not in text or not english.find("asking").search(text):
         return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
+
+
+def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
+    """A pattern of orders: to compose a text, to solve a problem, to tell of something.
+
+    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    """
+
+    def spell() -> str:
+        names = ("leads", "composing", "making", "writings", "solving", "amounts", "telling")
+        leads, composing, making, writings, solving, amounts, telling = (
+            rf"\b(?:{'|'.join(sorted(english.gather(name)))})\b" for name in names
+        )
+        begins = rf"(?:^|[.?!:;\n]\s*|{leads}\s+)"
+        return {
+            "compose": rf"{begins}(?:{composing}|{making}{_NEAR}{writings})",
+            "solve": rf"(?:{begins}|, ){solving}(?! (?:me|a|some)\b)|\b(?:what|which)\b{_NEAR}{amounts}",
+            "tell": rf"{begins}{telling}",
+        }[name]
+
+    return english.compile(f"order to {name}", spell)
+
+
+_NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"  # within a sentence; short, also after many a "what"
 
 
 def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
@@ -123,41 +470,13 @@ def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
 
 
 def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
-    """Whether a word or two in quotes are to be translated."""
+    """Whether it asks how to say something, or a word or two in quotes are to be translated."""
     asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
-    return asked and _QUOTED.search(text) is not None
+    return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
 _QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
 _QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
-
-
-def _find_orders(words: list[str], english: Lexicon) -> set[str]:
-    """What it orders: to compose a text, to solve a problem, to tell of something.
-
-    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
-    """
-    orders: set[str] = set()
-    begins, comma, made_at, wrote_at, asked_at = True, False, *[-_MAX_DISTANCE] * 3
-    for at, (word, following) in enumerate(zip(words, [*words[1:], ""], strict=False)):
-        if word in _STOPS:
-            begins, made_at, asked_at = True, -_MAX_DISTANCE, -_MAX_DISTANCE
-            continue
-        loose = word == "find" and following in english.gather("loose")  # "find me a recipe"
-        composes = begins and word in english.gather("composing")
-        if composes or (at - made_at < _MAX_DISTANCE and word in english.gather("writings")):
-            orders.add("compose")
-        amount = at - asked_at < _MAX_DISTANCE and word in english.gather("amounts")  # "what is the area"
-        numeral = at - wrote_at < _MAX_DISTANCE and word in english.gather("numerals")
-        if amount or numeral or ((begins or comma) and word in english.gather("solving") and not loose):
-            orders.add("solve")
-        if begins and word in english.gather("telling"):
-            orders.add("tell")
-        made_at = at if begins and word in english.gather("making") else made_at
-        wrote_at = at if word == "write" else wrote_at
-        asked_at = at if word in ("what", "which", "what's", "what’s") else asked_at
-        begins, comma = word in english.gather("leads"), word == ","
-    return orders
 
 
 AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
@@ -167,13 +486,9 @@ _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[)
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
 _QUESTION_LENGTH = 600  # characters of the sentence that asks
 _ASKS = ("?", "？", "吗", "ですか", "ますか")
-_QUOTATION = re.compile(
-    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
-)
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
-_MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
-_DOT_DECIMAL = re.compile(r"\d\.\d{1,2}(?!\d)")
+_ANY_LETTER = re.compile(r"[^\W\d_]")
 
 
 @lru_cache(maxsize=4096)
@@ -204,7 +519,6 @@ class Question:
         self.lexicon = lexicon
         self.text = text
         self.asking = find_asking_sentence(text)
-        self.decimal_comma = lexicon.decimal_comma and _DOT_DECIMAL.search(text) is None
         request = lexicon.find("request").search(self.asking[:_REQUEST_LENGTH])
         self.is_request = request is not None and len(self.asking) > request.end() + 2
         if request is not None and self.is_request:
@@ -218,45 +532,44 @@ class Question:
         self.context = frozenset(
             t.key for t in self.tokenize(text) if t.kind == "word"
         )  # of all of the prompt
+        asks = "".join(word for word in lexicon.question_words if word in self.asking)
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
         self.negated = self._is_negated(tokens)
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
-        self.category, self.focus = self._find_focus(tokens)
+        self.focus = self._find_focus(tokens)
         self.asks_year = lexicon.find("year").search(self.asking) is not None
         self.asks_order = lexicon.find("order").search(self.asking) is not None
         self.purpose = classify_purpose(text)
 
     def tokenize(self, text: str) -> tuple[Token, ...]:
         """The words and numbers of a text, numbers written as in the question's language."""
-        return tokenize(text, decimal_comma=self.decimal_comma)
+        return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
     def has(self, key: str) -> bool:
         """Whether the question has a word, in this form or another."""
-        return key in self.words or self._has_form(key, self.words)
+        return any(self.is_form(key, word) for word in self.words)
 
     def asks_about(self, key: str) -> bool:
         """Whether a word is one of the question's content words, in this form or another."""
-        return key in self.content or self._has_form(key, self.content)
+        return any(self.is_form(key, word) for word in self.content)
 
     def is_form(self, key: str, word: str) -> bool:
         """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
-        base = self.lexicon.find_base
-        return key == word or base(key) == base(word) or shares_stem(key, word)
-
-    def _has_form(self, key: str, words: Iterable[str]) -> bool:
-        return any(self.is_form(key, word) for word in words)
+        forms = self.lexicon.get_pairs("forms")
+        return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
         common = self.lexicon.common | self.lexicon.question_words
         return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
 
     def _list_numbers(self, text: str) -> list[str]:
-        words = self.lexicon.numbers
+        words = self.lexicon.get_pairs("numbers")
         return [
-            token.key if token.kind == "number" else str(words[token.key])
+            token.key if token.kind == "number" else words[token.key]
             for token in self.tokenize(text)
-            if token.kind == "number" or words.get(token.key, 0) > 1
+            if token.kind == "number" or words.get(token.key, "1") not in "01"
         ]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
@@ -290,6 +603,8 @@ class Question:
             return "number"
         if self.alternatives:
             return "either"
+        if not _ANY_LETTER.search(self.asking):  # "2 + 2?"
+            return "number"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
         return "yes_no" if polar else "words"
 
@@ -302,60 +617,42 @@ class Question:
         cjk = [t.text for t in tokens if t.kind == "cjk"]
         return any(word in run for run in cjk for word in asking)
 
-    def _find_focus(self, tokens: Sequence[Token]) -> tuple[str, frozenset[str]]:
-        """The noun after the word that asks ("which city"); what is asked, rather than of what.
+    def _find_focus(self, tokens: Sequence[Token]) -> frozenset[str]:
+        """What is asked, rather than of what: "capital" of "the capital of Peru", not the name."""
+        content = [t for t in tokens if t.key in self.content]
+        return frozenset([*(t.key for t in content[:1]), *(t.key for t in content if t.text[0].islower())])
 
-        That is what isn't written as a name: "capital" of "the capital of Peru".
-        """
-        words = [t for t in tokens if t.kind == "word"]
-        category = ""
-        for asked, noun in pairwise(words):
-            if (
-                asked.key in self.lexicon.question_words - self.lexicon.gather("who")
-                and noun.key in self.content
-            ):
-                category = noun.key
-                break
-        content = [t for t in words if t.key in self.content]
-        plain = [t.key for t in content if t.text[0].islower() and t.key != category]
-        names = [t.key for t in content if t.key != category]
-        return category, frozenset(plain or names[:1])
+    def is_focus(self, keys: Iterable[str]) -> bool:
+        """Whether one of some words says what is asked."""
+        return any(self.is_form(key, word) for key in keys for word in self.focus)
 
     def _find_alternatives(self) -> tuple[str, ...]:
         """The sides of "a fruit or a vegetable", or two numbers that are compared."""
-        text = _QUOTATION.sub(" ", self.text)
-        text = text[text.rfind(self.asking) :] if self.asking in text else self.asking
+        text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
         for sentence in reversed(split_sentences(text)[-3:]):
             sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
             if len({side.casefold() for side in sides}) > 1:
                 return sides
-        numbers = list(dict.fromkeys(t.key for t in self.tokenize(self.asking) if t.kind == "number"))
-        compared = _CJK_WHICH.search(self.asking) is not None
-        return tuple(numbers) if compared and len(numbers) == 2 else ()
+        return ()
 
     def _split_sides(self, sentence: str) -> tuple[str, ...]:
         ors = list(self.lexicon.find("or").finditer(sentence))
-        if not ors or _CJK_WHICH.search(sentence):
+        if not ors:
             return ()
         right = self._take_side(sentence[ors[-1].end() :], first=True)
-        if not right or right[0].lower() in self.lexicon.negation:
+        if not right:
             return ()
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
-        if len(clauses) == 1:
-            left = left[-len(right) :]
         sides = [" ".join(left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
-            words = sentence[begin:end].split()
-            side = self._take_side(" ".join(words[-2:]), first=False)
-            if not side or len(words) > _MAX_ALTERNATIVE + 2 or self._asks(words):
+            side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
+            if not side or any(
+                t.key in self.lexicon.question_words for t in self.tokenize(sentence[begin:end])
+            ):
                 break
             sides.insert(0, " ".join(side))
-        short = all(0 < len(side.split()) <= _MAX_ALTERNATIVE for side in sides)
-        return tuple(sides) if short else ()
-
-    def _asks(self, words: list[str]) -> bool:
-        return any(t.key in self.lexicon.question_words for t in self.tokenize(" ".join(words)))
+        return tuple(sides) if all(sides) else ()
 
     def _take_side(self, text: str, *, first: bool) -> list[str]:
         """The first or last words of a text that aren't common, up to one that is."""
@@ -371,7 +668,6 @@ class Question:
         return side if first else side[::-1]
 
 
-_CJK_WHICH = re.compile("哪个|哪個|哪一个|哪一個|どちら|どっち|谁更|谁比较")
 _CJK_EITHER = re.compile(
     r"([^\s，。？、,?]{1,20})[、，,]?(?:还是|還是|或者|それとも)([^\s，。？、,?]{1,20})"
     r"|([^\s，。？、,?]{1,12}?)(?:和|与|跟|と)([^\s，。？、,?]{1,12}?)(?:相比|では|のうち|は|中|，|、)?"
@@ -404,11 +700,7 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
 
 
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that asks; the text's end if there is none.
-
-    A quotation after a colon is what is asked about, no part of the sentence.
-    """
-    text = _QUOTATION.sub(" ", text)
+    """The last sentence that asks; the text's end if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
     return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
@@ -433,205 +725,3 @@ def find_options(text: str) -> Options:
     end = _LAST_OPTION_END.search(text, begin)
     options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
     return tuple(options)
-
-
-SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
-_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
-_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
-_ITEMS, _ITEM_WORDS = 12, 4  # of a list with an item on each line
-
-_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
-_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
-_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
-_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
-_ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
-_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
-
-
-class ReplyText:
-    """A reply without its marks, as sentences that state something: no offers, politeness or excuses."""
-
-    def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
-        self.question, self.finished = question, finished
-        self.text = _clean(text)
-        self.is_long = len(self.text) > SHORT_REPLY
-        whole = self.text if finished else drop_last_sentence(self.text[:SHORT_REPLY])
-        said = [s for s in split_sentences(whole) if _LETTER_OR_DIGIT.search(s)]
-        offer = question.lexicon.find("offer")
-        stated = [s for s in said if not _ENDS_ASKING.search(s) and not (len(said) > 1 and offer.search(s))]
-        self.sentences = _select_stating(stated, question)
-        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in stated[:_FIRST_SENTENCES])
-        if not finished and self.is_long:  # it may conclude otherwise
-            self.sentences = self.sentences[:1]
-
-    @cached_property
-    def asserted(self) -> list["Sentence"]:
-        """The sentences with their words."""
-        return [Sentence(text, self.question) for text in self.sentences]
-
-
-def _clean(text: str) -> str:
-    if len(text) > _HEAD + _TAIL:
-        text = text[:_HEAD] + "\n" + text[-_TAIL:]
-    fences = _FENCE.findall(text)
-    outside = _FENCE.sub("\n", text)
-    if len(fences) == 1 and not outside.strip():
-        outside = fences[0]
-    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
-
-
-def _join_items(text: str) -> str:
-    """A list with an item on each line as one sentence."""
-    first = _BULLET.search(text) if "\n" in text else None
-    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
-    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
-        return text
-    before = text[: first.start()].strip()
-    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
-
-
-def _select_stating(sentences: list[str], question: Question) -> list[str]:
-    """The sentences that may answer: not those that are polite only, nor those that say they can't tell."""
-    lexicon = question.lexicon
-    selected: list[str] = []
-    silent = False
-    for at, sentence in enumerate(sentences):
-        if not selected and _says_only("polite", sentence, question):
-            continue
-        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
-            if selected:
-                break
-            _, *guess = lexicon.find("but").split(sentence, maxsplit=1)
-            if guess and not _cant_tell(guess[0], question):
-                return [guess[0].lstrip(" ,，")]
-            silent = True
-        elif not silent or lexicon.find("guess").match(sentence):
-            selected.append(sentence)
-        else:
-            break
-    return selected
-
-
-def _cant_tell(sentence: str, question: Question) -> bool:
-    unsure = question.lexicon.find("unsure").search(sentence) is not None
-    return unsure or _says_only("silent", sentence, question)
-
-
-def _says_only(name: str, sentence: str, question: Question) -> bool:
-    """Whether a sentence consists of phrases of a list."""
-    rest = question.lexicon.find(name).sub(" ", sentence)
-    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
-
-
-class Piece(NamedTuple):
-    """A word of a sentence, or a part of a run of Chinese or Japanese."""
-
-    kind: str  # as a token's, and so on
-    text: str
-    key: str
-    begin: int
-    end: int
-    label: str  # what it is to the question: "question", "common", "number" or "new"
-
-    @property
-    def is_name(self) -> bool:
-        """Whether it is written as a name, or in a script without capitals."""
-        return self.kind == "cjk" or not self.text.islower()
-
-
-class Clause(NamedTuple):
-    """A part of a sentence between commas."""
-
-    begin: int
-    end: int
-    text: str
-    pieces: list[Piece]
-
-
-class Sentence:
-    """A sentence, its words labelled by what they are to the question."""
-
-    def __init__(self, text: str, question: Question) -> None:
-        self.text = drop_brackets(text)
-        self.question = question
-
-    @cached_property
-    def pieces(self) -> list[Piece]:
-        """Its words with their labels. The question's words count once: what is repeated is new."""
-        question, left = self.question, Counter(self.question.words)
-        tokens, common = question.tokenize(self.text), question.lexicon.common
-        exact = set()
-        for at, token in enumerate(tokens):
-            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
-                left[token.key] -= 1
-                exact.add(at)
-        pieces: list[Piece] = []
-        for at, token in enumerate(tokens):
-            if token.kind == "cjk":
-                pieces += _split_cjk(token, question)
-                continue
-            label = "number" if token.kind == "number" else "question" if at in exact else ""
-            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
-                label = "new"  # the symbol of iodine is "I"
-            pieces.append(Piece(*token, label or _label_word(token.key, question, left)))
-        return pieces
-
-    @cached_property
-    def clauses(self) -> list[Clause]:
-        """Its parts between commas, colons and dashes."""
-        return [
-            Clause(begin, end, self.text[begin:end], [p for p in self.pieces if begin <= p.begin < end])
-            for begin, end in split_clauses(self.text)
-        ]
-
-    @cached_property
-    def hits(self) -> list[str]:
-        """The words of the question that it repeats."""
-        return [p.key for p in self.pieces if p.label == "question"]
-
-    def repeats(self, words: Iterable[str]) -> bool:
-        """Whether it has one of some words of the question."""
-        return any(self.question.is_form(hit, word) for hit in self.hits for word in words)
-
-
-def _label_word(key: str, question: Question, left: Counter[str]) -> str:
-    common = question.lexicon.common
-    if key in common or key in question.lexicon.question_words:
-        return "common"
-    for word, count in left.items():
-        if count > 0 and word not in common and question.is_form(key, word):
-            left[word] -= 1
-            return "question"
-    return "new"
-
-
-def _split_cjk(token: Token, question: Question) -> list[Piece]:
-    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
-    run, pieces, at, begin = token.text, list[Piece](), 0, 0
-    particles = question.lexicon.cjk_common
-    while at <= len(run):
-        end = at
-        while end < len(run) and end - at < 30 and run[at : end + 1] in question.asking:
-            end += 1
-        if end - at < 2 and at < len(run):
-            at += 1
-            continue
-        for match in particles.finditer(run, begin, at):
-            pieces += [_cut(token, begin, match.start(), "new"), _cut(token, *match.span(), "common")]
-            begin = match.end()
-        pieces += [_cut(token, begin, at, "new"), _cut(token, at, end, "question")]
-        if at == len(run):
-            break
-        at = begin = end
-    return [piece for piece in pieces if piece.text]
-
-
-def _cut(token: Token, begin: int, end: int, label: str) -> Piece:
-    text = token.text[begin:end]
-    return Piece("cjk", text, text, token.begin + begin, token.begin + end, label)
-
-
-def holds_cjk(words: frozenset[str], text: str) -> bool:
-    """Whether a Chinese or Japanese text holds one of some words."""
-    return bool(text) and any(word in text for word in words if not word[0].isascii())
