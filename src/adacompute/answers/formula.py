@@ -37,7 +37,10 @@ _ENGLISH_WORDS = frozenset(_SHORT_WORDS.split())
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+|\d+\.(?!\d))|\\([A-Za-z]+)|([A-Za-z]+)|(\S))")
 _DECIMAL_EXPONENT = re.compile(r"(?<=[\d.])[eE]([-+]?\d{1,4})(?![\w.])")
-_MIXED_NUMBER = re.compile(r"(?<![\w.^/}])(\d{1,30}) (\d{1,30})/(\d{1,30})(?![\d.])")
+_MIXED_NUMBER = re.compile(
+    r"(?<![\w.^/}])(\d{1,30})"
+    r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
+)
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
 _COORDINATE_LETTERS = frozenset("xyzt")  # letters that a capital may multiply: Ax + By, but not Mr or Xe
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
@@ -74,7 +77,7 @@ def tokenise(text: str) -> list[Token]:
 
 
 def _expand_mixed_number(match: re.Match[str]) -> str:
-    whole, top, bottom = match.groups()
+    whole, top, bottom = (part.strip("{}") for part in match.groups() if part is not None)
     return f"({whole}+{top}/{bottom})" if 0 < int(top) < int(bottom) else match.group()
 
 
@@ -274,14 +277,12 @@ class _FormulaParser:
 
     def _parse_implicit_product(self, node: Node, depth: int) -> Node:
         """A product without a sign. A number stands first or after a bracket: H2O, x2 and 3d5 are names."""
-        kind, previous = self._tokens[self._position - 1]
+        previous = self._tokens[self._position - 1][1]
         if self.kind == "n" and previous not in (")", "}"):
             raise FormulaError("a number stands behind a factor")
         if self._is_at("(") and node[0] == "^" and node[1][0] == "var" and node[1][1] in _FUNCTION_LETTERS:
             raise FormulaError("a power of a function")
-        mixed = kind == "n" and self._tokens[self._position] == ("c", "frac")
-        right = self.parse_power(depth)
-        return (_join_mixed_number(node, right) if mixed else None) or ("*", node, right)
+        return ("*", node, self.parse_power(depth))
 
     def _starts_atom(self) -> bool:
         return self.kind in ("n", "v", "c") or self._is_at("(", "{", "[", "∞")
@@ -437,19 +438,6 @@ def _is_differential(node: Node) -> bool:
     while node[0] in ("*", "^"):
         node = node[1]
     return node == ("var", "d")
-
-
-def _join_mixed_number(left: Node, right: Node) -> Node | None:
-    r"""The sum that a mixed number like 2\frac{1}{3} means; None for a product like 2\frac{x}{3}."""
-    if left[0] in ("neg", "*", "/"):
-        mixed = _join_mixed_number(left[-1], right)
-        return (*left[:-1], mixed) if mixed is not None else None
-    if left[0] == "num" and right[0] == "/" and right[1][0] == "num" and right[2][0] == "num":
-        whole, top, bottom = left[1], right[1][1], right[2][1]
-        numbers = all(isinstance(n, Fraction) and n.denominator == 1 for n in (whole, top, bottom))
-        if numbers and 0 < top < bottom:
-            return ("+", left, right)
-    return None
 
 
 Key = tuple[object, ...]

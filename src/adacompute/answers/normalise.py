@@ -25,23 +25,11 @@ from adacompute.answers.task import Percent
 
 __all__ = ["Form", "clear_form_cache", "find_other_keys", "must_differ", "normalise", "trim"]
 
+_WRAPPING_MARKS = ("$$", "$", "**", "__", "*", "_", "`", '"', "'")
 _WRAPPING_PAIRS = (
-    ("$$", "$$"),
-    ("$", "$"),
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
-    ("**", "**"),
-    ("__", "__"),
-    ("*", "*"),
-    ("_", "_"),
-    ("`", "`"),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("‘", "’"),
-    ("«", "»"),
+    *((mark, mark) for mark in _WRAPPING_MARKS),
+    *(("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"), ("«", "»")),
 )
-_WRAPPING_OPENERS = frozenset(opening[0] for opening, _ in _WRAPPING_PAIRS)
 _WRAPPING_LIMIT = 12  # layers; deeper wrapping is hostile, and the limit keeps the work linear
 
 
@@ -67,8 +55,6 @@ def trim(text: str) -> str | None:
 
 def _unwrap(text: str) -> str | None:
     """The text inside an outer pair of marks; None if there is no pair, or it closes before the end."""
-    if text[:1] not in _WRAPPING_OPENERS and text[:1] != "\\":
-        return None
     for opening, closing in _WRAPPING_PAIRS:
         if text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening) + len(closing):
             inner = text[len(opening) : -len(closing)]
@@ -158,6 +144,7 @@ def has_outer_brackets(text: str) -> bool:
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
+_GREEK_LETTERS = tuple(zip("πθαβλφ", ("pi", "theta", "alpha", "beta", "lambda", "phi"), strict=True))
 _SYMBOLS = str.maketrans(
     {
         **dict.fromkeys("−–‐‑", "-"),
@@ -174,12 +161,7 @@ _SYMBOLS = str.maketrans(
         "∣": "|",
         "：": ":",
         "，": ", ",
-        "π": "\\pi ",
-        "θ": "\\theta ",
-        "α": "\\alpha ",
-        "β": "\\beta ",
-        "λ": "\\lambda ",
-        "φ": "\\phi ",
+        **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS},
     }
 )
 _NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span of years, no subtraction
