@@ -291,11 +291,8 @@ class _FormulaParser:
         if self._is_at("-", "+"):
             if depth > _DEPTH_LIMIT:
                 raise FormulaError("too deep")
-            return (
-                self.parse_factor(depth + 1)
-                if self._advance() == "+"
-                else ("neg", self.parse_factor(depth + 1))
-            )
+            sign, factor = self._advance(), self.parse_factor(depth + 1)
+            return ("neg", factor) if sign == "-" else factor
         return self.parse_power(depth)
 
     def parse_power(self, depth: int) -> Node:
@@ -313,11 +310,8 @@ class _FormulaParser:
 
     def _parse_exponent(self, depth: int) -> Node:
         if self._is_at("-", "+"):
-            return (
-                ("neg", self._parse_exponent(depth + 1))
-                if self._advance() == "-"
-                else self._parse_exponent(depth + 1)
-            )
+            sign, exponent = self._advance(), self._parse_exponent(depth + 1)
+            return ("neg", exponent) if sign == "-" else exponent
         if self._is_at("{"):
             return self._parse_group("}", depth)
         node = self.parse_atom(depth)
@@ -355,15 +349,14 @@ class _FormulaParser:
         name = self._advance()
         if self._is_at("_"):
             self._advance()
-            if self._is_at("{"):
-                self._advance()
-                while self.kind in ("n", "v"):
-                    name += "_" + self._advance()
-                self._expect("}")
-            elif self.kind in ("n", "v"):
-                name += "_" + self._advance()
-            else:
+            in_braces, index = self._is_at("{") and self._advance(), ""
+            while self.kind in ("n", "v") and (in_braces or not index):
+                index += "_" + self._advance()
+            if not index:
                 raise FormulaError("an index is missing")
+            if in_braces:
+                self._expect("}")
+            name += index
         if name[0] in _FUNCTION_LETTERS and self._is_at("(") and (name[0] in "fg" or not self._holds_sum()):
             return ("apply", name, self._parse_group(")", depth))
         return ("var", name)

@@ -289,21 +289,18 @@ def _find_whole(text: str, answer: str, begin: int, end: int, *, last: bool = Fa
 
 
 def _is_whole(text: str, begin: int, end: int) -> bool:
-    before, after = text[max(0, begin - 2) : begin], text[end : end + 2]
-    first, last = text[begin], text[end - 1]
-    if first.isalnum() and before:
-        if before[-1].isalnum() and _are_joined(before[-1], first):
-            return False
-        if first.isdigit() and len(before) == 2 and before[-1] in ".," and before[0].isdigit():
-            return False
-    if last.isalnum() and after:
-        if after[0].isalnum() and _are_joined(last, after[0]):
-            return False
-        if last.isdigit() and len(after) == 2 and after[0] in ".," and after[1].isdigit():
-            return False
-    return True
+    before, after = text[max(0, begin - 2) : begin][::-1], text[end : end + 2]
+    return not _continues(before, text[begin]) and not _continues(after, text[end - 1])
 
 
-def _are_joined(left: str, right: str) -> bool:
-    """Whether two letters or digits side by side are of one word: scripts without spaces aren't."""
-    return left.isdigit() == right.isdigit() and (left.isascii() == right.isascii() or left.isdigit())
+def _continues(outside: str, edge: str) -> bool:
+    """Whether the two characters outside, the nearer first, belong to the word or number of the edge.
+
+    In scripts without spaces, a letter beside one of another script doesn't.
+    """
+    if not outside or not edge.isalnum():
+        return False
+    near = outside[0]
+    if near.isalnum():
+        return near.isdigit() == edge.isdigit() and (near.isascii() == edge.isascii() or near.isdigit())
+    return edge.isdigit() and near in ".," and outside[1:].isdigit()

@@ -236,12 +236,11 @@ class VoteWeights:
         _check_number("factor", self.factor, above=0.0)
         _check_number("sharpness", self.sharpness, least=0.0)
         _check_number("scale", self.scale)
-        if self.score is not None and not isinstance(self.score, ScoreWeights):
-            raise TaskError(f"score {format_value(self.score)} can't weigh votes; give ScoreWeights, or None")
-        if self.model is not None and not isinstance(self.model, SignalModel):
-            raise TaskError(
-                f"model {format_value(self.model)} can't weigh votes; give a SignalModel, or None"
-            )
+        for name, value, kind in (("score", self.score, ScoreWeights), ("model", self.model, SignalModel)):
+            if value is not None and not isinstance(value, kind):
+                raise TaskError(
+                    f"{name} {format_value(value)} can't weigh votes; give {kind.__name__}, or None"
+                )
         if self.signal not in get_args(Signal):
             raise TaskError(f"signal {self.signal!r} is not known; give 'logprob' or 'entropy'")
         if self.scale >= 0 if self.signal == "logprob" else self.scale <= 0:
