@@ -39,7 +39,6 @@ __all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "r
 
 SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
 _HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
-_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
 _ITEMS, _ITEM_WORDS = 12, 4  # of a list
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
@@ -77,7 +76,7 @@ class ReplyText:
         whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
-        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said[:_FIRST_SENTENCES])
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
         if not finished and self.is_long:  # it may conclude otherwise
             self.sentences = self.sentences[:1]
 
@@ -110,10 +109,10 @@ def _join_items(text: str) -> str:
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
     """The sentences before one that says it can't tell, without politeness; the guess that follows that."""
     selected: list[str] = []
-    for at, sentence in enumerate(sentences):
+    for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
             continue
-        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
+        if _cant_tell(sentence, question):
             _, *guess = question.lexicon.find("but").split(sentence, maxsplit=1)
             is_guess = guess and not selected and not _cant_tell(guess[0], question)
             return [guess[0].lstrip(" ,，")] if is_guess else selected
@@ -163,8 +162,6 @@ class Sentence:
                 pieces += _split_cjk(token, question)
                 continue
             label = "number" if token.kind == "number" else "question" if at in exact else ""
-            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
-                label = "new"  # the symbol of iodine is "I"
             pieces.append(token._replace(label=label or _label_word(token.key, question, left)))
         return pieces
 
@@ -329,22 +326,13 @@ def _select_clauses(sentence: Sentence) -> list[Clause]:
     question = sentence.question
     selected = []
     for clause in sentence.clauses:
-        negation, begin = None if question.negated else _find_negation(clause.pieces, question), clause.begin
-        if negation is not None:
-            turn = question.lexicon.find("but").search(sentence.text, negation.end, clause.end)
+        denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
+        begin = clause.begin
+        if denied:
+            turn = question.lexicon.find("but").search(sentence.text, denied[0].end, clause.end)
             begin = turn.end() if turn is not None else clause.end
         selected.append(clause._replace(pieces=[p for p in clause.pieces if p.begin >= begin]))
     return selected
-
-
-def _find_negation(pieces: list[Token], question: Question) -> Token | None:
-    """The first word that denies something; a "No" before another capital is a part of a name."""
-    words = question.lexicon.negation
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
-        plain = piece.text[0].islower() or piece.key == "not" or (following and following.text[0].islower())
-        if piece.key in words and plain:
-            return piece
-    return None
 
 
 def _find_runs(clause: Clause, question: Question) -> list[_Run]:
@@ -378,21 +366,16 @@ def _follows_copula(run: _Run, question: Question) -> bool:
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """A run with a name of the question's right before or after it: "Mexico City"."""
-    pieces = clause.pieces
-    begin, end = pieces.index(run[0]), pieces.index(run[-1]) + 1
+    """A run with a name of the question's right before it: "Mexico City"."""
+    pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1
-    while end < len(pieces) and _belongs(pieces[end], pieces[end - 1], question):
-        end += 1
-    return pieces[begin:end]
+    return [*pieces[begin : pieces.index(run[0])], *run]
 
 
 def _belongs(piece: Token, beside: Token, question: Question) -> bool:
-    gap = max(piece.begin - beside.end, beside.begin - piece.end)
-    capital = piece.text[0].isupper() and beside.text[0].isupper() and not piece.text.endswith(("'s", "’s"))
-    is_word = piece.kind == "word" and piece.label == "question"
-    return is_word and gap == 1 and capital and not question.is_focus([piece.key])
+    is_name = piece.label == "question" and piece.text[0].isupper() and beside.text[0].isupper()
+    return is_name and beside.begin == piece.end + 1 and not question.is_focus([piece.key])
 
 
 _ELIDED = re.compile(r"^[dlDL]'(?=\w)")

@@ -534,7 +534,7 @@ class Question:
         )  # of all of the prompt
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
-        self.negated = self._is_negated(tokens)
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
@@ -584,12 +584,6 @@ class Question:
         yes, no = ("|".join(map(re.escape, words)) or "(?!)" for words in (self.lexicon.yes, self.lexicon.no))
         joints = "|".join(self.lexicon.find(name).pattern for name in ("or", "and"))
         return rf"\b({yes})(?:,?\s?(?:{joints}|/)\s?)({no})\b"
-
-    def _is_negated(self, tokens: Sequence[Token]) -> bool:
-        """Whether the question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
-        said = tokens[1:] if not self.asks_truth else self.tokenize(self.text)
-        verdicts = self.lexicon.no if self.is_verdict else frozenset()
-        return any(t.key in self.lexicon.negation and t.key not in verdicts for t in said)
 
     def _find_form(self) -> AnswerForm:
         if self.options:
