@@ -149,20 +149,21 @@ class Sentence:
     @cached_property
     def pieces(self) -> list[Token]:
         """Its words with their labels. The question's words count once: what is repeated is new."""
-        question, left = self.question, Counter(self.question.words)
-        tokens, common = question.tokenize(self.text), question.lexicon.common
-        exact = set()
-        for at, token in enumerate(tokens):
-            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
-                left[token.key] -= 1
-                exact.add(at)
+        question, is_common = self.question, self.question.lexicon.is_common
+        tokens = question.tokenize(self.text)
+        left = Counter({w: count for w, count in question.words.items() if not is_common(w)})
+        asked = set()
+        for is_form in (str.__eq__, question.is_form):  # the words as they are come first
+            for token in tokens:
+                word = next((w for w in left if left[w] and is_form(token.key, w)), "")
+                if word and token not in asked and not is_common(token.key):
+                    left[word] -= 1
+                    asked.add(token)
         pieces: list[Token] = []
-        for at, token in enumerate(tokens):
-            if token.kind == "cjk":
-                pieces += _split_cjk(token, question)
-                continue
-            label = "number" if token.kind == "number" else "question" if at in exact else ""
-            pieces.append(token._replace(label=label or _label_word(token.key, question, left)))
+        for token in tokens:
+            label = "question" if token in asked else "common" if is_common(token.key) else "new"
+            label = "number" if token.kind == "number" else label
+            pieces += _split_cjk(token, question) if token.kind == "cjk" else [token._replace(label=label)]
         return pieces
 
     @cached_property
@@ -187,17 +188,6 @@ class Sentence:
     def denies(self) -> bool:
         """Whether it has a "not" that the question doesn't have."""
         return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
-
-
-def _label_word(key: str, question: Question, left: Counter[str]) -> str:
-    common = question.lexicon.common
-    if key in common or key in question.lexicon.question_words:
-        return "common"
-    for word, count in left.items():
-        if count > 0 and word not in common and question.is_form(key, word):
-            left[word] -= 1
-            return "question"
-    return "new"
 
 
 def _split_cjk(token: Token, question: Question) -> list[Token]:

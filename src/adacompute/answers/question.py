@@ -38,9 +38,8 @@ __all__ = [
     "split_sentences",
 ]
 
-_COMMA_LANGUAGES = frozenset(
-    ("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr")
-)  # 1,5 is a half more
+# languages in which 1,5 is a half more than 1
+_COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
 _CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -49,9 +48,8 @@ _KANA = re.compile(r"[\u3040-\u30ff]")
 
 @lru_cache(maxsize=1)
 def _load_words() -> dict[str, dict[str, str]]:
-    data: dict[str, dict[str, str]] = json.loads(
-        files("adacompute.answers").joinpath("words.json").read_text("utf-8")
-    )
+    text = files("adacompute.answers").joinpath("words.json").read_text("utf-8")
+    data: dict[str, dict[str, str]] = json.loads(text)
     return data
 
 
@@ -125,6 +123,10 @@ class Lexicon:
         pattern = self.compile(f"{name} at the end", lambda: rf"(?:{self.find(name).pattern})\s?$")
         return pattern.search(text) is not None
 
+    def is_common(self, key: str) -> bool:
+        """Whether a word says nothing by itself, or asks."""
+        return key in self.common or key in self.question_words
+
     def is_copula(self, word: str) -> bool:
         """Whether a word is a form of "be", or "it's"."""
         return word.casefold().replace("’", "'") in self.gather("copula")
@@ -189,9 +191,8 @@ _TOKEN = re.compile(
     rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-_INVERSION = re.compile(
-    r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
-)  # "peuvent-ils" asks what "peuvent" says
+# "peuvent-ils" asks what "peuvent" says
+_INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
 _TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
 
 
@@ -277,7 +278,7 @@ _TITLE = re.compile(
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
-_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
+_PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
@@ -297,16 +298,12 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal, or emphasis open."""
-    if (
-        text.count("**", max(begin, at - 200), at) % 2
-        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
-    ):
+    is_open = text.count("**", max(begin, at - 200), at) % 2
+    if is_open and text.find("**", at + 1, min(stop, at + 200)) > at + 1:
         return True
     before = text[max(begin, at - 24) : at]
-    word_match = _LAST_WORD.search(before)
-    word = word_match.group() if word_match else ""
-    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
-    after = piece.group().split() if piece else []
+    word = before[len(_LAST_WORD.sub("", before)) :]
+    after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)])[0].split()
     if not after:
         return False
     if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
@@ -314,7 +311,7 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
     opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
-    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or opens):
+    if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
         return True  # "11. November", or the mark of a list's item
     if word == "No":
         return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
@@ -327,11 +324,6 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     if "." in word:
         return len(after) <= _WORDS_AFTER_INITIALS
     return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
-
-
-@lru_cache(maxsize=1)
-def _find_months() -> frozenset[str]:
-    return frozenset(get_lexicon(frozenset()).get_pairs("months"))
 
 
 _EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
@@ -529,9 +521,7 @@ class Question:
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
-        self.context = frozenset(
-            t.key for t in self.tokenize(text) if t.kind == "word"
-        )  # of all of the prompt
+        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # of all of the prompt
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
         self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
@@ -561,8 +551,8 @@ class Question:
         return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
-        common = self.lexicon.common | self.lexicon.question_words
-        return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
+        is_common = self.lexicon.is_common
+        return [t.key for t in tokens if t.kind == "word" and not is_common(t.key) and len(t.key) > 1]
 
     def _list_numbers(self, text: str) -> list[str]:
         words = self.lexicon.get_pairs("numbers")
@@ -702,20 +692,14 @@ def find_asking_sentence(text: str) -> str:
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
     """The lettered options of a question: consecutive letters from A on, at least two."""
-    options: list[tuple[str, str]] = []
-    begin = 0
+    matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
-        letter = match[1].upper()
-        if letter == "A":
-            options = []
-        elif not options or ord(letter) != ord(options[-1][0]) + 1:
-            continue
-        else:
-            options[-1] = (options[-1][0], text[begin : match.start()].strip(" \t\n,;."))
-        options.append((letter, ""))
-        begin = match.end()
-    if len(options) < 2:
+        matches = [] if match[1] in "Aa" else matches
+        if ord(match[1].upper()) == ord("A") + len(matches):
+            matches.append(match)
+    if len(matches) < 2:
         return ()
-    end = _LAST_OPTION_END.search(text, begin)
-    options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
-    return tuple(options)
+    last = _LAST_OPTION_END.search(text, matches[-1].end())
+    ends = [*(match.start() for match in matches[1:]), last.start() if last else len(text)]
+    texts = (text[match.end() : end].strip(" \t\n,;.?") for match, end in zip(matches, ends, strict=True))
+    return tuple(zip((match[1].upper() for match in matches), texts, strict=True))
