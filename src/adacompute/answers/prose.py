@@ -16,14 +16,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from adacompute.answers.quantity import (
-    Choice,
-    find_date,
-    find_quantity,
-    find_solution,
-    has_new_number,
-    is_unit,
-)
+from adacompute.answers import quantity
+from adacompute.answers.quantity import Choice
 from adacompute.answers.question import (
     Options,
     Question,
@@ -162,6 +156,8 @@ class Sentence:
         pieces: list[Token] = []
         for token in tokens:
             label = "question" if token in asked else "common" if is_common(token.key) else "new"
+            if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
+                label = "new"  # the symbol of iodine is "I"
             label = "number" if token.kind == "number" else label
             pieces += _split_cjk(token, question) if token.kind == "cjk" else [token._replace(label=label)]
         return pieces
@@ -178,11 +174,6 @@ class Sentence:
     def hits(self) -> list[str]:
         """The words of the question that it repeats."""
         return [p.key for p in self.pieces if p.label == "question"]
-
-    @property
-    def is_on_point(self) -> bool:
-        """Whether it repeats what is asked, rather than only of what it is asked."""
-        return self.question.is_focus(self.hits)
 
     @property
     def denies(self) -> bool:
@@ -238,7 +229,7 @@ class _Run(NamedTuple):
 def read_words(reply: ReplyText) -> Choice:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
     sentences = reply.asserted
-    on_point = [sentence for sentence in sentences if sentence.is_on_point]
+    on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENT_CHOICE
     for sentence in sentences:
         is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
@@ -262,6 +253,8 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     if not runs:
         return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
     items = _collect_list(runs[0], runs, sentence)
+    if alone and not sentence.hits and len(items) == 1 and _is_phrase(sentence):
+        return Choice(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
     is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
     answer = _spell_items(items, sentence)
     count = len(answer.split())
@@ -270,7 +263,13 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     others = [run for run in runs if run not in items]
     beside = sum(p.label == "new" for p in sentence.pieces) - count
     sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
-    return Choice(answer, sure, tuple(_spell_run(other, sentence) for other in others)), beside
+    return Choice(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
+
+
+def _is_phrase(sentence: Sentence) -> bool:
+    """Whether a sentence is a few words without a verb: "on the border of Nepal and China"."""
+    is_copula = sentence.question.lexicon.is_copula
+    return len(sentence.pieces) <= _PHRASE_WORDS and not any(is_copula(p.text) for p in sentence.pieces)
 
 
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
@@ -371,9 +370,8 @@ def _belongs(piece: Token, beside: Token, question: Question) -> bool:
 _ELIDED = re.compile(r"^[dlDL]'(?=\w)")
 
 
-def _spell_run(run: _Run, sentence: Sentence) -> str:
-    answer = sentence.text[run.pieces[0].begin : run.pieces[-1].end].strip(" \"'.,;:!()")
-    return _ELIDED.sub("", answer)
+def _spell(pieces: list[Token], sentence: Sentence) -> str:
+    return _ELIDED.sub("", sentence.text[pieces[0].begin : pieces[-1].end].strip(" \"'.,;:!()"))
 
 
 def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
@@ -390,7 +388,7 @@ def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run
 
 
 def _spell_items(items: list[_Run], sentence: Sentence) -> str:
-    answer = ", ".join(_spell_run(item, sentence) for item in items)
+    answer = ", ".join(_spell(item.pieces, sentence) for item in items)
     return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
@@ -648,8 +646,8 @@ def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
 
     readings = _settle(choices, make_key)
     shortest: dict[object, str] = {}
-    for answer in sorted({r.answer for r in readings if r.answer and "," not in r.answer}, key=len):
-        shortest.setdefault(make_key(answer), answer)
+    for answer in sorted(r.answer for r in readings if r.answer and "," not in r.answer):
+        shortest[make_key(answer)] = min(shortest.get(make_key(answer), answer), answer, key=len)
     return [r._replace(answer=r.answer and shortest.get(make_key(r.answer), r.answer)) for r in readings]
 
 
@@ -673,7 +671,8 @@ def _is_name(reply: ReplyText) -> bool:
     """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
     first = reply.asserted[0]
     new = [p for p in first.pieces if p.label == "new"]
-    if not new or not _is_beyond(new[0], first.question):
+    says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
+    if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
         return False
     bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
     last = first.clauses[-1]
@@ -688,11 +687,12 @@ def _names_alternative(reply: ReplyText) -> bool:
 def _is_numeric(reply: ReplyText) -> bool:
     """Whether a reply's numbers, rather than its words, answer."""
     question = reply.question
-    if not any(has_new_number(text, question) for text in reply.sentences):
+    if not any(quantity.has_new_number(text, question) for text in reply.sentences):
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    new = [p for s in reply.asserted for p in s.pieces if p.label == "new" and not is_unit(p.text, question)]
+    new = [p for sentence in reply.asserted for p in sentence.pieces if p.label == "new"]
+    new = [p for p in new if not quantity.is_unit(p.text, question)]
     return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 
 
@@ -701,9 +701,9 @@ def _read_number(reply: ReplyText) -> Choice:
     if not reply.finished:
         return _SILENT_CHOICE
     if reply.question.numbers or reply.is_long:
-        return find_solution(reply.sentences, reply.question)
-    found = find_quantity(reply.sentences, reply.question)
-    if found.answer or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
+        return quantity.find_solution(reply.sentences, reply.question)
+    found = quantity.find_quantity(reply.sentences, reply.question)
+    if found.answer or len(reply.sentences) > 1 or quantity.has_new_number(reply.text, reply.question):
         return found
     words = read_words(reply)
     return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
@@ -713,8 +713,8 @@ def _read_date(reply: ReplyText) -> Choice:
     """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
     if reply.is_long and not reply.finished:
         return _SILENT_CHOICE
-    date = find_date(reply.sentences, reply.question)
-    if date.answer or any(has_new_number(text, reply.question) for text in reply.sentences):
+    date = quantity.find_date(reply.sentences, reply.question)
+    if date.answer or any(quantity.has_new_number(text, reply.question) for text in reply.sentences):
         return date
     return read_words(reply)
 

@@ -368,7 +368,7 @@ def _spell_date(match: re.Match[str], question: Question) -> str | None:
     return f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "") + before
 
 
-_SIGN = re.compile(r"(?<![\w)\]])[-−–]$")
+_SIGN = r"(?<![\w)\]])[-−–]$"
 _MONEY = re.compile(r"([$€£¥])\s?$")
 _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9})?)")
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
@@ -405,13 +405,12 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
 
 
 def _is_in_word(text: str, number: Token) -> bool:
-    """Whether letters touch a number, and are no unit: H2O, 16th, 3D."""
+    """Whether letters follow a number at once, and are no unit: 16th, 3D; or it is an index."""
     after = _LETTERS.match(text, number.end)
-    is_power = number.begin > 0 and _INSIDE.match(text, number.begin - 1) is not None
-    return is_power or (after is not None and not is_measure(after[0]))
+    return text[: number.begin].endswith(("_", "^")) or (after is not None and not is_measure(after[0]))
 
 
-_INSIDE, _LETTERS = re.compile("[A-Za-z_^]"), re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
+_LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
@@ -451,7 +450,8 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
     before = text[max(0, first.begin - 12) : first.begin]
     money = _MONEY.search(before)
     before = before[: money.start()] if money is not None else before
-    negative = _SIGN.search(before) is not None or question.lexicon.ends_in("negative", before)
+    words = question.lexicon.find("negative").pattern
+    negative = question.lexicon.compile("minus", lambda: rf"{_SIGN}|(?:{words})\s?$").search(before)
     end, unit = _find_unit(text, last.end, question.lexicon)
     sign = "-" if negative and value != "0" else ""
     return Stated(first.begin, end, value, f"{sign}{money[1] if money else ''}{value}{unit}")

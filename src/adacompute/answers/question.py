@@ -20,23 +20,7 @@ from importlib.resources import files
 from itertools import islice
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "Lexicon",
-    "Options",
-    "Purpose",
-    "Question",
-    "Token",
-    "classify_purpose",
-    "detect_languages",
-    "find_options",
-    "find_sentence_end",
-    "get_lexicon",
-    "mask_denied",
-    "read_question",
-    "shares_stem",
-    "shorten_question",
-    "split_sentences",
-]
+__all__ = ["Lexicon", "Question", "classify_purpose", "find_options", "read_question", "shorten_question"]
 
 # languages in which 1,5 is a half more than 1
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
@@ -105,23 +89,16 @@ class Lexicon:
             self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
         return self._words[name]
 
-    def _list_phrases(self, name: str) -> list[str]:
-        return [phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase]
-
     def find(self, name: str) -> re.Pattern[str]:
         """A pattern of the phrases of a list; matches nothing if no language has one."""
-        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(self._list_phrases(name)))
+        phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
+        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(phrases))
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
         """A pattern made of these languages' words, kept by its name."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
-
-    def ends_in(self, name: str, text: str) -> bool:
-        """Whether a text ends in a phrase of a list, and a space."""
-        pattern = self.compile(f"{name} at the end", lambda: rf"(?:{self.find(name).pattern})\s?$")
-        return pattern.search(text) is not None
 
     def is_common(self, key: str) -> bool:
         """Whether a word says nothing by itself, or asks."""
@@ -188,7 +165,7 @@ _TOKEN = re.compile(
     rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
     rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
-    rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
+    rf"|(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
 # "peuvent-ils" asks what "peuvent" says
@@ -410,9 +387,7 @@ def classify_purpose(prompt: str) -> Purpose:
         return "value"
     if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
         return "text"
-    is_value = (
-        english.find("many").search(text) or english.find("value").search(text) or _FORMULA.search(text)
-    )
+    is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
     if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
         return "value"
     if _find_order("tell", english).search(text) or english.find("reason").search(text):
@@ -556,11 +531,8 @@ class Question:
 
     def _list_numbers(self, text: str) -> list[str]:
         words = self.lexicon.get_pairs("numbers")
-        return [
-            token.key if token.kind == "number" else words[token.key]
-            for token in self.tokenize(text)
-            if token.kind == "number" or words.get(token.key, "1") not in "01"
-        ]
+        numbers = [t for t in self.tokenize(text) if t.kind == "number" or words.get(t.key, "1") not in "01"]
+        return [words.get(t.key, t.key) for t in numbers]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
         """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
@@ -628,12 +600,11 @@ class Question:
             return ()
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
-        sides = [" ".join(left), " ".join(right)]
+        sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
-            if not side or any(
-                t.key in self.lexicon.question_words for t in self.tokenize(sentence[begin:end])
-            ):
+            keys = (t.key for t in self.tokenize(sentence[begin:end]))
+            if not side or not self.lexicon.question_words.isdisjoint(keys):
                 break
             sides.insert(0, " ".join(side))
         return tuple(sides) if all(sides) else ()
