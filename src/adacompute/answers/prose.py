@@ -16,14 +16,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from adacompute.answers.quantity import (
-    Choice,
-    find_date,
-    find_quantity,
-    find_solution,
-    has_new_number,
-    is_unit,
-)
+from adacompute.answers import quantity
+from adacompute.answers.quantity import Choice
 from adacompute.answers.question import (
     Options,
     Question,
@@ -39,7 +33,6 @@ __all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "r
 
 SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
 _HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
-_FIRST_SENTENCES = 4  # sentences in which a reply may say that it can't tell
 _ITEMS, _ITEM_WORDS = 12, 4  # of a list
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
@@ -77,7 +70,7 @@ class ReplyText:
         whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
         self.sentences = _select_stating(said, question)
-        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said[:_FIRST_SENTENCES])
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
         if not finished and self.is_long:  # it may conclude otherwise
             self.sentences = self.sentences[:1]
 
@@ -110,10 +103,10 @@ def _join_items(text: str) -> str:
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
     """The sentences before one that says it can't tell, without politeness; the guess that follows that."""
     selected: list[str] = []
-    for at, sentence in enumerate(sentences):
+    for sentence in sentences:
         if not selected and _says_only("polite", sentence, question):
             continue
-        if at < _FIRST_SENTENCES and _cant_tell(sentence, question):
+        if _cant_tell(sentence, question):
             _, *guess = question.lexicon.find("but").split(sentence, maxsplit=1)
             is_guess = guess and not selected and not _cant_tell(guess[0], question)
             return [guess[0].lstrip(" ,，")] if is_guess else selected
@@ -150,22 +143,23 @@ class Sentence:
     @cached_property
     def pieces(self) -> list[Token]:
         """Its words with their labels. The question's words count once: what is repeated is new."""
-        question, left = self.question, Counter(self.question.words)
-        tokens, common = question.tokenize(self.text), question.lexicon.common
-        exact = set()
-        for at, token in enumerate(tokens):
-            if token.kind == "word" and left[token.key] > 0 and token.key not in common:
-                left[token.key] -= 1
-                exact.add(at)
+        question, is_common = self.question, self.question.lexicon.is_common
+        tokens = question.tokenize(self.text)
+        left = Counter({w: count for w, count in question.words.items() if not is_common(w)})
+        asked = set()
+        for is_form in (str.__eq__, question.is_form):  # the words as they are come first
+            for token in tokens:
+                word = next((w for w in left if left[w] and is_form(token.key, w)), "")
+                if word and token not in asked and not is_common(token.key):
+                    left[word] -= 1
+                    asked.add(token)
         pieces: list[Token] = []
-        for at, token in enumerate(tokens):
-            if token.kind == "cjk":
-                pieces += _split_cjk(token, question)
-                continue
-            label = "number" if token.kind == "number" else "question" if at in exact else ""
-            if 0 < at == len(tokens) - 1 and token.key in common and token.text[0].isupper():
+        for token in tokens:
+            label = "question" if token in asked else "common" if is_common(token.key) else "new"
+            if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
                 label = "new"  # the symbol of iodine is "I"
-            pieces.append(token._replace(label=label or _label_word(token.key, question, left)))
+            label = "number" if token.kind == "number" else label
+            pieces += _split_cjk(token, question) if token.kind == "cjk" else [token._replace(label=label)]
         return pieces
 
     @cached_property
@@ -182,25 +176,9 @@ class Sentence:
         return [p.key for p in self.pieces if p.label == "question"]
 
     @property
-    def is_on_point(self) -> bool:
-        """Whether it repeats what is asked, rather than only of what it is asked."""
-        return self.question.is_focus(self.hits)
-
-    @property
     def denies(self) -> bool:
         """Whether it has a "not" that the question doesn't have."""
         return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
-
-
-def _label_word(key: str, question: Question, left: Counter[str]) -> str:
-    common = question.lexicon.common
-    if key in common or key in question.lexicon.question_words:
-        return "common"
-    for word, count in left.items():
-        if count > 0 and word not in common and question.is_form(key, word):
-            left[word] -= 1
-            return "question"
-    return "new"
 
 
 def _split_cjk(token: Token, question: Question) -> list[Token]:
@@ -251,7 +229,7 @@ class _Run(NamedTuple):
 def read_words(reply: ReplyText) -> Choice:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
     sentences = reply.asserted
-    on_point = [sentence for sentence in sentences if sentence.is_on_point]
+    on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENT_CHOICE
     for sentence in sentences:
         is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
@@ -275,6 +253,8 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     if not runs:
         return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
     items = _collect_list(runs[0], runs, sentence)
+    if alone and not sentence.hits and len(items) == 1 and _is_phrase(sentence):
+        return Choice(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
     is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
     answer = _spell_items(items, sentence)
     count = len(answer.split())
@@ -283,7 +263,13 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
     others = [run for run in runs if run not in items]
     beside = sum(p.label == "new" for p in sentence.pieces) - count
     sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
-    return Choice(answer, sure, tuple(_spell_run(other, sentence) for other in others)), beside
+    return Choice(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
+
+
+def _is_phrase(sentence: Sentence) -> bool:
+    """Whether a sentence is a few words without a verb: "on the border of Nepal and China"."""
+    is_copula = sentence.question.lexicon.is_copula
+    return len(sentence.pieces) <= _PHRASE_WORDS and not any(is_copula(p.text) for p in sentence.pieces)
 
 
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
@@ -329,22 +315,13 @@ def _select_clauses(sentence: Sentence) -> list[Clause]:
     question = sentence.question
     selected = []
     for clause in sentence.clauses:
-        negation, begin = None if question.negated else _find_negation(clause.pieces, question), clause.begin
-        if negation is not None:
-            turn = question.lexicon.find("but").search(sentence.text, negation.end, clause.end)
+        denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
+        begin = clause.begin
+        if denied:
+            turn = question.lexicon.find("but").search(sentence.text, denied[0].end, clause.end)
             begin = turn.end() if turn is not None else clause.end
         selected.append(clause._replace(pieces=[p for p in clause.pieces if p.begin >= begin]))
     return selected
-
-
-def _find_negation(pieces: list[Token], question: Question) -> Token | None:
-    """The first word that denies something; a "No" before another capital is a part of a name."""
-    words = question.lexicon.negation
-    for piece, following in zip(pieces, [*pieces[1:], None], strict=False):
-        plain = piece.text[0].islower() or piece.key == "not" or (following and following.text[0].islower())
-        if piece.key in words and plain:
-            return piece
-    return None
 
 
 def _find_runs(clause: Clause, question: Question) -> list[_Run]:
@@ -378,29 +355,23 @@ def _follows_copula(run: _Run, question: Question) -> bool:
 
 
 def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
-    """A run with a name of the question's right before or after it: "Mexico City"."""
-    pieces = clause.pieces
-    begin, end = pieces.index(run[0]), pieces.index(run[-1]) + 1
+    """A run with a name of the question's right before it: "Mexico City"."""
+    pieces, begin = clause.pieces, clause.pieces.index(run[0])
     while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
         begin -= 1
-    while end < len(pieces) and _belongs(pieces[end], pieces[end - 1], question):
-        end += 1
-    return pieces[begin:end]
+    return [*pieces[begin : pieces.index(run[0])], *run]
 
 
 def _belongs(piece: Token, beside: Token, question: Question) -> bool:
-    gap = max(piece.begin - beside.end, beside.begin - piece.end)
-    capital = piece.text[0].isupper() and beside.text[0].isupper() and not piece.text.endswith(("'s", "’s"))
-    is_word = piece.kind == "word" and piece.label == "question"
-    return is_word and gap == 1 and capital and not question.is_focus([piece.key])
+    is_name = piece.label == "question" and piece.text[0].isupper() and beside.text[0].isupper()
+    return is_name and beside.begin == piece.end + 1 and not question.is_focus([piece.key])
 
 
 _ELIDED = re.compile(r"^[dlDL]'(?=\w)")
 
 
-def _spell_run(run: _Run, sentence: Sentence) -> str:
-    answer = sentence.text[run.pieces[0].begin : run.pieces[-1].end].strip(" \"'.,;:!()")
-    return _ELIDED.sub("", answer)
+def _spell(pieces: list[Token], sentence: Sentence) -> str:
+    return _ELIDED.sub("", sentence.text[pieces[0].begin : pieces[-1].end].strip(" \"'.,;:!()"))
 
 
 def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
@@ -417,7 +388,7 @@ def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run
 
 
 def _spell_items(items: list[_Run], sentence: Sentence) -> str:
-    answer = ", ".join(_spell_run(item, sentence) for item in items)
+    answer = ", ".join(_spell(item.pieces, sentence) for item in items)
     return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
 
 
@@ -675,8 +646,8 @@ def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
 
     readings = _settle(choices, make_key)
     shortest: dict[object, str] = {}
-    for answer in sorted({r.answer for r in readings if r.answer and "," not in r.answer}, key=len):
-        shortest.setdefault(make_key(answer), answer)
+    for answer in sorted(r.answer for r in readings if r.answer and "," not in r.answer):
+        shortest[make_key(answer)] = min(shortest.get(make_key(answer), answer), answer, key=len)
     return [r._replace(answer=r.answer and shortest.get(make_key(r.answer), r.answer)) for r in readings]
 
 
@@ -700,7 +671,8 @@ def _is_name(reply: ReplyText) -> bool:
     """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
     first = reply.asserted[0]
     new = [p for p in first.pieces if p.label == "new"]
-    if not new or not _is_beyond(new[0], first.question):
+    says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
+    if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
         return False
     bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
     last = first.clauses[-1]
@@ -715,11 +687,12 @@ def _names_alternative(reply: ReplyText) -> bool:
 def _is_numeric(reply: ReplyText) -> bool:
     """Whether a reply's numbers, rather than its words, answer."""
     question = reply.question
-    if not any(has_new_number(text, question) for text in reply.sentences):
+    if not any(quantity.has_new_number(text, question) for text in reply.sentences):
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    new = [p for s in reply.asserted for p in s.pieces if p.label == "new" and not is_unit(p.text, question)]
+    new = [p for sentence in reply.asserted for p in sentence.pieces if p.label == "new"]
+    new = [p for p in new if not quantity.is_unit(p.text, question)]
     return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 
 
@@ -728,9 +701,9 @@ def _read_number(reply: ReplyText) -> Choice:
     if not reply.finished:
         return _SILENT_CHOICE
     if reply.question.numbers or reply.is_long:
-        return find_solution(reply.sentences, reply.question)
-    found = find_quantity(reply.sentences, reply.question)
-    if found.answer or len(reply.sentences) > 1 or has_new_number(reply.text, reply.question):
+        return quantity.find_solution(reply.sentences, reply.question)
+    found = quantity.find_quantity(reply.sentences, reply.question)
+    if found.answer or len(reply.sentences) > 1 or quantity.has_new_number(reply.text, reply.question):
         return found
     words = read_words(reply)
     return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
@@ -740,8 +713,8 @@ def _read_date(reply: ReplyText) -> Choice:
     """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
     if reply.is_long and not reply.finished:
         return _SILENT_CHOICE
-    date = find_date(reply.sentences, reply.question)
-    if date.answer or any(has_new_number(text, reply.question) for text in reply.sentences):
+    date = quantity.find_date(reply.sentences, reply.question)
+    if date.answer or any(quantity.has_new_number(text, reply.question) for text in reply.sentences):
         return date
     return read_words(reply)
 

@@ -368,7 +368,7 @@ def _spell_date(match: re.Match[str], question: Question) -> str | None:
     return f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "") + before
 
 
-_SIGN = re.compile(r"(?<![\w)\]])[-−–]$")
+_SIGN = r"(?<![\w)\]])[-−–]$"
 _MONEY = re.compile(r"([$€£¥])\s?$")
 _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9})?)")
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
@@ -405,13 +405,12 @@ def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple
 
 
 def _is_in_word(text: str, number: Token) -> bool:
-    """Whether letters touch a number, and are no unit: H2O, 16th, 3D."""
+    """Whether letters follow a number at once, and are no unit: 16th, 3D; or it is an index."""
     after = _LETTERS.match(text, number.end)
-    is_power = number.begin > 0 and _INSIDE.match(text, number.begin - 1) is not None
-    return is_power or (after is not None and not is_measure(after[0]))
+    return text[: number.begin].endswith(("_", "^")) or (after is not None and not is_measure(after[0]))
 
 
-_INSIDE, _LETTERS = re.compile("[A-Za-z_^]"), re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
+_LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
 
 
 def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
@@ -451,7 +450,8 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
     before = text[max(0, first.begin - 12) : first.begin]
     money = _MONEY.search(before)
     before = before[: money.start()] if money is not None else before
-    negative = _SIGN.search(before) is not None or question.lexicon.ends_in("negative", before)
+    words = question.lexicon.find("negative").pattern
+    negative = question.lexicon.compile("minus", lambda: rf"{_SIGN}|(?:{words})\s?$").search(before)
     end, unit = _find_unit(text, last.end, question.lexicon)
     sign = "-" if negative and value != "0" else ""
     return Stated(first.begin, end, value, f"{sign}{money[1] if money else ''}{value}{unit}")
@@ -459,20 +459,15 @@ def _build_quantity(text: str, first: Token, last: Token, value: str, question: 
 
 def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
     """The end of the unit of measure that follows a number, and its name; "" for things counted."""
-    words: list[str] = []
-    measured, end = 0, at
-    for _ in range(4):
-        match = _UNIT_WORD.match(text, at)
-        if match is None:
-            break
-        word = lexicon.get_pairs("units").get(match[1].lower(), match[1])
-        if is_measure(word):
-            measured, end = len(words) + 1, match.end()
-        elif word.lower() not in _UNIT_LINKS:
-            break
-        words.append(word)
+    end, unit, words = at, "", list[str]()
+    while len(words) < 4 and (match := _UNIT_WORD.match(text, at)):
+        words.append(lexicon.get_pairs("units").get(match[1].lower(), match[1]))
         at = match.end()
-    return end, "".join(f" {word}" for word in words[:measured])
+        if is_measure(words[-1]):
+            end, unit = at, "".join(f" {word}" for word in words)
+        elif words[-1].lower() not in _UNIT_LINKS:
+            break
+    return end, unit
 
 
 _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
@@ -487,10 +482,8 @@ def find_solution(sentences: list[str], question: Question) -> Choice:
     numeric = [(text, new) for text, new in stated if new]
     if not numeric:
         return _choose([], [found for text in sentences for found in _list_quantities(text, question)])
-    text, new = next((pair for pair in reversed(numeric) if _COMPUTES.search(pair[0])), numeric[-1])
-    signs = [match.end() for match in _COMPUTES.finditer(text)]
-    after = [number for number in new if signs and number.begin >= signs[-1]]
-    return Choice((after[0] if after else new[-1]).answer)
+    computed = [new for text, new in numeric if _COMPUTES.search(text)]
+    return Choice((computed[-1] if computed else numeric[-1][1])[-1].answer)
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
@@ -499,17 +492,13 @@ def _select_new(text: str, question: Question) -> list[Stated]:
 
 def find_quantity(sentences: list[str], question: Question) -> Choice:
     """The only quantity that a reply has and the question doesn't, or the one said of what is asked."""
-    if len(sentences) > 1 and any(_COMPUTES.search(text) for text in sentences):
-        return find_solution(sentences, question)
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
-    texts = [drop_brackets(text) for text in denied]
-    listed = [(text, found) for text in texts for found in _list_quantities(text, question)]
+    listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
     if not listed:
         every = {found.answer for text in sentences for found in _list_quantities(text, question)}
         return Choice("0" if every == {"0"} else None)  # "no moons"
     in_unit = [(text, found) for text in denied for found in _select_unit(text, question)]
-    new = [pair for pair in listed if pair[1].key not in question.numbers and not _is_part(*pair, question)]
-    stated = in_unit or new or [pair for pair in listed if not _is_part(*pair, question)]
+    stated = in_unit or [pair for pair in listed if not _is_part(*pair, question)]
     fitting = [found for text, found in stated if _fits(text, found, question)]
     return _choose(fitting, [found for _, found in stated])
 

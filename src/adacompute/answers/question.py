@@ -20,27 +20,10 @@ from importlib.resources import files
 from itertools import islice
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "Lexicon",
-    "Options",
-    "Purpose",
-    "Question",
-    "Token",
-    "classify_purpose",
-    "detect_languages",
-    "find_options",
-    "find_sentence_end",
-    "get_lexicon",
-    "mask_denied",
-    "read_question",
-    "shares_stem",
-    "shorten_question",
-    "split_sentences",
-]
+__all__ = ["Lexicon", "Question", "classify_purpose", "find_options", "read_question", "shorten_question"]
 
-_COMMA_LANGUAGES = frozenset(
-    ("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr")
-)  # 1,5 is a half more
+# languages in which 1,5 is a half more than 1
+_COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
 _CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -49,9 +32,8 @@ _KANA = re.compile(r"[\u3040-\u30ff]")
 
 @lru_cache(maxsize=1)
 def _load_words() -> dict[str, dict[str, str]]:
-    data: dict[str, dict[str, str]] = json.loads(
-        files("adacompute.answers").joinpath("words.json").read_text("utf-8")
-    )
+    text = files("adacompute.answers").joinpath("words.json").read_text("utf-8")
+    data: dict[str, dict[str, str]] = json.loads(text)
     return data
 
 
@@ -107,12 +89,10 @@ class Lexicon:
             self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
         return self._words[name]
 
-    def _list_phrases(self, name: str) -> list[str]:
-        return [phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase]
-
     def find(self, name: str) -> re.Pattern[str]:
         """A pattern of the phrases of a list; matches nothing if no language has one."""
-        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(self._list_phrases(name)))
+        phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
+        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(phrases))
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
         """A pattern made of these languages' words, kept by its name."""
@@ -120,10 +100,9 @@ class Lexicon:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
 
-    def ends_in(self, name: str, text: str) -> bool:
-        """Whether a text ends in a phrase of a list, and a space."""
-        pattern = self.compile(f"{name} at the end", lambda: rf"(?:{self.find(name).pattern})\s?$")
-        return pattern.search(text) is not None
+    def is_common(self, key: str) -> bool:
+        """Whether a word says nothing by itself, or asks."""
+        return key in self.common or key in self.question_words
 
     def is_copula(self, word: str) -> bool:
         """Whether a word is a form of "be", or "it's"."""
@@ -186,12 +165,11 @@ _TOKEN = re.compile(
     rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
     rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
-    rf"|(?P<word>{_LETTER}+(?:[-'’.]{_LETTER}+)*)"
+    rf"|(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
-_INVERSION = re.compile(
-    r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$"
-)  # "peuvent-ils" asks what "peuvent" says
+# "peuvent-ils" asks what "peuvent" says
+_INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
 _TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
 
 
@@ -277,7 +255,7 @@ _TITLE = re.compile(
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
 _LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
-_NEXT_PIECE = re.compile(r"[^.!?\n。]*")
+_PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
     r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
@@ -297,16 +275,12 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal, or emphasis open."""
-    if (
-        text.count("**", max(begin, at - 200), at) % 2
-        and text.find("**", at + 1, min(stop, at + 200)) > at + 1
-    ):
+    is_open = text.count("**", max(begin, at - 200), at) % 2
+    if is_open and text.find("**", at + 1, min(stop, at + 200)) > at + 1:
         return True
     before = text[max(begin, at - 24) : at]
-    word_match = _LAST_WORD.search(before)
-    word = word_match.group() if word_match else ""
-    piece = _NEXT_PIECE.match(text, at + 1, min(stop, at + 100))
-    after = piece.group().split() if piece else []
+    word = before[len(_LAST_WORD.sub("", before)) :]
+    after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)])[0].split()
     if not after:
         return False
     if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
@@ -314,7 +288,7 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     if _SHORT_MONTH.fullmatch(word):
         return after[0][0].isdigit()
     opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
-    if _ORDINAL.fullmatch(word) and (fold(after[0]) in _find_months() or opens):
+    if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
         return True  # "11. November", or the mark of a list's item
     if word == "No":
         return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
@@ -327,11 +301,6 @@ def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
     if "." in word:
         return len(after) <= _WORDS_AFTER_INITIALS
     return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
-
-
-@lru_cache(maxsize=1)
-def _find_months() -> frozenset[str]:
-    return frozenset(get_lexicon(frozenset()).get_pairs("months"))
 
 
 _EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
@@ -418,9 +387,7 @@ def classify_purpose(prompt: str) -> Purpose:
         return "value"
     if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
         return "text"
-    is_value = (
-        english.find("many").search(text) or english.find("value").search(text) or _FORMULA.search(text)
-    )
+    is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
     if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
         return "value"
     if _find_order("tell", english).search(text) or english.find("reason").search(text):
@@ -529,12 +496,10 @@ class Question:
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
-        self.context = frozenset(
-            t.key for t in self.tokenize(text) if t.kind == "word"
-        )  # of all of the prompt
+        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # of all of the prompt
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
-        self.negated = self._is_negated(tokens)
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
         self.form: AnswerForm = self._find_form()
@@ -561,16 +526,13 @@ class Question:
         return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
-        common = self.lexicon.common | self.lexicon.question_words
-        return [t.key for t in tokens if t.kind == "word" and t.key not in common and len(t.key) > 1]
+        is_common = self.lexicon.is_common
+        return [t.key for t in tokens if t.kind == "word" and not is_common(t.key) and len(t.key) > 1]
 
     def _list_numbers(self, text: str) -> list[str]:
         words = self.lexicon.get_pairs("numbers")
-        return [
-            token.key if token.kind == "number" else words[token.key]
-            for token in self.tokenize(text)
-            if token.kind == "number" or words.get(token.key, "1") not in "01"
-        ]
+        numbers = [t for t in self.tokenize(text) if t.kind == "number" or words.get(t.key, "1") not in "01"]
+        return [words.get(t.key, t.key) for t in numbers]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
         """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
@@ -584,12 +546,6 @@ class Question:
         yes, no = ("|".join(map(re.escape, words)) or "(?!)" for words in (self.lexicon.yes, self.lexicon.no))
         joints = "|".join(self.lexicon.find(name).pattern for name in ("or", "and"))
         return rf"\b({yes})(?:,?\s?(?:{joints}|/)\s?)({no})\b"
-
-    def _is_negated(self, tokens: Sequence[Token]) -> bool:
-        """Whether the question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
-        said = tokens[1:] if not self.asks_truth else self.tokenize(self.text)
-        verdicts = self.lexicon.no if self.is_verdict else frozenset()
-        return any(t.key in self.lexicon.negation and t.key not in verdicts for t in said)
 
     def _find_form(self) -> AnswerForm:
         if self.options:
@@ -644,12 +600,11 @@ class Question:
             return ()
         clauses = split_clauses(sentence[: ors[-1].start()])
         left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
-        sides = [" ".join(left), " ".join(right)]
+        sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
         for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
             side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
-            if not side or any(
-                t.key in self.lexicon.question_words for t in self.tokenize(sentence[begin:end])
-            ):
+            keys = (t.key for t in self.tokenize(sentence[begin:end]))
+            if not side or not self.lexicon.question_words.isdisjoint(keys):
                 break
             sides.insert(0, " ".join(side))
         return tuple(sides) if all(sides) else ()
@@ -708,20 +663,14 @@ def find_asking_sentence(text: str) -> str:
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
     """The lettered options of a question: consecutive letters from A on, at least two."""
-    options: list[tuple[str, str]] = []
-    begin = 0
+    matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
-        letter = match[1].upper()
-        if letter == "A":
-            options = []
-        elif not options or ord(letter) != ord(options[-1][0]) + 1:
-            continue
-        else:
-            options[-1] = (options[-1][0], text[begin : match.start()].strip(" \t\n,;."))
-        options.append((letter, ""))
-        begin = match.end()
-    if len(options) < 2:
+        matches = [] if match[1] in "Aa" else matches
+        if ord(match[1].upper()) == ord("A") + len(matches):
+            matches.append(match)
+    if len(matches) < 2:
         return ()
-    end = _LAST_OPTION_END.search(text, begin)
-    options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
-    return tuple(options)
+    last = _LAST_OPTION_END.search(text, matches[-1].end())
+    ends = [*(match.start() for match in matches[1:]), last.start() if last else len(text)]
+    texts = (text[match.end() : end].strip(" \t\n,;.?") for match, end in zip(matches, ends, strict=True))
+    return tuple(zip((match[1].upper() for match in matches), texts, strict=True))
