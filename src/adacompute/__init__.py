@@ -10,7 +10,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to the interpreter
-    from adacompute.answers import Tally, Task, Vote, VoteWeights, extract_answer, same_answer, vote
+    from adacompute.answers import (
+        Tally,
+        Task,
+        Vote,
+        VoteWeights,
+        extract_answer,
+        read_answers,
+        same_answer,
+        vote,
+    )
     from adacompute.client import Endpoint, RateLimits
     from adacompute.client.local import local_model
     from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
@@ -119,6 +128,7 @@ __all__ = [
     "load_policy",
     "local_model",
     "open_pool",
+    "read_answers",
     "read_problems",
     "read_samples",
     "replay",
@@ -131,7 +141,16 @@ __all__ = [
 ]
 
 _MODULES = {  # the public names of each module
-    "adacompute.answers": ("Tally", "Task", "Vote", "VoteWeights", "extract_answer", "same_answer", "vote"),
+    "adacompute.answers": (
+        "Tally",
+        "Task",
+        "Vote",
+        "VoteWeights",
+        "extract_answer",
+        "read_answers",
+        "same_answer",
+        "vote",
+    ),
     "adacompute.client": ("Endpoint", "RateLimits"),
     "adacompute.client.local": ("local_model",),
     "adacompute.config": ("AnswersConfig", "Config", "EndpointConfig", "ServeConfig", "VerifierConfig"),

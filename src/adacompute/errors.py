@@ -59,9 +59,7 @@ of something that was renamed.
 
 import re
 import reprlib
-import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -116,7 +114,6 @@ __all__ = [
     "TooFewSamples",
     "Unauthorized",
     "WeakVote",
-    "deprecated_names",
     "format_value",
     "needs_extra",
     "shorten",
@@ -463,16 +460,3 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as exc:
         raise ExtraMissing(f'{exc.name} is not installed; pip install "adacompute[{extra}]"') from exc
-
-
-def deprecated_names(module: str, renamed: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__` (PEP 562) that keeps its old names for one release, with a warning."""
-
-    def get_renamed(name: str) -> Any:  # noqa: ANN401 - whatever has that name
-        if name not in renamed:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        new = renamed[name]
-        warnings.warn(f"{module}.{name} is now {module}.{new}", DeprecationWarning, stacklevel=2)
-        return getattr(sys.modules[module], new)
-
-    return get_renamed

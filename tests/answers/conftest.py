@@ -2,9 +2,9 @@
 
 import pytest
 
-from adacompute.answers import warm_judge
+from adacompute.answers import get_judge
 
 
 @pytest.fixture(scope="session", autouse=True)
 def judge_is_warm():
-    assert warm_judge()
+    assert get_judge().warm()

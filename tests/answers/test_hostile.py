@@ -117,7 +117,7 @@ def processor_seconds():
     if sys.platform != "linux":
         return time.perf_counter()
     spent = time.process_time()
-    for helper in (get_judge().pid, searching.search_helper.pid):
+    for helper in (get_judge().helper.pid, searching.search_helper.pid):
         spent += spent_by_family(helper) if helper is not None else 0.0
     return spent
 
@@ -232,10 +232,10 @@ def test_an_object_at_the_end_is_read_after_many_that_are_broken():
 
 
 def test_hostile_answers_are_classified_within_bounds():
-    before = get_judge().timeouts
+    before = get_judge().helper.timeouts
     answers = [f"\\sum_{{k=1}}^{{10^{{{n}}}}} k^k" for n in range(10, 40)]
     assert classify(answers) == list(range(30))
-    assert get_judge().timeouts - before <= 4
+    assert get_judge().helper.timeouts - before <= 4
     assert classify(list(HOSTILE.values()) * 2) == list(range(len(HOSTILE))) * 2
 
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adacompute.answers import classify, same_answer
+from adacompute.answers.quantity import count_seconds
 from adacompute.answers.structured import canonicalise_literal
-from adacompute.answers.units import count_seconds
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 scalars = (

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, extract_answer, same_answer
-from adacompute.answers.extract import close_sandbox, extract_in_sandbox
-from adacompute.answers.phrase import abstains
+from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
 from adacompute.answers.question import read_question
 from adacompute.records import Sample
 
@@ -167,9 +166,10 @@ def test_the_sandbox_reads_the_same():
     question = "What is the capital of Vietnam?"
     try:
         for reply in ("The capital of Vietnam is Hanoi.", "I don't know.", "It's Hanoi!"):
-            assert extract_in_sandbox(reply, question=question) == extract_answer(reply, question=question)
+            (apart,) = read_in_sandbox([reply], question, finished=[True])
+            assert apart.answer == extract_answer(reply, question=question)
         long = question + " " * 100_000 + "Be brief."
-        assert extract_in_sandbox("It's Hanoi!", question=long) == "Hanoi"
+        assert read_in_sandbox(["It's Hanoi!"], long, finished=[True])[0].answer == "Hanoi"
     finally:
         close_sandbox()
 

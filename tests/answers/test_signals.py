@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from adacompute.answers import extract_answer
 from adacompute.answers.signals import (
     add_answer_signals,
-    compute_mean_entropy,
     locate_answer,
     summarise_tokens,
 )
@@ -80,7 +79,6 @@ def test_confidence_is_as_defined(rows):
     assert signals.confidence == pytest.approx(mean(each), abs=2e-6)
     assert signals.confidence_tail == pytest.approx(mean(each[-64:]), abs=2e-6)
     assert signals.confidence_window == pytest.approx(lowest_mean(each), abs=2e-6)
-    assert summary.entropy == pytest.approx(compute_mean_entropy(tokens))
 
 
 @settings(max_examples=30)
@@ -96,35 +94,6 @@ def test_tokens_that_are_kept_encoded_tell_the_same(values, block):
     assert summarise_tokens(packed) == summarise_tokens(tokens)
     plain = add_answer_signals(Signals(), tokens, text, text)
     assert add_answer_signals(Signals(), packed, text, text) == plain
-
-
-ODD = st.sampled_from([math.nan, -math.inf, math.inf, 0, -3, -9999.0, None, "-1.0", True, 10**400])
-
-
-@settings(max_examples=80)
-@given(
-    rows=st.lists(st.lists(st.floats(-12.0, 0.0), min_size=3, max_size=3), min_size=16, max_size=80),
-    odd=st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2), ODD), max_size=2),
-    shorter=st.integers(0, 3),
-)
-def test_many_tokens_at_once_tell_the_same_as_one_by_one(rows, odd, shorter):
-    rows = [list(row) for row in rows]
-    for place, rank, value in odd:
-        rows[place][rank] = value
-    del rows[0][shorter:]
-    tokens = [{"logprob": -0.5, "top_logprobs": [{"logprob": value} for value in row]} for row in rows]
-    at_once = summarise_tokens(tokens)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("adacompute.answers.signals._MIN_ARRAY", 10**9)
-        one_by_one = summarise_tokens(tokens)
-    assert at_once.entropy == pytest.approx(one_by_one.entropy, rel=1e-12, abs=1e-15, nan_ok=True)
-    assert at_once.logprob == one_by_one.logprob
-    assert (at_once.signals is None) == (one_by_one.signals is None)
-    for name in ("tail", "window", "confidence", "confidence_tail", "confidence_window"):
-        expected = getattr(one_by_one.signals, name)
-        assert getattr(at_once.signals, name) == (
-            None if expected is None else pytest.approx(expected, abs=2e-6)
-        )
 
 
 def test_one_token_without_two_alternatives_leaves_the_confidence_unknown():
@@ -234,7 +203,7 @@ def test_tokens_before_and_after_the_text_are_not_the_answers(pieces):
     signals = add_answer_signals(Signals(), tokens, "It is 42.", "42")
     assert signals.answer_sum == pytest.approx(sum(tokens[place]["logprob"] for place in places), abs=2e-6)
     assert signals.answer_least == pytest.approx(tokens[places[-1]]["logprob"], abs=2e-6)
-    entropies = [compute_mean_entropy([tokens[place]]) for place in places]
+    entropies = [summarise_tokens([tokens[place]]).entropy for place in places]
     assert signals.answer_entropy == pytest.approx(max(entropies), abs=2e-6)
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.answers.signals import compute_mean_entropy, sum_logprobs
+from adacompute.answers.signals import summarise_tokens
 from adacompute.client import large_json
 from adacompute.client.large_json import PackedList, encode_in_parts, load_large_json
 from adacompute.client.response_parser import (
@@ -188,8 +188,8 @@ def test_packed_tokens_are_the_same_tokens_with_the_same_sums(
         assert (found is None) == (wanted is None)
         if found is not None and wanted is not None:
             assert len(found) == len(wanted)
-            assert sum_logprobs(found) == sum_logprobs(wanted)
-            assert compute_mean_entropy(found) == compute_mean_entropy(wanted)
+            assert summarise_tokens(found).logprob == summarise_tokens(wanted).logprob
+            assert summarise_tokens(found).entropy == summarise_tokens(wanted).entropy
     encoded = b"".join(encode_in_parts(value, encode_json, size=step))
     assert without_nan(json.loads(encoded)) == without_nan(plain)
 

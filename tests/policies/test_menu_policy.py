@@ -351,7 +351,6 @@ def test_votes_of_a_tally_are_kept_by_mode():
         ]
     )
     assert tally.drawn_by_mode == {"small": 2, "large": 2}
-    assert tally.votes_by_mode == {"small": {"4": 1, "5": 1}, "large": {"4": 1}}
     votes = MenuVotes.from_tallies([tally], ("small", "large"))
     assert votes.counts.tolist() == [[[1, 1], [1, 0]]]
     assert votes.drawn.tolist() == [[2, 2]]

@@ -19,6 +19,7 @@ from adacompute.errors import RequestInvalid
 from adacompute.records import Sample
 from adacompute.serve.answer_reader import (
     AnswerReader,
+    FieldMemory,
     Reading,
     choose_shape,
     select_candidates,
@@ -48,7 +49,7 @@ def read(request: ChatRequest, *texts: str, task: Task | None = None, finish: st
     async def run() -> None:
         for text in texts:
             message = {"role": "assistant", "content": text}
-            await reader.read(Response(text=text, finish_reason=finish, message=message))
+            await reader.read([Response(text=text, finish_reason=finish, message=message)])
 
     asyncio.run(run())
     return reader
@@ -140,7 +141,8 @@ def test_a_string_that_the_request_names_is_read_as_a_text_unless_it_may_be_a_co
 
 def call(reader: AnswerReader, name: str, **arguments: Any) -> Reading:
     entry = {"function": {"name": name, "arguments": json.dumps(arguments)}}
-    return reader.read_blocking(Response(text="", message={"content": None, "tool_calls": [entry]}))
+    reader.read_blocking([Response(text="", message={"content": None, "tool_calls": [entry]})])
+    return reader.readings[-1]
 
 
 def test_every_argument_of_a_tool_counts_unless_it_is_excluded():
@@ -153,7 +155,6 @@ def test_every_argument_of_a_tool_counts_unless_it_is_excluded():
     ]
     thought = call(reader, "think", thought="Let me see")
     assert (thought.sample.answer, thought.left_out) == ('{"think":{"thought":"Let me see"}}', ())
-    assert call(reader, "think", thought="word " * 30).free_text == "think.thought"
     without = AnswerReader(ask(tools=[tool], adacompute={"exclude": ["thought"]}), Task())
     assert call(without, "think", thought="word " * 30).sample.answer == '{"think":{}}'
 
@@ -217,16 +218,52 @@ def test_most_samples_decide_who_is_a_candidate(kinds: str, candidates: str):
     assert "".join(str(int(is_candidate)) for is_candidate in select_candidates(readings)) == candidates
 
 
-def test_samples_that_differ_in_words_alone_end_the_vote_and_those_that_differ_in_values_do_not():
-    words = [json.dumps({"id": 1, "q": f"weather in {city}"}) for city in ("Rome", "Oslo", "Kiev")]
-    assert "free text" in read(ask(**JSON_FORMAT), *words).check_different()
-    assert read(ask(**JSON_FORMAT), *words[:2]).check_different() == ""
-    assert read(ask(**JSON_FORMAT), *words, words[0]).check_different() == ""
-    values = [json.dumps({"id": 1, "n": number}) for number in range(5)]
-    assert read(ask(**JSON_FORMAT), *values[:4]).check_different() == ""
-    assert "all differ" in read(ask(**JSON_FORMAT), *values).check_different()
-    numbers = [f"The answer is {number}." for number in range(8)]
-    assert read(ask(), *numbers).check_different() == ""
+def mail(memory: FieldMemory, *sent: tuple[str, str]) -> AnswerReader:
+    """Reads calls of one tool, each with its own confidence, and has the memory learn from them."""
+    reader = AnswerReader(ask(), Task(), memory=memory)
+    for number, (to, body) in enumerate(sent):
+        call(reader, "send", to=to, body=body, how={"sure": number / 7})
+    reader.teach()
+    return reader
+
+
+def test_what_never_repeats_is_left_out_of_the_vote_once_its_route_has_shown_so():
+    memory = FieldMemory()
+    for number in range(4):  # of three samples each, two of which could have repeated something
+        drawn = mail(memory, *(("ann", f"Dear Ann {number}{letter}") for letter in "abc"))
+        assert "all differ" in drawn.check_different()
+    voted = mail(memory, ("ann", "Hi"), ("ann", "Hello"), ("bob", "Hi"))
+    assert answers(voted) == ['{"send":{"how":{},"to":"ann"}}'] * 2 + ['{"send":{"how":{},"to":"bob"}}']
+    assert voted.left_out == ["send.body", "send.how.sure"]
+    assert (voted.check_first_sample(), voted.check_different()) == ("", "")
+
+
+def test_a_route_on_which_nothing_else_differs_is_not_voted_on_and_is_learned_anew_after_a_while():
+    memory = FieldMemory()
+    for number in range(12):
+        mail(memory, *(("ann", f"Dear Ann {number}{letter}") for letter in "abc"))
+    reasons = [mail(memory, ("ann", "Hi")).check_first_sample() for _ in range(101)]
+    assert "free text (send.body" in str(reasons[0])
+    assert reasons[-1] == ""
+
+
+def test_fields_that_repeat_now_and_then_are_voted_on():
+    memory = FieldMemory()
+    for number in range(8):
+        mail(memory, *((name, name) for name in ("ann", "bob", "ann" if number % 2 else "eve")))
+    assert mail(memory, ("ann", "x")).left_out == ["send.how.sure"]
+
+
+def test_a_long_text_is_left_out_at_once_and_alone_is_not_voted_on():
+    long = "word " * 30
+    reader = mail(FieldMemory(), ("ann", "short"), ("ann", long))
+    assert answers(reader) == [
+        '{"send":{"how":{"sure":0},"to":"ann"}}',
+        '{"send":{"how":{"sure":0.142857142857143},"to":"ann"}}',
+    ]
+    assert "free text (summary)" in str(
+        read(ask(**JSON_FORMAT), json.dumps({"summary": long})).check_first_sample()
+    )
 
 
 def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
@@ -244,7 +281,7 @@ def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
         for request in requests:  # starts the processes
             reader = AnswerReader(request, Task())
             await reader.prepare()
-            await reader.read(Response(text="warm " * 1_000, message={"content": "x"}))
+            await reader.read([Response(text="warm " * 1_000, message={"content": "x"})])
         ticks = []
 
         async def tick() -> None:
@@ -258,7 +295,7 @@ def test_c12_long_replies_and_patterns_do_not_hold_the_event_loop():
             call = {"function": {"name": "f", "arguments": text}}
             for message in ({"content": text}, {"content": None, "tool_calls": [call]}):
                 await asyncio.gather(
-                    *(reader.read(Response(text=text, message=message)) for reader in readers)
+                    *(reader.read([Response(text=text, message=message)]) for reader in readers)
                 )
         ticking.cancel()
         return max(later - earlier for earlier, later in pairwise(ticks))
@@ -313,13 +350,13 @@ def test_c05_any_message_is_read_or_abstains(
         )
         reader = AnswerReader(request, Task())
         for came in (message, call, {"content": text}):
-            reading = reader.read_blocking(Response(text=text, finish_reason="stop", message=came))
-            assert reading.sample.answer is None or reading.sample.answer.encode()
-            assert len(reading.sample.answer or "") <= 70_000
-            (reading.sample.text or "").encode()
-            reader.readings.append(reading)
+            sample = reader.read_blocking([Response(text=text, finish_reason="stop", message=came)])[-1]
+            assert sample.answer is None or sample.answer.encode()
+            assert len(sample.answer or "") <= 70_000
+            (sample.text or "").encode()
         reader.check_first_sample()
         reader.check_different()
+        reader.teach()
         assert len(select_candidates(reader.readings)) == 3
 
 

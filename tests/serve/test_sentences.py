@@ -4,11 +4,13 @@ The traffic is scripted: each request has its own row of samples, right with a f
 phrasings. What one sample is worth is the first of each row, so both sides see the same traffic.
 """
 
+import json
 import math
 import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import pytest
@@ -207,8 +209,9 @@ def test_every_answer_that_counts_in_a_vote_has_one_spelling(outcomes):
 
 
 def test_samples_that_state_nothing_are_not_paid_for_thrice(outcomes):
-    unvoted = [told for kind in outcomes.values() for *_, told in kind if told["agreement"] is None]
-    assert all(told["samples"] <= 2 for told in unvoted)
+    told = [told for kind in outcomes.values() for *_, told in kind if told["agreement"] is None]
+    silent = [one["samples"] for one in told if not any("state no answer" in note for note in one["notes"])]
+    assert max(silent, default=0) <= 2
 
 
 VIETNAM = Kind(
@@ -248,18 +251,17 @@ def in_turn(*texts: str) -> Any:
     return script
 
 
-def test_one_answer_among_abstentions_does_not_win():
-    script = in_turn("The capital of Vietnam is Hue.", "I don't know.")
-    with Upstream(script) as up, Running(up.url, price=0.0001) as gate:
+@pytest.mark.parametrize(
+    "silent", ["I don't know.", "Much has been written of the long and moving history of that land."]
+)
+def test_an_answer_that_only_a_minority_states_does_not_win(silent):
+    first = "The capital of Vietnam is Hue."
+    with Upstream(in_turn(first, silent)) as up, Running(up.url, price=0.0001) as gate:
         answer = ask(gate, "", VIETNAM)
     told = answer.json["adacompute"]
-    assert told["votes"] == {"Hue": 1}
-    assert told["abstained"] > 1
-    assert told["answer"] is None
-    assert told["agreement"] == pytest.approx(1 / told["samples"])
-    assert float(answer.headers["x-adacompute-agreement"]) == pytest.approx(told["agreement"], abs=1e-3)
-    assert any(note.startswith("no winner: ") for note in told["notes"])
-    assert answer.json["choices"][0]["message"]["content"] == "The capital of Vietnam is Hue."
+    assert (told["answer"], told["agreement"]) == (None, None)
+    assert any(note.startswith("no vote: ") for note in told["notes"])
+    assert answer.json["choices"][0]["message"]["content"] == first
 
 
 def test_an_abstention_does_not_keep_later_samples_from_answering():
@@ -281,7 +283,7 @@ def test_where_nothing_is_stated_few_samples_are_spent(text, samples):
 
 
 def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_says_nothing():
-    script = in_turn("The Earth is not flat, but rather an ellipsoid.", "No.")
+    script = in_turn("The Earth is an ellipsoid.", "No.")
     body = {
         "model": "m",
         "temperature": 0.7,
@@ -292,3 +294,59 @@ def test_votes_that_are_paid_for_count_even_if_the_first_sample_of_their_wave_sa
     assert told["samples"] > 2
     assert told["answer"] == "No"
     assert told["abstained"] == 1
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "votes"),
+    [
+        (
+            "Was ist die Hauptstadt von Australien?",
+            ("Die Hauptstadt von Australien ist Sydney.", "Das ist Canberra.", "Canberra"),
+            {"Sydney", "Canberra"},
+        ),
+        (
+            "Il y a 9 bouteilles dans chacune des 3 caisses. Combien de bouteilles y a-t-il ?",
+            ("Il y a 24 bouteilles.", "Il y a 27 bouteilles.", "Cela fait 27 bouteilles."),
+            {"24", "27"},
+        ),
+        ("¿Es 91 un número primo?", ("Sí.", "No, 91 no es un número primo.", "No."), {"Yes", "No"}),
+        (
+            "What is the capital of Turkey?",
+            (
+                "It's Istanbul. Is there anything else I can help you with?",
+                "The capital of Turkey is Ankara. Would you like to know more?",
+                "Ankara",
+            ),
+            {"Istanbul", "Ankara"},
+        ),
+        (
+            "トルコの首都はどこですか？",
+            ("トルコの首都はイスタンブールです。", "アンカラです。", "アンカラ"),
+            {"イスタンブール", "アンカラ"},
+        ),
+    ],
+)
+def test_answers_in_any_language_are_told_apart_and_the_one_that_most_give_wins(question, texts, votes):
+    with Upstream(in_turn(*texts)) as up, Running(up.url, price=0.0001) as gate:
+        reply = ask(gate, "", Kind(question, (), (), 0.0)).json
+    assert set(reply["adacompute"]["votes"]) == votes
+    assert reply["choices"][0]["message"]["content"] in texts[1:]
+
+
+def test_a_tool_called_with_free_text_costs_one_sample_once_its_route_is_known():
+    numbers = count()
+
+    def write() -> dict[str, Any]:
+        arguments = {"subject": f"about {next(numbers)}", "body": f"dear {next(numbers)}"}
+        function = {"name": "send", "arguments": json.dumps(arguments)}
+        return {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]}
+
+    def script(_number: int, body: dict[str, Any]) -> Reply:
+        choices = [{"index": index, "message": write()} for index in range(body.get("n", 1))]
+        return Reply(body={"object": "chat.completion", "model": "m", "choices": choices, "usage": None})
+
+    tool = {"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}}
+    with Upstream(script) as up, Running(up.url, price=0.0001) as gate:
+        samples = [gate.ask(tools=[tool]).json["adacompute"]["samples"] for _ in range(20)]
+    assert samples[-12:] == [1] * 12
+    assert sum(samples) <= 20 + 8 + 2

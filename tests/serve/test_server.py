@@ -354,7 +354,7 @@ def count_helpers(pid: int) -> int:
     while queue:
         process = Path(f"/proc/{queue.pop()}")
         with contextlib.suppress(OSError):
-            count += b"answers/worker.py" in process.joinpath("cmdline").read_bytes()
+            count += b"answers/sandbox.py" in process.joinpath("cmdline").read_bytes()
             for task in process.joinpath("task").iterdir():
                 queue += map(int, task.joinpath("children").read_text().split())
     return count

@@ -7,27 +7,21 @@ labels do the same, and outrank our equality: answers whose recorded `correct` d
 Formulas that the fast path leaves open are compared by math-verify in a helper process.
 """
 
-import contextlib
 import os
-import threading
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from adacompute.answers.judge import FormulaJudge, get_judge
 from adacompute.answers.normalise import Form, find_other_keys, must_differ, normalise
-from adacompute.answers.sandbox import HelperProcess
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Executor
 
-__all__ = ["Classes", "FormulaJudge", "classify", "close_judge", "get_judge", "same_answer", "warm_judge"]
-
-PAIR_SECONDS = 0.075  # seconds of processor time for a pair
-JUDGED_LENGTH = 300  # characters of one formula
-_CACHED_VERDICTS = 20_000  # pairs
+__all__ = ["Classes", "classify", "same_answer"]
 
 # After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
 # that hostile answers can't hold up a request.
@@ -41,115 +35,6 @@ _WORD_KINDS = ("text", "letter", "json")
 _judge_executor: tuple[int, "Executor"] | None = None  # with its process: threads don't survive a fork
 
 
-class FormulaJudge:
-    """Whether two formulas are the same, by math-verify in a helper process with a time limit.
-
-    Symmetric. A pair that takes too long counts as different, and in `timeouts`. A pair without a reply
-    counts as different too, and in `unanswered`; it is asked again next time. `limit` is the processor
-    time for a pair, in seconds: ordinary sums and integrals may need up to half a second.
-    """
-
-    def __init__(self, *, limit: float = PAIR_SECONDS) -> None:
-        self._helper = HelperProcess("math", limit=limit)
-        self._verdicts: dict[tuple[str, str], bool | None] = {}  # the least recently used first
-        self._start: tuple[int, Future[bool]] | None = None  # with its process: threads don't survive a fork
-        self.asked = 0  # pairs that were not in the cache
-
-    @property
-    def timeouts(self) -> int:
-        """Pairs that took too long, and so count as different."""
-        return self._helper.timeouts
-
-    @property
-    def unanswered(self) -> int:
-        """Pairs that got no verdict, since the helper couldn't start, died or hung."""
-        return self._helper.unanswered
-
-    @property
-    def failures(self) -> int:
-        """Starts that failed, and helpers that died or hung."""
-        return self._helper.failures
-
-    @property
-    def pid(self) -> int | None:
-        """The id of the helper process; None if it isn't running."""
-        return self._helper.pid
-
-    def same(self, a: str, b: str) -> bool | None:
-        """Whether two formulas are the same; None: not decided, which counts as different."""
-        pair = (a, b) if a <= b else (b, a)
-        with contextlib.suppress(KeyError):  # threads share it: atomic steps, no lock that a fork inherits
-            verdict = self._verdicts.pop(pair)
-            self._verdicts[pair] = verdict
-            return verdict
-        if max(len(a), len(b)) > JUDGED_LENGTH:
-            return False
-        self.asked += 1
-        reply = self._helper.ask({"a": pair[0], "b": pair[1]})
-        if reply is None:
-            return None  # not the pair's fault: it will be asked again
-        verdict = None if "late" in reply else reply.get("same") is True
-        self._verdicts[pair] = verdict
-        if len(self._verdicts) > _CACHED_VERDICTS:
-            with contextlib.suppress(KeyError, RuntimeError, StopIteration):
-                del self._verdicts[next(iter(self._verdicts))]
-        return verdict
-
-    def warm(self) -> bool:
-        """Starts the helper (about two seconds), so that the first pair doesn't wait for it."""
-        return self._helper.start()
-
-    def start_soon(self) -> "Future[bool]":
-        """Starts the helper in a thread, unless that was done before; whether it runs, once that is known."""
-        start = self._start
-        if start is not None and start[0] == os.getpid() and not (start[1].done() and not start[1].result()):
-            return start[1]
-        from concurrent.futures import Future  # imported here: commands without an event loop start faster
-
-        running: Future[bool] = Future()
-        self._start = (os.getpid(), running)
-        threading.Thread(
-            target=lambda: running.set_result(self.warm()), name="adacompute-judge-start", daemon=True
-        ).start()
-        return running
-
-    async def wait_started(self) -> bool:
-        """Whether the helper runs, once its start has succeeded or failed; starts it if needed."""
-        running = self.start_soon()
-        if not running.done():
-            import asyncio  # imported here, as above
-
-            await asyncio.wait([asyncio.wrap_future(running)])  # if this is cancelled, the start goes on
-        return running.result()
-
-    def forget(self) -> None:
-        """Empties the cache of verdicts."""
-        self._verdicts.clear()
-
-    def close(self) -> None:
-        """Ends the helper; the next pair starts another."""
-        self._start = None
-        self._helper.close()
-
-
-_shared_judge = FormulaJudge()
-
-
-def get_judge() -> FormulaJudge:
-    """The judge that everything in this process shares."""
-    return _shared_judge
-
-
-def warm_judge() -> bool:
-    """Starts the shared judge, e.g. before a server takes requests; False where it can't run."""
-    return _shared_judge.warm()
-
-
-def close_judge() -> None:
-    """Ends the shared judge's process; the next pair starts another."""
-    _shared_judge.close()
-
-
 def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool:
     r"""Whether two answers mean the same; None equals nothing. Grading is `same_answer(answer, gold)`.
 
@@ -160,12 +45,8 @@ def same_answer(a: str | None, b: str | None, task: Task = DEFAULT_TASK) -> bool
         _check_answer(answer)
     if a is None or b is None:
         return False
-    if a == b:
-        return True
-    x, y = normalise(a, task.percent), normalise(b, task.percent)
-    if (x.kind, x.key) == (y.kind, y.key) or _is_rounding(x, y) or _share_key(a, b):
-        return _units_agree(x.unit, y.unit)
-    return _is_open(x, y) and get_judge().same(a, b) is True
+    classes = Classes(task)
+    return classes.place(a) == classes.place(b)
 
 
 def classify(
@@ -212,26 +93,12 @@ class Classes:
     beyond these bounds starts a class of its own.
     """
 
-    __slots__ = (
-        "_buckets",
-        "_by_form",
-        "_classes",
-        "_formulas",
-        "_judge",
-        "_numbers",
-        "_open",
-        "_questions",
-        "_timeouts",
-        "task",
-    )
-
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
         self.task = task
         self._judge = judge or get_judge()
         self._classes: list[_AnswerClass] = []
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}
-        self._numbers: dict[tuple[str, float | None], int] = {}
         self._formulas: list[_AnswerClass] = []  # classes that hold no words
         self._open: list[_AnswerClass] = []  # those of them that only the judge can compare
         self._questions = _JUDGED_PAIRS
@@ -245,9 +112,9 @@ class Classes:
 
         The slow judge isn't asked about the classes `unlike`, where it is known that it would say no.
         """
-        number = self._look_up(answer, correct)
-        if number is not None or answer is None:
-            return -1 if number is None else number
+        _check_answer(answer)
+        if answer is None:
+            return -1
         form = normalise(answer, self.task.percent)
         group = self._find_in_buckets(answer, form, correct) or self._ask_judge(
             answer, self._select_candidates(form, correct, unlike)
@@ -257,31 +124,22 @@ class Classes:
     async def place_async(self, answer: str | None, correct: float | None = None) -> int:
         """As `place`, with the slow judge off the event loop. One call at a time.
 
-        The judge is started by the first formula that only it can compare. Pairs wait for its start, one or
-        two seconds, and hold up no others; where it can't start, formulas are compared as they are written.
+        The judge is started by the first formula that only it can compare. The first pair waits for it, one
+        or two seconds; where it can't start, formulas are compared as they are written.
         """
-        number = self._look_up(answer, correct)
-        if number is not None or answer is None:
-            return -1 if number is None else number
-        form = normalise(answer, self.task.percent)
-        group = self._find_in_buckets(answer, form, correct)
-        candidates = [] if group else self._select_candidates(form, correct)
-        if candidates and await self._judge.wait_started():
-            import asyncio  # imported here: commands without an event loop start faster
-
-            loop = asyncio.get_running_loop()
-            group = await loop.run_in_executor(_get_executor(), self._ask_judge, answer, candidates)
-        elif form.kind == "open":
-            self._judge.start_soon()  # the next answer may have to be compared with this one
-        return self._join(answer, form, correct, group)
-
-    def _look_up(self, answer: str | None, correct: float | None) -> int | None:
         _check_answer(answer)
-        return -1 if answer is None else self._numbers.get((answer, correct))
+        form = normalise(answer or "", self.task.percent)
+        if answer is not None and not self._find_in_buckets(answer, form, correct):
+            if self._select_candidates(form, correct):
+                import asyncio  # imported here: commands without an event loop start faster
+
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
+            if form.kind == "open":  # the next answer may have to be compared with this one
+                _get_executor().submit(self._judge.warm)
+        return self.place(answer, correct)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
-        if not self._classes:
-            return None
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
         if group_of_form is not None:
             return group_of_form  # it accepted this form before, so it accepts it again
@@ -301,18 +159,12 @@ class Classes:
         if form.kind in _WORD_KINDS or not (self._open or form.kind == "open"):
             return []
         classes = self._formulas if form.kind == "open" else self._open
-        half = _CLASSES_COMPARED // 2
-        compared = classes if len(classes) <= _CLASSES_COMPARED else classes[:half] + classes[-half:]
         candidates = [
             group
-            for group in compared
+            for group in _keep_ends(classes, _CLASSES_COMPARED)
             if group.number not in unlike and _is_open(form, group.form) and group.accepts(form, correct)
         ]
-        return (
-            candidates
-            if len(candidates) <= _PAIRS_PER_ANSWER
-            else candidates[: _PAIRS_PER_ANSWER // 2] + candidates[-_PAIRS_PER_ANSWER // 2 :]
-        )
+        return _keep_ends(candidates, _PAIRS_PER_ANSWER)
 
     def _ask_judge(self, answer: str, candidates: Iterable[_AnswerClass]) -> _AnswerClass | None:
         for group in candidates:
@@ -345,8 +197,12 @@ class Classes:
                 bucket.append(group)
         group.unit = group.unit or form.unit
         group.label = correct if group.label is None else group.label
-        self._numbers[answer, correct] = group.number
         return group.number
+
+
+def _keep_ends(groups: list[_AnswerClass], count: int) -> list[_AnswerClass]:
+    """The first and the last ones, if there are more than so many."""
+    return groups if len(groups) <= count else groups[: count // 2] + groups[-count // 2 :]
 
 
 def _make_rounding_key(form: Form) -> str:
@@ -369,12 +225,6 @@ def _is_rounding(x: Form, y: Form) -> bool:
     if isinstance(exact.key, Fraction):
         return bool(abs(exact.key - short.key) * 2 * 10**short.places <= 1)
     return bool(_make_rounding_key(short) and f"{float(short.key):.9e}" == exact.key)
-
-
-def _share_key(a: str, b: str) -> bool:
-    """Whether both are one Python literal, or one duration."""
-    keys = find_other_keys(a)
-    return bool(keys) and keys == find_other_keys(b)
 
 
 def _units_agree(a: str, b: str) -> bool:

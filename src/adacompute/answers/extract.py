@@ -2,73 +2,58 @@
 
 `extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
 task names. The readers come in groups: marks and numbers, phrases, letters of choices, JSON fields.
-Every scan is linear in the text: patterns have no nested repeats. `extract_in_sandbox` does the same in
+Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
 """
 
-import json
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 
 from adacompute.answers.normalise import trim
-from adacompute.answers.phrase import (
-    REPLY_LENGTH,
-    abstains,
-    drop_last_sentence,
-    find_alternative,
-    find_option,
-    find_phrase,
-    find_sentence_end,
-    refine_statement,
-    split_sentences,
-)
-from adacompute.answers.quantity import UNCLEAR
+from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
 from adacompute.answers.question import (
     Options,
     Question,
+    detect_languages,
     find_options,
+    find_sentence_end,
+    mask_denied,
     read_question,
     shorten_question,
+    split_sentences,
 )
-from adacompute.answers.sandbox import HelperProcess, find_last_match, search_helper
-from adacompute.answers.structured import RawNumber, find_last_object
+from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
+from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 __all__ = [
+    "CHAT",
     "DATA",
     "HEDGE",
+    "TEXT_LIMIT",
+    "abstains",
     "check_pattern",
     "close_sandbox",
     "count_timeouts",
     "extract_answer",
-    "extract_in_sandbox",
     "find_answer_line",
     "find_answer_phrase",
     "find_answer_starts",
     "find_box",
-    "find_hash",
-    "find_hash_answer",
-    "find_number",
-    "find_short_reply",
-    "find_tag_answer",
-    "find_value",
-    "is_slow_pattern",
     "locate_choice",
-    "search_in_sandbox",
+    "read_answers",
+    "read_in_sandbox",
+    "read_replies",
+    "search_answer",
     "start_sandbox",
     "strip_thinking",
 ]
 
-_PLAIN_BOX = re.compile(r"\\(?:boxed|fbox)\{([^{}\\\s][^{}\\]*)\}")  # most boxes are plain: one match
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])")
-_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\.|[{}]", re.DOTALL)
-_BOX_TOKEN = re.compile(r"\s{1,20}([^\s{}$\\]+)")
-_SPACE = re.compile(r"\s*")
+_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 _HEADING = re.compile(r"[\s#*]{0,9}[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
@@ -93,47 +78,25 @@ _SENTENCE = re.compile(
 
 
 def find_box(text: str) -> str | None:
-    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`."""
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    if at < 0:
-        return None
-    plain_box = _PLAIN_BOX.match(text, at)
-    if plain_box is not None:
-        return plain_box.group(1)
-    last = _BOX.match(text, at)
-    token = _BOX_TOKEN.match(text, last.end()) if last else None
-    if token is not None:
-        return token.group(1).rstrip(".,;:")
-    return _find_balanced_box(text, at) or _find_balanced_box(text, 0)
-
-
-def _find_balanced_box(text: str, start: int) -> str | None:
-    """The content of the box that opens last among those that close; empty boxes are skipped.
+    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
 
     One pass, however many boxes are left open.
     """
-    last_box: tuple[int, int] | None = None
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
+    if token is not None:
+        return token.group(1).rstrip(".,;:")
+    last_box = (-1, -1)
     open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
-    for match in _BOX_BRACE.finditer(text, start):
+    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
         mark = match.group()
         if mark == "}":
             begin = open_braces.pop() if open_braces else -1
-            if (
-                begin >= 0
-                and (last_box is None or begin > last_box[0])
-                and not _is_blank(text, begin, match.start())
-            ):
+            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
                 last_box = (begin, match.start())
-            if not open_braces and start:
-                break  # only this one box was wanted, and it is closed
         elif mark[-1] == "{" and mark != "\\{":
             open_braces.append(match.end() if len(mark) > 1 else -1)
-    return text[last_box[0] : last_box[1]] if last_box else None
-
-
-def _is_blank(text: str, begin: int, end: int) -> bool:
-    space = _SPACE.match(text, begin, end)
-    return space is not None and space.end() == end
+    return text[slice(*last_box)] if last_box[0] >= 0 else None
 
 
 def find_hash(text: str) -> str | None:
@@ -232,10 +195,9 @@ def find_short_reply(text: str) -> str | None:
     return stripped
 
 
-_LABEL_WORDS = ("answer", "答案", "答え", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta")
 _ANSWER_LABEL = re.compile(
     r"(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta)|答案|答え)"
-    r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}[:：]",
+    r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}(?P<colon>[:：])",
     re.IGNORECASE,
 )
 _ANSWER_PHRASE = re.compile(
@@ -271,38 +233,29 @@ def find_tag_answer(text: str) -> str | None:
 
 def find_answer_line(text: str, *, finished: bool = True) -> str | None:
     """The text after the last "Answer:" on its line, or the next line if nothing follows."""
-    last = _find_last_label(_ANSWER_LABEL, text)
-    if last is None:
-        return None
-    begin, stop = _find_span(text, last.end(), colon=True, finished=finished)
-    return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
+    return _find_stated(_ANSWER_LABEL, text, finished=finished)
 
 
 def find_answer_phrase(text: str, *, finished: bool = True) -> str | None:
     """The text after the last "the answer is", to the end of its sentence or line, or the next line."""
-    last = _find_last_label(_ANSWER_PHRASE, text)
+    return _find_stated(_ANSWER_PHRASE, text, finished=finished)
+
+
+def _find_stated(pattern: re.Pattern[str], text: str, *, finished: bool) -> str | None:
+    last = _find_last_label(pattern, text)
     if last is None:
         return None
     begin, stop = _find_span(text, last.end(), colon=last["colon"] is not None, finished=finished)
-    stop = find_sentence_end(text, begin, stop)
+    if pattern is _ANSWER_PHRASE:
+        stop = find_sentence_end(text, begin, stop)
     return _strip_half_marks(text[begin:stop].strip(), _read_line_before(text, last.end()))
 
 
 def _find_last_label(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """The last match of a pattern that begins with one of the words, tried only where one stands."""
-    lower = text.lower()
-    if len(lower) != len(text):  # a few letters become two, which moves the places
-        lower = "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
-    latest = None
-    for label in _LABEL_WORDS:
-        first = -1 if latest is None else latest.start()
-        at = lower.rfind(label)
-        while at > first:
-            if match := pattern.match(text, at):
-                latest = match
-                break
-            at = lower.rfind(label, 0, at)
-    return latest
+    last = None
+    for match in pattern.finditer(text):
+        last = match
+    return last
 
 
 def find_answer_starts(text: str) -> Iterator[int]:
@@ -384,6 +337,7 @@ _NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_P
 _MARKED_CHOICE = re.compile(
     r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
 )
+_CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
 _WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
 _REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
 _VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
@@ -394,86 +348,40 @@ def find_choice(text: str) -> str | None:
     bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
     if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
         return bare
-    return (
-        _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
-        or _find_last_choice(text, (_NAMED_CHOICE,))
-        or _find_marked_choice(text)
-    )
+    letters = (_find_last_choice(text, patterns) for patterns in _CHOICE_PATTERNS)
+    return next((letter for letter in letters if letter), None)
 
 
 def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
-    best = (-1, "")
+    return max(((end, letter) for end, letter, _ in _list_choices(text, patterns)), default=(0, None))[1]
+
+
+def _list_choices(
+    text: str, patterns: tuple[re.Pattern[str], ...]
+) -> Iterator[tuple[int, str, tuple[int, int]]]:
+    """Each choice in a text: where its statement ends, its letter, and where that stands."""
     for pattern in patterns:
         for match in pattern.finditer(text):
-            letter = next(group for group in match.groups() if group)
-            end = match.end()
-            if (
-                letter in "AI"
+            letter, end = match[match.lastindex or 0], match.end()
+            is_word = (
+                pattern is not _MARKED_CHOICE
+                and letter in "AI"
                 and _WORD_AFTER_LETTER.match(text, end)
                 and not _REASON_AFTER_LETTER.match(text, end)
-            ):
-                continue
-            if pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end):
-                continue  # "option B is too small": it is mentioned, not chosen
-            best = max(best, (end, letter.upper()))
-    return best[1] or None
-
-
-def _find_marked_choice(text: str) -> str | None:
-    last = None
-    for match in _MARKED_CHOICE.finditer(text):
-        last = next(group for group in match.groups() if group)
-    return last
+            )
+            # "option B is too small": it is mentioned, not chosen
+            is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
+            if not is_word and not is_mentioned:
+                yield end, letter.upper(), match.span(match.lastindex or 0)
 
 
 def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
     """Where a letter is stated as the answer last, else where it is marked as a choice last."""
-    for patterns in ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,)):
-        matches = [match for pattern in patterns for match in pattern.finditer(text)]
-        spans = [
-            match.span(group)
-            for match in matches
-            for group, value in enumerate(match.groups(), start=1)
-            if value is not None and value.upper() == letter
-        ]
+    for patterns in _CHOICE_PATTERNS:
+        spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
         if spans:
             return max(spans)
     return None
-
-
-_JSON_DEPTH = 50  # levels of a value that is given as text
-
-
-def read_json_field(text: str, field: str) -> str | None:
-    """The field's value in the last JSON object, or None; numbers and booleans as JSON text."""
-    return _format_json_value((find_last_object(text) or {}).get(field))
-
-
-def _format_json_value(value: object) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return str(value)
-    try:
-        return _dump_json(value, _JSON_DEPTH)
-    except RecursionError:  # too deep for an answer, or for the caller's stack
-        return None
-
-
-def _dump_json(value: object, levels: int) -> str:
-    if levels == 0:
-        raise RecursionError
-    if isinstance(value, RawNumber):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ", ".join([_dump_json(item, levels - 1) for item in value]) + "]"
-    if isinstance(value, dict):
-        return (
-            "{"
-            + ", ".join([f"{json.dumps(key)}: {_dump_json(item, levels - 1)}" for key, item in value.items()])
-            + "}"
-        )
-    return json.dumps(value, ensure_ascii=False)
 
 
 TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
@@ -538,13 +446,13 @@ def extract_answer(
     if task.extract == "auto":
         text = strip_thinking(text)
         if question:
-            return _extract_for_question(text, shorten_question(question), finished=finished)
+            return read_replies([text], question, finished=[finished])[0].answer
         return _run_plan(_FINISHED_PLAN if finished else _CUT_OFF_PLAN, text)
     kind, _, argument = task.extract.partition(":")
     if kind == "json":
         answer = read_json_field(text, argument)
     elif kind == "regex":
-        answer = find_last_match(argument, text)
+        return search_answer(argument, text)
     else:
         answer = _READERS[kind](text)
     return _trim_optional(answer)
@@ -577,50 +485,177 @@ _ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
 _ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
 _CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
-_COMPUTES = re.compile(r"[\\$^=×*+÷]|\d\s?/\s?\d")
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
-def _extract_for_question(text: str, asked: str, *, finished: bool) -> str | None:
-    """The answer to a question: marked, stated, a phrase of a short reply, or a solution's last value."""
-    marked = _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
-    if marked is not None:
-        return _choose_option(marked, find_options(asked)) or marked
+def read_answers(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+) -> list[str | None]:
+    """The answers of several replies to one question, read together; None abstains.
+
+    Replies that are one answer get one spelling, so that `same_answer` tells which are.
+
+    >>> read_answers(["C'est Ankara.", "La capitale est Ankara.", "Izmir"], "Quelle est la capitale turque ?")
+    ['Ankara', 'Ankara', 'Izmir']
+    """
+    return [reading.answer for reading in read_replies(texts, question, task, finished=finished)]
+
+
+def read_replies(
+    texts: Sequence[str],
+    question: str | None = None,
+    task: Task = DEFAULT_TASK,
+    *,
+    finished: Sequence[bool] | None = None,
+) -> list[ReadAnswer]:
+    """As `read_answers`, with how sure each reading is."""
+    ends = list(finished) if finished is not None else [True] * len(texts)
+    if len(ends) != len(texts):
+        raise TaskError(f"{len(texts)} replies have {len(ends)} ends; give one for each")
+    if not question or task.extract != "auto":
+        return [
+            ReadAnswer(extract_answer(text, task, finished=end, question=question))
+            for text, end in zip(texts, ends, strict=True)
+        ]
+    replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
+    asked = shorten_question(question)
+    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends)
+
+
+def _read_question_for(asked: str, replies: list[str]) -> Question:
+    """The question, with English words if a reply is in English, as models often reply."""
     question = read_question(asked)
-    if question.purpose == "text":
+    if "en" in question.lexicon.languages:
+        return question
+    spoken = (detect_languages(reply[:100], least=2) for reply in set(replies[:_REPLIES_FOR_LANGUAGE]))
+    return read_question(asked, _ENGLISH) if _ENGLISH in spoken else question
+
+
+_ENGLISH = frozenset(("en",))
+
+
+def abstains(text: str, question: str = "") -> bool:
+    """Whether a reply says that it can't tell, or won't, and makes no guess.
+
+    >>> abstains("I don't know."), abstains("I'm not sure, but I think it's Hanoi.")
+    (True, False)
+    """
+    beginning = text[:SHORT_REPLY]
+    return ReplyText(beginning, read_question(question, detect_languages(beginning))).abstains
+
+
+_CHAT_LENGTH = 300  # characters at the beginning of a reply
+CHAT = re.compile(
+    r"\b(?:hi|hello|hey|thanks|thank you|welcome|sure|sorry|of course|certainly|glad|happy to|goodbye|bye"
+    r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
+    re.IGNORECASE,
+)
+_REPLIES_FOR_LANGUAGE = 16  # replies whose beginnings tell in which languages they are written
+
+
+def _read_for_question(
+    replies: list[str],
+    asked: str,
+    question: Question,
+    finished: list[bool],
+) -> list[ReadAnswer]:
+    """Marked answers as they are, stated ones in few words, and prose compared with prose."""
+    readings: list[ReadAnswer] = [SILENT] * len(replies)
+    prose: dict[int, str] = {}
+    stated: dict[int, str] = {}
+    for at, (text, end) in enumerate(zip(replies, finished, strict=True)):
+        marked = _find_marked(text)
+        if marked is not None:
+            readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
+        elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
+            continue
+        elif (statement := _find_statement(text, finished=end)) is not None:
+            if statement.isdecimal():
+                readings[at] = ReadAnswer(statement)
+            else:
+                stated[at] = statement
+        elif DATA.match(text) and not _is_fenced_answer(text):
+            continue
+        elif (solved := _read_solution(text, question, finished=end)) is not None:
+            readings[at] = solved
+        else:
+            prose[at] = text
+    if question.form == "choice":
+        for at, text in (prose | stated).items():
+            chosen = _choose_option(text, question.options) if at in stated else None
+            is_whole = finished[at] or at in stated
+            readings[at] = ReadAnswer(chosen or (_read_choice(replies[at], question) if is_whole else None))
+        return readings
+    texts = prose | stated
+    if not texts:
+        return readings
+    ends = [finished[at] or at in stated for at in texts]
+    for at, reading in zip(texts, read_prose([*texts.values()], question, ends), strict=True):
+        answer = _trim_optional(reading.answer)
+        if at in stated and (answer is None or _states_value(question)):
+            answer = _keep_statement(stated[at], question)
+        readings[at] = ReadAnswer(answer, reading.sure)
+    return readings
+
+
+@lru_cache(maxsize=64)  # samples often repeat one another
+def _find_marked(text: str) -> str | None:
+    """The content of a tag, a box, or what follows "####" at the end."""
+    if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
+    return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+
+
+@lru_cache(maxsize=64)
+def _find_statement(text: str, *, finished: bool) -> str | None:
+    """The text after "Answer:" or "the answer is", if it is short and no hedge."""
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
-    if stated is not None and not HEDGE.match(stated):
-        offered = question.options if question.form == "choice" else ()
-        answer = _choose_option(stated, offered) or refine_statement(stated, question, most=_STATED_WORDS)
-        if answer is not None or len(stated.split()) <= _STATED_WORDS:
-            return answer
-    if DATA.match(text) or _ASKS.search(text[-20:]):
+    if stated is None or HEDGE.match(stated) or len(stated.split()) > _STATED_WORDS:
+        return None
+    return stated
+
+
+def _states_value(question: Question) -> bool:
+    """Whether it is a problem to solve, of which a statement gives the value."""
+    return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
+
+
+def _keep_statement(statement: str, question: Question) -> str | None:
+    """A statement as it is, unless it denies something, or says that it can't tell."""
+    if ReplyText(statement, question).abstains:
+        return None
+    may_deny = question.form == "words" and not question.negated and " " in statement
+    denied = may_deny and mask_denied(statement, question.lexicon) != statement
+    return None if denied else statement
+
+
+def _is_fenced_answer(text: str) -> bool:
+    """Whether a text is one short fence that holds no code."""
+    fenced = _FENCED.fullmatch(text.strip())
+    return fenced is not None and not _CODE.search(fenced[1])
+
+
+_FENCED = re.compile(r"```\w{0,20}\n?([^`]{1,400}?)\n?```")
+_CODE = re.compile(r"[{};<>]|\b(?:def|import|print|return|function|const|var|select)\b|\w\(", re.IGNORECASE)
+
+
+def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnswer | None:
+    """The value of a problem that is solved in formulas; None if the text has none, or is no solution."""
+    if not _states_value(question):
         return None
     if not finished:
-        return _read_whole_sentences(text, question)
-    if question.form == "choice":
-        return _read_choice(text, question)
-    if question.purpose == "value" and question.form in ("number", "phrase") and question.numbers:
-        if abstains(text):
-            return None
-        computed = _read_computation(text, asked)
-        return computed or _read_plain_sentence(text, question) or _read_value(text, question)
-    found = find_phrase(text.strip(), question)
-    if found == UNCLEAR:
+        return SILENT
+    if not _FORMULA.search(text) or not _ends_in_value(text[-_ENDING:]) or ReplyText(text, question).abstains:
         return None
-    phrase = _trim_optional(found)
-    if phrase is None and question.form == "either" and len(text) > REPLY_LENGTH:
-        return _read_last_alternative(text, question)
-    if phrase is not None or question.purpose != "value" or abstains(text):
-        return phrase
-    return None if question.form in ("yes_no", "either") else _read_value(text, question)
+    value = _trim_whole(find_value(text))
+    return ReadAnswer(value) if value is not None else None
 
 
-def _read_last_alternative(text: str, question: Question) -> str | None:
-    """The alternative that the last sentence of a long reply names."""
-    sentences = split_sentences(text[-REPLY_LENGTH:])
-    return _trim_optional(find_alternative(sentences[-1:], question)) if sentences else None
+_FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
 
 
 def _ends_in_hash(text: str) -> bool:
@@ -642,11 +677,11 @@ def _choose_option(answer: str, options: Options) -> str | None:
 def _read_choice(text: str, question: Question) -> str | None:
     """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
     stated = _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
-    if stated is None and len(text) <= REPLY_LENGTH:
+    if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""
         stated = _find_leading_letter(first) or find_option(first, question.options)
-        if stated is None and abstains(text):
+        if stated is None and ReplyText(text, question).abstains:
             return None
     stated = stated or find_choice(text)
     return stated if stated in [letter for letter, _ in question.options] else None
@@ -658,65 +693,6 @@ _LEADING_LETTER = re.compile(r"[\s*_`\"(\[]{0,6}([A-J])(?:[)\].:,*]|\s?[-–—]
 def _find_leading_letter(sentence: str) -> str | None:
     letter = _LEADING_LETTER.match(sentence)
     return letter[1] if letter is not None else None
-
-
-def _read_whole_sentences(text: str, question: Question) -> str | None:
-    """The phrase of the first sentence of a reply that was cut off in a later one; numbers may come last."""
-    if question.form in ("number", "choice") or (question.purpose == "value" and question.numbers):
-        return None
-    whole = drop_last_sentence(text.strip())
-    return _trim_optional(find_phrase(whole, question)) if whole else None
-
-
-def _read_plain_sentence(text: str, question: Question) -> str | None:
-    """The phrase of a reply of one sentence that computes nothing, unless a number is asked for."""
-    if question.form == "number" or len(text) > REPLY_LENGTH or _COMPUTES.search(text):
-        return None
-    phrase = find_phrase(text.strip(), question) if len(split_sentences(text)) == 1 else None
-    return None if phrase is None or any(map(str.isdigit, phrase)) else _trim_optional(phrase)
-
-
-_OPERAND = r"-?\d[\d,]{0,15}(?:\.\d{1,15})?"
-_OPERATOR_WORDS = "plus|minus|times|multiplied by|divided by|to the power of"
-_OPERATOR = rf"\s{{0,3}}(?:\+|-|–|−|\*{{1,2}}|×|x|·|/|÷|\^|{_OPERATOR_WORDS})\s{{0,3}}"
-_COMPUTATION = rf"{_OPERAND}(?:{_OPERATOR}{_OPERAND}){{1,20}}"
-_COMPUTATIONS = re.compile(_COMPUTATION, re.IGNORECASE)
-_EQUATION = re.compile(
-    rf"(?P<left>{_COMPUTATION})\s{{0,3}}(?:=|is|equals|makes)\s{{0,3}}[*$]{{0,2}}(?P<right>{_OPERAND})"
-    rf"(?!{_OPERATOR}\d|[\d,.]*\d)",
-    re.IGNORECASE,
-)
-_MAX_COMPUTATION = 100  # characters of a question that is a computation and nothing more
-_MAX_EQUATION_TEXT = 1_500  # characters at the end of a reply in which its equation is looked for
-
-
-def _read_computation(text: str, asked: str) -> str | None:
-    """The right side of the question's own computation: 12 of "7 + 5 = 12, the sum of 7 and 5"."""
-    computations = _COMPUTATIONS.findall(asked) if len(asked) <= _MAX_COMPUTATION else []
-    if len(computations) != 1:
-        return None
-    numbers = re.findall(_OPERAND, computations[0])
-    if re.findall(_OPERAND, asked) != numbers:  # there is more to it
-        return None
-    answers = [
-        equation["right"]
-        for equation in _EQUATION.finditer(text[-_MAX_EQUATION_TEXT:])
-        if re.findall(_OPERAND, equation["left"]) == numbers
-    ]
-    return answers[-1].rstrip(",") if answers else None
-
-
-def _read_value(text: str, question: Question) -> str | None:
-    """The value of a solution: all of a short reply, the one new number of a sentence, or the last value."""
-    short = find_short_reply(text)
-    if short is not None:
-        return _trim_whole(refine_statement(short, question, most=_STATED_WORDS))
-    if "\n" not in text.strip() and not _COMPUTES.search(text[:REPLY_LENGTH]) and len(text) <= REPLY_LENGTH:
-        numbers = {match["number"].replace(",", ""): match for match in _NUMBER.finditer(text)}
-        new = [match for number, match in numbers.items() if number not in question.numbers]
-        if len(new) == 1 and len(split_sentences(text)) == 1:
-            return _trim_whole(_spell_number(new[0]))
-    return _trim_whole(find_value(text)) if _ends_in_value(text[-_ENDING:]) else None
 
 
 def _ends_in_value(ending: str) -> bool:
@@ -755,78 +731,71 @@ def _extract_by_function(function: Callable[[str], str | None], text: str) -> st
 _EXTRACT_SECONDS = 0.25  # processor time for a text: five times what the worst texts take
 _TRIAL_SECONDS = 0.02  # processor time of a pattern that may run in an event loop: ten times an ordinary one
 
-_extractor = HelperProcess("extract", limit=_EXTRACT_SECONDS)
-_trial_helper = HelperProcess("search", limit=_TRIAL_SECONDS)  # for patterns of strangers
-_timeouts_lock = threading.Lock()
-_timeouts = 0
+_extractor = HelperProcess(f"{__name__}:make_reader", limit=_EXTRACT_SECONDS)
+_trial_helper = HelperProcess(limit=_TRIAL_SECONDS)  # for patterns of strangers
 
 
-def extract_in_sandbox(
-    text: str, task: Task = DEFAULT_TASK, *, finished: bool = True, question: str | None = None
-) -> str | None:
-    """As `extract_answer`, in a helper process; None, and counted, where it takes too long.
+def make_reader() -> Work:
+    """Makes, in a helper process, the work that reads answers out of texts."""
+    read_replies(["It is 5."], "How many?")  # loads the words before the fork
 
-    Blocks until the process replies, so an event loop must call it in a thread. If the process can't be
-    started, an ordinary extractor runs here, and an operator's own pattern finds nothing.
+    def read(message: Message) -> Message:
+        task, question = Task(message["extract"]), message["question"]
+        return {"read": read_replies(message["texts"], question, task, finished=message["finished"])}
+
+    return read
+
+
+def read_in_sandbox(
+    texts: Sequence[str], question: str | None, task: Task = DEFAULT_TASK, *, finished: Sequence[bool]
+) -> list[ReadAnswer]:
+    """As `read_replies`, in a helper process; a text that takes too long is silent, and counted.
+
+    If all together take too long, each is read alone. Blocks until the process replies, so an event loop must
+    call it in a thread. If the process can't be started, texts are read here.
     """
-    if not isinstance(task.extract, str):
-        return extract_answer(text, task, finished=finished, question=question)
-    kind, _, pattern = task.extract.partition(":")
-    text = text[-TEXT_LIMIT:]
-    if kind == "regex":
-        return search_in_sandbox(pattern, text)
-    question = None if question is None else shorten_question(question)
-    message = {"extract": task.extract, "text": text, "finished": finished, "question": question}
+    # a pattern is searched for in a process of its own
+    if not isinstance(task.extract, str) or task.extract.startswith("regex:"):
+        return read_replies(texts, question, task, finished=finished)
+    texts = [text[-TEXT_LIMIT:] for text in texts]
+    asked = None if question is None else shorten_question(question)
+    message = {"extract": task.extract, "texts": texts, "finished": list(finished), "question": asked}
     reply = _extractor.ask(message)
     if reply is None:
-        return extract_answer(text, task, finished=finished, question=question)
-    return _read_reply(reply)
+        return read_replies(texts, asked, task, finished=finished)
+    if "read" in reply:
+        return [ReadAnswer(answer, sure) for answer, sure in reply["read"]]
+    if len(texts) == 1:
+        return [SILENT]
+    return [
+        read_in_sandbox([text], asked, task, finished=[end])[0]
+        for text, end in zip(texts, finished, strict=True)
+    ]
 
 
-def search_in_sandbox(pattern: str, text: str) -> str | None:
+def search_answer(pattern: str, text: str) -> str | None:
     """The last match of a pattern, in a helper process; None, and counted, where it takes too long."""
-    return _read_reply(search_helper.ask({"pattern": pattern, "text": text}))
-
-
-def _read_reply(reply: Mapping[str, Any] | None) -> str | None:
-    if reply is None or "late" in reply:
-        _count_timeout()
-        return None
-    answer = reply.get("found")
-    return trim(answer) if isinstance(answer, str) else None
+    return _trim_optional(find_last_match(pattern, text))
 
 
 def count_timeouts() -> int:
-    """How many texts took too long, and so count as without an answer."""
-    return _timeouts
-
-
-def is_slow_pattern(pattern: str, size: int) -> bool:
-    """Whether a pattern is slow on one of several texts of that size that are hard to match."""
-    process = HelperProcess("search", limit=_TRIAL_SECONDS)
-    try:
-        return any("late" in reply for reply in _try_pattern(process, pattern, size))
-    finally:
-        process.close()
+    """How often reading took too long, or a pattern couldn't be tried: such texts have no answer."""
+    return _extractor.timeouts + search_helper.timeouts + search_helper.unanswered
 
 
 def check_pattern(pattern: str, size: int) -> str:
-    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too."""
-    for reply in _try_pattern(_trial_helper, pattern, size):
+    """What is wrong with a stranger's pattern, in words; "" if nothing. The sandbox compiles it, too.
+
+    It is tried on several texts of that size that are hard to match.
+    """
+    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
+    for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
+        reply = _trial_helper.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"}) or {}
         if "invalid" in reply:
             return f"is not a regular expression ({reply['invalid']})"
         if "late" in reply:
             return "takes too long on long texts"
     return ""
-
-
-def _try_pattern(process: HelperProcess, pattern: str, size: int) -> Iterator[dict[str, Any]]:
-    """What a process replies to a pattern on several texts that are hard to match."""
-    letters = dict.fromkeys(c for c in pattern if c.isalnum() or c == " ")
-    for unit in ["a", " ", "1", "a ", "aA1_", "a,", "ab ", *list(letters)[:8]]:
-        reply = process.ask({"pattern": pattern, "text": (unit * size)[:size] + "\0"})
-        if reply is not None:
-            yield reply
 
 
 def start_sandbox(task: Task = DEFAULT_TASK) -> bool:
@@ -839,9 +808,3 @@ def close_sandbox() -> None:
     """Ends the processes; the next text starts new ones."""
     for process in (_extractor, search_helper, _trial_helper):
         process.close()
-
-
-def _count_timeout() -> None:
-    global _timeouts
-    with _timeouts_lock:
-        _timeouts += 1

@@ -12,6 +12,7 @@ don't. Where rounding hides what a variable does, as in 10^{12}+\\sqrt{x}, there
 
 import cmath
 import math
+import operator
 import re
 import zlib
 from collections.abc import Callable
@@ -24,7 +25,6 @@ __all__ = ["FUNCTIONS", "FormulaError", "Key", "NoValueError", "compute_keys", "
 Token = tuple[str, str]  # kind: "n" number, "c" command, "v" variable, "p" the character itself; "" ends
 
 FORMULA_LIMIT = 400  # characters of a formula
-_DIGIT_LIMIT = 400  # of one number
 _VOWELS = frozenset("aeiouAEIOU")
 _ARC_NAMES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan"}
 _FUNCTION_NAMES = "sin cos tan cot sec csc asin acos atan sinh cosh tanh exp ln log lg sqrt abs"
@@ -37,7 +37,10 @@ _ENGLISH_WORDS = frozenset(_SHORT_WORDS.split())
 
 _TOKEN = re.compile(r"\s*(?:(\d+(?:\.\d+)?|\.\d+|\d+\.(?!\d))|\\([A-Za-z]+)|([A-Za-z]+)|(\S))")
 _DECIMAL_EXPONENT = re.compile(r"(?<=[\d.])[eE]([-+]?\d{1,4})(?![\w.])")
-_MIXED_NUMBER = re.compile(r"(?<![\w.^/}])(\d{1,30}) (\d{1,30})/(\d{1,30})(?![\d.])")
+_MIXED_NUMBER = re.compile(
+    r"(?<![\w.^/}])(\d{1,30})"
+    r"(?: (\d{1,30})/(\d{1,30})|\s?\\frac\s?(\d|\{\d{1,30}\})\s?(\d|\{\d{1,30}\}))(?![\d.])"
+)
 _REPEATING_DECIMAL = re.compile(r"(\d{0,40})\.(\d{0,40})\\(?:overline|bar|dot)\s?\{(\d{1,40})\}")
 _COORDINATE_LETTERS = frozenset("xyzt")  # letters that a capital may multiply: Ax + By, but not Mr or Xe
 _TIMES_LETTER = re.compile(r"(?<=[\d)}])\s[xX]\s(?=[\d(])|(?<=\d)[xX](?=10\^)")
@@ -57,14 +60,11 @@ def tokenise(text: str) -> list[Token]:
     text = _MIXED_NUMBER.sub(_expand_mixed_number, text)
     text = _TIMES_LETTER.sub("*", text)
     text = _DECIMAL_EXPONENT.sub(r"*10^{\1}", text)
-    if "." in text and "\\" in text:
-        text = _REPEATING_DECIMAL.sub(_expand_repeating, text)
+    text = _REPEATING_DECIMAL.sub(_expand_repeating, text)
     result: list[Token] = []
     for match in _TOKEN.finditer(text):
         number, command, letters, other = match.groups()
         if number is not None:
-            if len(number) > _DIGIT_LIMIT:
-                raise FormulaError("too many digits")
             result.append(("n", number))
         elif command is not None:
             result.append(("c", _ARC_NAMES.get(command, command)))
@@ -77,7 +77,7 @@ def tokenise(text: str) -> list[Token]:
 
 
 def _expand_mixed_number(match: re.Match[str]) -> str:
-    whole, top, bottom = match.groups()
+    whole, top, bottom = (part.strip("{}") for part in match.groups() if part is not None)
     return f"({whole}+{top}/{bottom})" if 0 < int(top) < int(bottom) else match.group()
 
 
@@ -114,22 +114,6 @@ _LOG_BASE = 7.3  # base of log beside variables: books disagree between ten and 
 
 class NoValueError(Exception):
     """The formula has no value here: too large, undefined, or infinite inside."""
-
-
-def _are_exact(x: Number, y: Number) -> bool:
-    return isinstance(x, Fraction) and isinstance(y, Fraction)
-
-
-def _add(x: Number, y: Number) -> Number:
-    return x + y if _are_exact(x, y) else complex(x) + complex(y)
-
-
-def _multiply(x: Number, y: Number) -> Number:
-    return x * y if _are_exact(x, y) else complex(x) * complex(y)
-
-
-def _divide(x: Number, y: Number) -> Number:
-    return x / y if _are_exact(x, y) else complex(x) / complex(y)
 
 
 def _raise_power(x: Number, y: Number) -> Number:
@@ -185,17 +169,16 @@ def _check_natural(x: Number) -> int:
 
 
 OPERATIONS: dict[str, Callable[[Number, Number], Number]] = {
-    "+": _add,
-    "±": _add,
-    "*": _multiply,
-    "/": _divide,
+    "+": operator.add,
+    "±": operator.add,
+    "*": operator.mul,
+    "/": operator.truediv,
     "^": _raise_power,
     "root": _take_root,
     "log": _take_log,
     "binom": _choose,
 }
 
-_STEP_FUNCTIONS = ("abs", "|", "⌊", "⌈")
 _COMPLEX_FUNCTIONS: dict[str, Callable[[complex], complex]] = {
     "sin": cmath.sin,
     "cos": cmath.cos,
@@ -222,8 +205,6 @@ def apply_function(name: str, x: Number, *, varies: bool) -> Number:
         return Fraction(math.factorial(_check_natural(x)))
     if name == "°":
         return complex(x) * math.pi / 180
-    if name in _STEP_FUNCTIONS:
-        return _apply_step(name, x)
     if name == "sqrt":
         return _take_root(x, Fraction(2))
     if name == "log":
@@ -231,15 +212,6 @@ def apply_function(name: str, x: Number, *, varies: bool) -> Number:
     if name not in _COMPLEX_FUNCTIONS:
         raise NoValueError(f"{name} has no value here")
     return _COMPLEX_FUNCTIONS[name](complex(x))
-
-
-def _apply_step(name: str, x: Number) -> Number:
-    if name in ("abs", "|"):
-        return abs(x) if isinstance(x, Fraction) else complex(abs(x))
-    if isinstance(x, complex) and x.imag:
-        raise NoValueError("rounding a complex number")
-    real = x if isinstance(x, Fraction) else x.real
-    return Fraction(math.floor(real) if name == "⌊" else math.ceil(real))
 
 
 Node = tuple[Any, ...]
@@ -287,21 +259,11 @@ class _FormulaParser:
     def parse_sum(self, depth: int) -> Node:
         if depth > _DEPTH_LIMIT:
             raise FormulaError("too deep")
-        if self._is_at("±", "∓"):
-            node: Node = ("±", ("num", Fraction(0)), self._parse_signed_term(depth))
-        else:
-            node = self.parse_product(depth)
-        while self._is_at("+", "-", "±", "∓"):
-            if self._is_at("±", "∓"):
-                node = ("±", node, self._parse_signed_term(depth))
-            elif self._advance() == "+":
-                node = ("+", node, self.parse_product(depth))
-            else:
-                node = ("+", node, ("neg", self.parse_product(depth)))
+        node: Node = ("num", Fraction(0)) if self._is_at("±") else self.parse_product(depth)
+        while self._is_at("+", "-", "±"):
+            sign, term = self._advance(), self.parse_product(depth)
+            node = ("+", node, ("neg", term)) if sign == "-" else (sign, node, term)
         return node
-
-    def _parse_signed_term(self, depth: int) -> Node:
-        return ("neg", self.parse_product(depth)) if self._advance() == "∓" else self.parse_product(depth)
 
     def parse_product(self, depth: int) -> Node:
         node = self.parse_factor(depth)
@@ -315,27 +277,22 @@ class _FormulaParser:
 
     def _parse_implicit_product(self, node: Node, depth: int) -> Node:
         """A product without a sign. A number stands first or after a bracket: H2O, x2 and 3d5 are names."""
-        kind, previous = self._tokens[self._position - 1]
+        previous = self._tokens[self._position - 1][1]
         if self.kind == "n" and previous not in (")", "}"):
             raise FormulaError("a number stands behind a factor")
         if self._is_at("(") and node[0] == "^" and node[1][0] == "var" and node[1][1] in _FUNCTION_LETTERS:
             raise FormulaError("a power of a function")
-        mixed = kind == "n" and self._tokens[self._position] == ("c", "frac")
-        right = self.parse_power(depth)
-        return (_join_mixed_number(node, right) if mixed else None) or ("*", node, right)
+        return ("*", node, self.parse_power(depth))
 
     def _starts_atom(self) -> bool:
-        return self.kind in ("n", "v", "c") or self._is_at("(", "{", "[", "∞", "⌊", "⌈")
+        return self.kind in ("n", "v", "c") or self._is_at("(", "{", "[", "∞")
 
     def parse_factor(self, depth: int) -> Node:
         if self._is_at("-", "+"):
             if depth > _DEPTH_LIMIT:
                 raise FormulaError("too deep")
-            return (
-                self.parse_factor(depth + 1)
-                if self._advance() == "+"
-                else ("neg", self.parse_factor(depth + 1))
-            )
+            sign, factor = self._advance(), self.parse_factor(depth + 1)
+            return ("neg", factor) if sign == "-" else factor
         return self.parse_power(depth)
 
     def parse_power(self, depth: int) -> Node:
@@ -353,11 +310,8 @@ class _FormulaParser:
 
     def _parse_exponent(self, depth: int) -> Node:
         if self._is_at("-", "+"):
-            return (
-                ("neg", self._parse_exponent(depth + 1))
-                if self._advance() == "-"
-                else self._parse_exponent(depth + 1)
-            )
+            sign, exponent = self._advance(), self._parse_exponent(depth + 1)
+            return ("neg", exponent) if sign == "-" else exponent
         if self._is_at("{"):
             return self._parse_group("}", depth)
         node = self.parse_atom(depth)
@@ -382,10 +336,10 @@ class _FormulaParser:
             return self._parse_variable(depth)
         if self.kind == "c":
             return self._parse_command(depth)
-        for opening, closing in ("()", "{}", "[]", "||", "⌊⌋", "⌈⌉"):
+        for opening, closing in ("()", "{}", "[]", "||"):
             if self._is_at(opening):
                 node = self._parse_group(closing, depth)
-                return ("call", opening, node) if opening in "|⌊⌈" else node
+                return ("call", "abs", node) if opening == "|" else node
         if self._is_at("∞"):
             self._advance()
             return ("num", "∞")
@@ -395,15 +349,14 @@ class _FormulaParser:
         name = self._advance()
         if self._is_at("_"):
             self._advance()
-            if self._is_at("{"):
-                self._advance()
-                while self.kind in ("n", "v"):
-                    name += "_" + self._advance()
-                self._expect("}")
-            elif self.kind in ("n", "v"):
-                name += "_" + self._advance()
-            else:
+            in_braces, index = self._is_at("{") and self._advance(), ""
+            while self.kind in ("n", "v") and (in_braces or not index):
+                index += "_" + self._advance()
+            if not index:
                 raise FormulaError("an index is missing")
+            if in_braces:
+                self._expect("}")
+            name += index
         if name[0] in _FUNCTION_LETTERS and self._is_at("(") and (name[0] in "fg" or not self._holds_sum()):
             return ("apply", name, self._parse_group(")", depth))
         return ("var", name)
@@ -415,7 +368,7 @@ class _FormulaParser:
             kind, sign = self._tokens[at]
             if kind == "p":
                 level += (sign in "([{") - (sign in ")]}")
-                if level == 1 and sign in "+-±∓" and self._tokens[at - 1] != ("p", "("):
+                if level == 1 and sign in "+-±" and self._tokens[at - 1] != ("p", "("):
                     return True
                 if level == 0:
                     break
@@ -423,8 +376,6 @@ class _FormulaParser:
 
     def _parse_argument(self, depth: int) -> Node:
         """What a TeX command takes: a group, one letter or command, or one digit."""
-        if depth > _DEPTH_LIMIT:
-            raise FormulaError("too deep")
         if self._is_at("{"):
             return self._parse_group("}", depth)
         if self._is_at("("):
@@ -439,7 +390,7 @@ class _FormulaParser:
     def _parse_command(self, depth: int) -> Node:
         name = self._advance()
         if name == "pi" or name in _GREEK_LETTERS:
-            return ("num", "π") if name == "pi" else ("var", "\\" + name)
+            return ("num", complex(math.pi)) if name == "pi" else ("var", "\\" + name)
         if name == "frac":
             top, bottom = self._parse_argument(depth + 1), self._parse_argument(depth + 1)
             if _is_differential(top) and _is_differential(bottom):
@@ -482,24 +433,11 @@ def _is_differential(node: Node) -> bool:
     return node == ("var", "d")
 
 
-def _join_mixed_number(left: Node, right: Node) -> Node | None:
-    r"""The sum that a mixed number like 2\frac{1}{3} means; None for a product like 2\frac{x}{3}."""
-    if left[0] in ("neg", "*", "/"):
-        mixed = _join_mixed_number(left[-1], right)
-        return (*left[:-1], mixed) if mixed is not None else None
-    if left[0] == "num" and right[0] == "/" and right[1][0] == "num" and right[2][0] == "num":
-        whole, top, bottom = left[1], right[1][1], right[2][1]
-        numbers = all(isinstance(n, Fraction) and n.denominator == 1 for n in (whole, top, bottom))
-        if numbers and 0 < top < bottom:
-            return ("+", left, right)
-    return None
-
-
 Key = tuple[object, ...]
 
 _SMALL_DENOMINATOR = 1000
 _CONSTANTS = {"i": 1j, "e": complex(math.e)}
-_STEP_SEEDS = {"abs": 0.37, "|": 0.37, "⌊": 0.61, "⌈": 0.83}  # seeds for _apply_unknown
+_ABSOLUTE_SEED = 0.37  # for _apply_unknown
 _POINT_NUMBERS = range(3)
 _VISIBLE_CHANGE = 1e-7  # relative change that a variable must cause to show through rounding
 
@@ -581,17 +519,18 @@ def _differ(x: Number | None, y: Number | None) -> bool:
 def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
     kind = node[0]
     if kind == "num":
-        return _read_number(node[1])
+        if node[1] == "∞":
+            raise NoValueError("infinity inside a formula")
+        return node[1]  # type: ignore[no-any-return]
     if kind == "var":
         return _CONSTANTS.get(node[1]) or point[node[1]]
     if kind == "call":
         inner = _evaluate(node[2], point, sign)
-        if node[1] in _STEP_SEEDS and point and _varies(node[2]):
-            # a few points can't tell |x-50| from 50-x: it equals only the same function of the same
-            return _apply_unknown(
-                _STEP_SEEDS[node[1]], abs(complex(inner)) if node[1] in ("abs", "|") else inner
-            )
-        return apply_function(node[1], inner, varies=bool(point))
+        if node[1] != "abs":
+            return apply_function(node[1], inner, varies=bool(point))
+        size = abs(inner) if isinstance(inner, Fraction) else complex(abs(inner))
+        # a few points can't tell |x-50| from 50-x: it equals only the same function of the same
+        return _apply_unknown(_ABSOLUTE_SEED, size) if _has_names(node[2]) else size
     if kind == "apply":
         return _apply_unknown(float(point[node[1] + "()"]), _evaluate(node[2], point, sign))
     x = _evaluate(node[1], point, sign)
@@ -601,14 +540,6 @@ def _evaluate(node: Node, point: dict[str, Fraction], sign: int) -> Number:
     return OPERATIONS[kind](x, y if kind != "±" else y * sign)
 
 
-def _read_number(number: object) -> Number:
-    if isinstance(number, Fraction):
-        return number
-    if number == "π":
-        return complex(math.pi)
-    raise NoValueError("infinity inside a formula")
-
-
 def _cancels(node: Node) -> bool:
     """Whether a tiny value may be zero except for rounding: sin(π) may, 10^{-20}π may not."""
     return node[0] in ("+", "±", "call") or any(
@@ -616,7 +547,7 @@ def _cancels(node: Node) -> bool:
     )
 
 
-def _varies(node: Node) -> bool:
+def _has_names(node: Node) -> bool:
     names: set[str] = set()
     _collect_names(node, names)
     return bool(names)

@@ -15,42 +15,21 @@ import unicodedata
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
+from adacompute.answers.quantity import count_seconds, split_unit
 from adacompute.answers.structured import canonicalise_literal, canonicalise_text
 from adacompute.answers.task import Percent
-from adacompute.answers.units import count_seconds, split_unit
 
-__all__ = [
-    "Form",
-    "clear_form_cache",
-    "find_other_keys",
-    "find_relation_signs",
-    "has_outer_brackets",
-    "must_differ",
-    "normalise",
-    "split_outside_brackets",
-    "trim",
-]
+__all__ = ["Form", "clear_form_cache", "find_other_keys", "must_differ", "normalise", "trim"]
 
+_WRAPPING_MARKS = ("$$", "$", "**", "__", "*", "_", "`", '"', "'")
 _WRAPPING_PAIRS = (
-    ("$$", "$$"),
-    ("$", "$"),
-    ("\\(", "\\)"),
-    ("\\[", "\\]"),
-    ("**", "**"),
-    ("__", "__"),
-    ("*", "*"),
-    ("_", "_"),
-    ("`", "`"),
-    ('"', '"'),
-    ("'", "'"),
-    ("“", "”"),
-    ("‘", "’"),
-    ("«", "»"),
+    *((mark, mark) for mark in _WRAPPING_MARKS),
+    *(("\\(", "\\)"), ("\\[", "\\]"), ("“", "”"), ("‘", "’"), ("«", "»")),
 )
-_WRAPPING_OPENERS = frozenset(opening[0] for opening, _ in _WRAPPING_PAIRS)
 _WRAPPING_LIMIT = 12  # layers; deeper wrapping is hostile, and the limit keeps the work linear
 
 
@@ -76,8 +55,6 @@ def trim(text: str) -> str | None:
 
 def _unwrap(text: str) -> str | None:
     """The text inside an outer pair of marks; None if there is no pair, or it closes before the end."""
-    if text[:1] not in _WRAPPING_OPENERS and text[:1] != "\\":
-        return None
     for opening, closing in _WRAPPING_PAIRS:
         if text.startswith(opening) and text.endswith(closing) and len(text) >= len(opening) + len(closing):
             inner = text[len(opening) : -len(closing)]
@@ -136,49 +113,38 @@ OPENING_BRACKETS = "([{⦃"
 CLOSING_BRACKETS = ")]}⦄"
 
 
+def _measure_depths(text: str) -> list[int]:
+    """How many brackets are open after each character."""
+    return list(accumulate((sign in OPENING_BRACKETS) - (sign in CLOSING_BRACKETS) for sign in text))
+
+
 def split_outside_brackets(text: str, separators: str) -> list[str]:
     """The parts between separators that are outside brackets; one part where brackets don't match."""
-    if not any(separator in text for separator in separators):
+    depths = _measure_depths(text)
+    places = [at for at, sign in enumerate(text) if depths[at] == 0 and sign in separators]
+    if not places or depths[-1] != 0:
         return [text]
-    parts, depth, start = [], 0, 0
-    for at, character in enumerate(text):
-        if character in OPENING_BRACKETS:
-            depth += 1
-        elif character in CLOSING_BRACKETS:
-            depth -= 1
-        elif depth == 0 and character in separators:
-            parts.append(text[start:at])
-            start = at + 1
-    parts.append(text[start:])
-    return parts if depth == 0 else [text]
+    return [text[begin + 1 : end] for begin, end in pairwise([-1, *places, len(text)])]
 
 
 def find_relation_signs(text: str) -> list[str]:
     """The relation signs outside brackets, in order."""
-    depth = 0
-    relation_signs = []
-    for character in text:
-        depth += (character in OPENING_BRACKETS) - (character in CLOSING_BRACKETS)
-        if depth == 0 and character in "<>≤≥≠":
-            relation_signs.append(character)
-    return relation_signs
+    depths = _measure_depths(text)
+    return [sign for sign, depth in zip(text, depths, strict=True) if depth == 0 and sign in "<>≤≥≠"]
 
 
 def has_outer_brackets(text: str) -> bool:
     """Whether the first bracket closes with the last character; interval brackets may be mixed."""
     if len(text) < 2 or text[0] not in OPENING_BRACKETS or text[-1] not in CLOSING_BRACKETS:
         return False
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character in OPENING_BRACKETS) - (character in CLOSING_BRACKETS)
-        if depth == 0:
-            return at == len(text) - 1
-    return False
+    depths = _measure_depths(text)
+    return depths[-1] == 0 and depths.count(0) == 1
 
 
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
+_GREEK_LETTERS = tuple(zip("πθαβλφ", ("pi", "theta", "alpha", "beta", "lambda", "phi"), strict=True))
 _SYMBOLS = str.maketrans(
     {
         **dict.fromkeys("−–‐‑", "-"),
@@ -195,12 +161,7 @@ _SYMBOLS = str.maketrans(
         "∣": "|",
         "：": ":",
         "，": ", ",
-        "π": "\\pi ",
-        "θ": "\\theta ",
-        "α": "\\alpha ",
-        "β": "\\beta ",
-        "λ": "\\lambda ",
-        "φ": "\\phi ",
+        **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS},
     }
 )
 _NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span of years, no subtraction
@@ -220,9 +181,7 @@ _COMMAND_SPELLINGS = {
     "≥": "ge geq geqslant",
     "≠": "ne neq",
     "±": "pm",
-    "∓": "mp",
     "∪": "cup",
-    "∩": "cap",
     "∈": "in",
     "∅": "emptyset varnothing",
     "∞": "infty",
@@ -232,15 +191,8 @@ _COMMAND_SPELLINGS = {
     "⦄": "} rbrace",
     "(": "langle",
     ")": "rangle",
-    "[": "lbrack",
-    "]": "rbrack",
-    "⌊": "lfloor",
-    "⌋": "rfloor",
-    "⌈": "lceil",
-    "⌉": "rceil",
     "...": "dots ldots cdots",
     "\\frac": "dfrac tfrac cfrac",
-    "\\binom": "dbinom tbinom",
     "\\phi": "varphi",
     "\\epsilon": "varepsilon",
     "\\csc": "cosec",
@@ -250,9 +202,10 @@ _COMMAND_SPELLINGS = {
 _COMMAND_SIGNS = {name: sign for sign, names in _COMMAND_SPELLINGS.items() for name in names.split()}
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
-# \cdott is \cdot t without its space: no LaTeX command is spelled so, except \pmb
+# \cdott is \cdot t without its space: no LaTeX command is spelled so, except \pmb and \cdots
 _GLUED_COMMAND = re.compile(
-    r"(?!pmb$)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)([A-Za-z])"
+    r"\\(?!pmb|cdots)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)"
+    r"(?=[A-Za-z](?![A-Za-z]))"
 )
 _SPACE_COMMAND = re.compile(r"\\[hv]space\s{0,9}\*?\s{0,9}\{[^{}]{0,30}\}")
 _TILDE_SPACE = re.compile(r"(?<=\S)~")
@@ -285,7 +238,7 @@ def clean(answer: str) -> str:
     if "\\" in text:
         text = _SPACE_COMMAND.sub(" ", text)
         text = _TEXT_COMMAND.sub(r" \1 ", _TEXT_COMMAND.sub(r" \1 ", text))
-        text = _COMMAND.sub(_replace_command, text)
+        text = _COMMAND.sub(_replace_command, _GLUED_COMMAND.sub(r"\\\1 ", text))
         text = _DEGREES.sub("°", text)
         text = _ORDINAL.sub(r"\1", text)
     if "<=" in text or ">=" in text or "!=" in text:
@@ -316,14 +269,7 @@ def _unify_alphabet(text: str) -> str:
 
 
 def _replace_command(match: re.Match[str]) -> str:
-    name = match.group(1)
-    replacement = _COMMAND_SIGNS.get(name)
-    if replacement is None:
-        glued = _GLUED_COMMAND.fullmatch(name)
-        replacement = (
-            match.group() if glued is None else _COMMAND_SIGNS.get(glued[1], "\\" + glued[1]) + " " + glued[2]
-        )
-    return replacement
+    return _COMMAND_SIGNS.get(match.group(1), match.group())
 
 
 _CLEAN_LIMIT = 1000  # characters; longer texts are compared as they are written
@@ -421,18 +367,12 @@ def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
 
 @lru_cache(maxsize=65_536)
 def _normalise_short(answer: str, percent: Percent) -> Form:
-    number = parse_plain_number(answer)
-    if number is not None:
-        return number
     text = clean(answer)
     return _build_form(text, percent, 0) if text else Form("text", fold_text(answer))
 
 
 def _build_form(text: str, percent: Percent, depth: int) -> Form:
     text = text.strip()
-    number = parse_plain_number(text)
-    if number is not None:
-        return number
     text = text.replace(" ", "") if _SPACED_LETTERS.fullmatch(text) else text
     letter = _SINGLE_LETTER.fullmatch(text)
     if letter is not None:
@@ -610,7 +550,6 @@ def _make_equation(sides: list[str]) -> Form:
     return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tighten("=".join(sides)))
 
 
-_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _DECIMAL = re.compile(r"-?\d*\.\d+")
 _LONG_DECIMAL = 10
 _CODE_OR_SPAN = re.compile(
@@ -651,19 +590,10 @@ def build_scalar_form(text: str, percent: Percent) -> Form:
     )
     if form is not None:
         return form
-    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±")
+    mathematical = "\\" in text or any(sign in text for sign in "^_=|{}∞∪∩≤≥<>±∓⌊⌈")
     return (
         Form("open", tighten(text)) if mathematical and not _is_prose(text) else Form("text", fold_text(text))
     )
-
-
-def parse_plain_number(text: str) -> Form | None:
-    """The form of a number in plain digits, a shortcut for most answers; None for any other text."""
-    if not _PLAIN_NUMBER.fullmatch(text):
-        return None
-    if "." not in text:
-        return Form("number", Fraction(int(text)))
-    return Form("number", Fraction(text), "", _count_places(text))
 
 
 def _count_places(text: str) -> int:
@@ -692,9 +622,7 @@ def _parse_measure(text: str, percent: Percent) -> Form | None:
     number, unit, factor = measurement
     if _is_code(number):
         return Form("text", fold_text(text.replace("–", "-")))
-    form = (parse_plain_number(number) if factor == 1 else None) or _build_formula_form(
-        f"({number})*{factor}" if factor != 1 else number
-    )
+    form = _build_formula_form(f"({number})*{factor}" if factor != 1 else number)
     if form is None or form.kind not in ("number", "complex"):
         return None
     if unit == "%" and percent == "fraction" and isinstance(form.key, Fraction):

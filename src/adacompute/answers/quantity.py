@@ -1,540 +1,546 @@
-"""Finds the date, or the quantity with its unit, that a sentence states, and spells it in one way.
+"""Finds the date, or the quantity with its unit, that a reply states, and spells it in one way.
 
-"11 November 1918" and "Nov. 11, 1918" are "1918-11-11"; "seven" is "7", and "about 300 km (186 miles)" is
-"300 km". What the question mentions itself isn't taken for its answer. A reply that states several, and
-doesn't say which of them answers, is unclear: a wrong vote is worse than none.
+"11 November 1918", "11. November 1918" and "1918年11月11日" are "1918-11-11"; "seven" is "7", and
+"about 300 km (186 miles)" is "300 km". What the question mentions itself isn't taken for its answer. A reply
+that states several, and doesn't say which of them answers, is unclear: a wrong vote is worse than none.
+
+`split_unit` splits the unit off a number: money, percent, degrees, measures, counted things; only durations
+are converted. A word behind a number is a unit only if it can be nothing else: not a function, a month, an
+era, a fraction or a direction. Without a space before it, it must be a unit known here: 2xy is a product.
 """
 
 import re
-from collections.abc import Iterator
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
-from adacompute.answers.question import Question, find_stem, find_stems
-from adacompute.answers.units import is_measure, split_unit
+from adacompute.answers.formula import FUNCTIONS
+from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
-__all__ = ["BRACKETS", "UNCLEAR", "find_date", "find_quantity"]
+__all__ = [
+    "Choice",
+    "count_seconds",
+    "find_date",
+    "find_quantity",
+    "find_solution",
+    "has_new_number",
+    "is_measure",
+    "is_unit",
+    "split_unit",
+]
 
-UNCLEAR = ""  # what is found in a reply that states several dates or quantities, none of them as the answer
-BRACKETS = re.compile(r"\s?[(\[][^()\[\]]{0,120}[)\]]")  # a remark
-_DENIAL = (
-    r"(?:(?:\bnot|n't)(?!\s(?:[a-z]{1,15}\s){0,3}(?:until|till|only|just|exactly)\b)|\bunlike"
-    r"|\brather than|\binstead of|\bas opposed to|\bcompared (?:to|with))\s"
+Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
+
+
+_ENGLISH = get_lexicon(frozenset(("en",)))
+_ALIASES = _ENGLISH.get_pairs("aliases")  # the unit that each word or sign names
+_FACTORS = _ENGLISH.get_pairs("factors")  # of "million"
+_EXPONENTS = _ENGLISH.get_pairs("exponents")  # of "square"
+# words after a number that are no units: conjunctions and other numbers, fractions, eras, dates, Greek
+_NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
+_VOWEL_LETTERS = frozenset("aeiouy")
+# symbols with a prefix, whose case counts: mW and MW, kb and kB
+_SYMBOL = re.compile(
+    "[nuμmkMGT]?(?:m|g|s|A|K|mol|Hz|N|Pa|J|W|C|V|F|Ω|S|T|H|L|l|eV|cal|B|b|bit|Wh|bar)|c[mglL]|d[mlLB]|hPa|ha"
 )
-_DENIED = re.compile(_DENIAL + r"(?:[^,;]|,(?=\d)){1,100}?(?=,(?!\d)|;|\s(?:but|rather)\b|$)", re.IGNORECASE)
-_DENIED_DATE = re.compile(  # "not on July 3, 1776, but on July 4"
-    _DENIAL + r"(?:[^,;]|,(?=\s?\d)){1,100}?(?=,(?!\s?\d)|;|\s(?:but|rather)\b|$)", re.IGNORECASE
+_LETTER_UNITS = frozenset("mgshlLAVWNJKCF")  # one-letter units, read as such only after a space
+_CURRENCY = re.compile(
+    r"([-+]?)\s?(US\$|[$€£¥₹]|(?:USD|EUR|GBP|JPY|INR)(?![A-Za-z]))\s?([-+]?)\s?(?=[\d.\\(])"
 )
+_NUMBER_WITH_UNIT = re.compile(
+    r"(?P<number>.*?(?:[\d)}.°]|\\pi))(?P<gap>\s*)(?P<unit>[$€£¥₹%¢]|°\s?[CF]?|"
+    r"[A-Za-zμΩ][A-Za-zμΩ'./ -]*(?:\^\s?\{?[23]\}?)?"
+    r"(?:\s?/\s?[A-Za-z]+(?:\^\s?\{?[23]\}?)?)?)"
+)
+_FRACTION_UNIT = re.compile(
+    r"(?<=[\d)}])(\s?)\\frac\s?\{( ?)([A-Za-z]{1,12}) ?\}\s?\{ ?([A-Za-z]{1,12}) ?(\^\{?[23]\}?)?\}"
+)
+_TRIG = re.compile("sin|cos|tan|cot|sec|csc")
+_SUM = re.compile(r"[\w)}](?<!\d[eE])\s*[-+]\s*[\w({\\]")
+_LOOSE_SIGN = re.compile(r"\s*([/^°])\s*")
+_UNIT_SEPARATOR = re.compile("[/-]")
+
+
+def split_unit(text: str) -> Measurement | None:
+    """A cleaned answer's number, unit and factor; None where it names no unit.
+
+    >>> split_unit("12 cm^2"), split_unit("$5 million"), split_unit("6c")
+    (('12', 'cm^2', 1), ('5', '$', 1000000), None)
+    """
+    money = _CURRENCY.match(text)
+    if money is not None:
+        number, sign = (money[1] or money[3]) + text[money.end() :], money[2]
+        currency = _ALIASES.get(sign.lower(), "$")
+        tail = split_unit(number)
+        if tail is not None and tail[1] not in ("", currency):
+            return None
+        return (tail[0], currency, tail[2]) if tail is not None else (number, currency, 1)
+    if "\\frac" in text:
+        text = _FRACTION_UNIT.sub(_join_fraction_unit, text)
+    match = _NUMBER_WITH_UNIT.fullmatch(text)
+    if match is None:
+        return None
+    number, unit = match["number"], match["unit"].strip()
+    if number.endswith("°"):
+        number, unit = number[:-1], "°" + unit
+    base = unit.partition("^")[0].strip()
+    if len(base) == 1 and base.isalpha() and not (match["gap"] and base in _LETTER_UNITS):
+        return None  # 6c is a product, 6 m a length
+    if _SUM.search(number) or _TRIG.search(number):
+        return None  # 100 - 90s^2 is a formula, where a unit looks like a variable
+    return _name_unit(number, unit, spaced=bool(match["gap"]))
+
+
+def is_measure(word: str) -> bool:
+    """Whether a word after a number is a unit of measure, rather than something counted or another word.
+
+    >>> is_measure("kilometres"), is_measure("km/h"), is_measure("apples"), is_measure("in")
+    (True, True, False, False)
+    """
+    parts = _UNIT_SEPARATOR.split(word.partition("^")[0])
+    return all(
+        _ENGLISH.gather("counted").isdisjoint((part.lower(), _make_singular(part.lower())))
+        and _is_known_unit(part)
+        for part in parts
+    )
+
+
+_NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
+_CLOCK = re.compile(
+    r"(?:(?P<days>\d{1,6}) ?d(?:ays?)?,? ?(?:and )?)?"
+    r"(?P<hours>\d{1,4}) ?: ?(?P<minutes>[0-5]\d)(?: ?: ?(?P<seconds>[0-5]\d(?:\.\d{1,9})?))?"
+)
+_PLAIN_SECONDS = re.compile(rf"sec:({_NUMBER})")
+_TIME_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}  # seconds
+_TIME_WORD = r"(?:d(?:ays?)?|h(?:ours?|rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?)\b"
+_TIME_PART = re.compile(rf"({_NUMBER}) ?({_TIME_WORD})", re.IGNORECASE)
+_DURATION = re.compile(
+    rf"{_NUMBER} ?{_TIME_WORD}(?:,? ?(?:and )?{_NUMBER} ?{_TIME_WORD}){{0,3}}", re.IGNORECASE
+)
+
+
+def count_seconds(text: str) -> Fraction | None:
+    """The seconds of a duration in a cleaned answer: 5:18 is hours and minutes; None for any other text.
+
+    >>> [count_seconds(text) for text in ("5:18", "5 hours and 18 minutes", "5:18 pm")]
+    [Fraction(19080, 1), Fraction(19080, 1), None]
+    """
+    clock = _CLOCK.fullmatch(text)
+    if clock is not None:
+        days, hours, minutes, seconds = (Fraction(part or 0) for part in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    plain = _PLAIN_SECONDS.fullmatch(text)
+    if plain is not None:
+        return Fraction(plain[1])
+    if _DURATION.fullmatch(text) is None:
+        return None
+    parts = _TIME_PART.findall(text)
+    sizes = [_TIME_UNITS[word[0].lower()] for _, word in parts]
+    if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
+        return None  # 5 m is a length, 5 m 3 s a duration
+    return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
+
+
+def _join_fraction_unit(match: re.Match[str]) -> str:
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that it is a unit and not a product."""
+    gap, space, top, bottom, power = match.groups()
+    units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
+    return f" {top}/{bottom}{power or ''}" if units else match.group()
+
+
+def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
+    unit = _LOOSE_SIGN.sub(r"\1", unit.replace(".", "").replace("{", "").replace("}", "")).replace(
+        " per ", "/"
+    )
+    words = unit.split()
+    factor = 1
+    while words and _make_singular(words[0].lower()) in _FACTORS:
+        factor *= int(_FACTORS[_make_singular(words.pop(0).lower())])
+    if len(words) > 3 or not all(_is_unit(word, spaced=spaced or at > 0) for at, word in enumerate(words)):
+        return None
+    suffix = "".join(_EXPONENTS[word.lower()] for word in words if word.lower() in _EXPONENTS)
+    names = [_spell_unit(word) for word in words if word.lower() not in _EXPONENTS]
+    if (suffix and not names) or (factor == 1 and not names):
+        return None  # 3 squared is not a unit
+    return number, " ".join(names).replace("° °", "°") + suffix, factor
+
+
+def _is_unit(word: str, *, spaced: bool) -> bool:
+    if word.lower() in _EXPONENTS:
+        return True
+    for part in _UNIT_SEPARATOR.split(word.partition("^")[0]):
+        low = part.lower()
+        if low in _NOT_UNITS or _make_singular(low) in _NOT_UNITS:
+            return False
+        word_like = len(low) > 2 and not _VOWEL_LETTERS.isdisjoint(low)
+        if not (_is_known_unit(part, spaced=spaced) or (spaced and word_like)):
+            return False
+    return True
+
+
+def _is_known_unit(part: str, *, spaced: bool = True) -> bool:
+    low = part.lower()
+    if low in _ALIASES or _make_singular(low) in _ALIASES or part in _ALIASES:
+        return True
+    # 2ms may be a product as well, 2 ms can't
+    return bool(_SYMBOL.fullmatch(part)) and (
+        spaced or len(part) > 2 or (len(part) > 1 and not part.islower())
+    )
+
+
+def _make_singular(word: str) -> str:
+    if word.endswith(("xes", "ches", "shes", "sses")):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 2 else word
+
+
+def _spell_unit(word: str) -> str:
+    """One spelling for a unit's word: "Metres" is "m", "apples" is "apple"; mW isn't MW."""
+    base, caret, exponent = word.partition("^")
+    parts = []
+    for part in base.split("/"):
+        low, exact = part.lower(), _ALIASES.get(part)
+        if exact is None and not _SYMBOL.fullmatch(part):
+            exact = (
+                _ALIASES.get(low)
+                or _ALIASES.get(_make_singular(low))
+                or _make_singular(low if len(low) > 3 else part)
+            )
+        parts.append(exact or part)
+    return "/".join(parts) + caret + exponent.strip()
+
+
 _MOST = 20  # dates or numbers of one sentence that are looked at
-_MONTH_NAMES = "january february march april may june july august september october november december"
-_MONTHS = _MONTH_NAMES.split()
-_MONTH = (
-    r"(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?"
-    r"|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b\.?"
-)
-_DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
-_FULL_YEAR = (
-    r"(?P<year>\d{3,4})(?![\d-]|,\d|\.\d|\s?(?:m|km|metres?|meters?|feet|ft|miles?|people|years|days)\b)"
-)
-_DATES = (
-    re.compile(r"(?<![\d-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])"),
-    re.compile(
-        rf"(?<![\d.,]){_DAY}\s(?:of\s|day of\s)?{_MONTH}(?:,?\s(?:of\s)?{_FULL_YEAR})?", re.IGNORECASE
-    ),
-    re.compile(rf"\b{_MONTH}\s(?:the\s)?{_DAY}(?!\d)(?:,?\s{_FULL_YEAR})?", re.IGNORECASE),
-    re.compile(rf"\b{_MONTH},?\s(?:of\s)?{_FULL_YEAR}(?P<day>)", re.IGNORECASE),
-    re.compile(rf"(?<![\w.,$€£-]){_FULL_YEAR}(?!s\b|\s?%)(?P<month>)(?P<day>)"),
-)
-_ERA = re.compile(r"\s?(BCE|BC|B\.C\.|CE|AD|A\.D\.)(?!\w)", re.IGNORECASE)
-_NUMERIC_DATE = re.compile(
-    r"(?<![\d/.-])(?P<first>\d{1,4})(?P<mark>[/.-])(?P<second>\d{1,2})(?P=mark)(?P<last>\d{4}|\d\d?)(?![\d/-]|\.\d)"
-)
-_DATE_CLAUSE = re.compile(r"[,;:]|\b(?:and|but|then|while|whereas|after|before)\b", re.IGNORECASE)
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
-_PERIOD = re.compile(r"\s?(?:-|–|—|to|until|till|through|and)\s?", re.IGNORECASE)
-_FIRST_STEMS = frozenset(map(find_stem, ("begin", "start", "commence")))
-_LAST_STEMS = frozenset(map(find_stem, ("end", "finish", "conclude", "stop", "cease")))
 
 
-class _Found(NamedTuple):
+class Stated(NamedTuple):
+    """A date or quantity of a text."""
+
     begin: int
     end: int
+    key: str  # a number as digits; "" for a date
     answer: str
 
 
-class _Stated(NamedTuple):
-    text: str  # of its sentence
-    found: _Found
+class Choice(NamedTuple):
+    """The answer that a reply states; if it may be one of several, those."""
+
+    answer: str | None
+    sure: float = 1.0
+    others: tuple[str, ...] = ()
 
 
-def find_date(sentences: list[str], question: Question) -> str | None:
-    """The only date that the sentences have, or the one said of the question's verb; UNCLEAR if there are "
-    "others, None if there is none."""
-    asserted = [_DENIED_DATE.sub(" ", sentence) for sentence in sentences]
-    texts = [_drop_brackets(text) for text in asserted]
-    if not any(_list_dates(text, question) for text in texts):
-        texts = asserted
-    dates = [_Stated(text, date) for text in texts for date in _list_dates(text, question)]
-    if not dates:
-        return UNCLEAR if any(_list_dates(sentence, question) for sentence in sentences) else None
-    return _choose_date(texts, dates, question)
+_UNSURE = 0.4
+_ISO_DATE = re.compile(r"(?<![\d-])(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)(?![\d-])")
+_CJK_DATE = re.compile(
+    r"(?:(?P<year>\d{1,4})\s?年\s?)(?:(?P<month>\d{1,2})\s?月\s?(?:(?P<day>\d{1,2})\s?日)?)?"
+    r"|(?P<month2>\d{1,2})\s?月\s?(?P<day2>\d{1,2})\s?日"
+)
+_NUMERIC_DATE = re.compile(
+    r"(?<![\d/.-])(?P<first>\d{1,4})(?P<mark>[/.-])(?P<second>\d{1,2})(?P=mark)(?P<last>\d{4}|\d\d?)(?![\d/-]|\.\d)"
+)
+_YEAR_ONLY = re.compile(
+    r"(?<![\w.,$€£-])(?P<year>\d{3,4})(?![\d年-]|[.,]\d|s\b|\s?(?:%|m\b|km\b|metres?\b|meters?\b|feet\b|ft\b|miles?\b"
+    r"|people\b|years\b|days\b))(?P<month>)(?P<day>)"
+)
+_MONTHS = [name.capitalize() for name in list(_ENGLISH.get_pairs("months"))[:12]]
+_ERA = re.compile(r"\s?(BCE|BC|B\.C\.|v\. ?Chr\.|av\. J\.-C\.|a\. ?C\.|до н\. ?э\.)(?!\w)", re.IGNORECASE)
+_LINK = r"(?:\s(?:of|de|del|di|the)\b)?"
+_RANGE = "-|–|—|~|to|until|till|through|bis|à|al|до|по|至|到"
 
 
-def _choose_date(texts: list[str], dates: list[_Stated], question: Question) -> str:
-    every = [date.found for date in dates]
-    if len({date.answer for date in every}) == 1:
-        return every[0].answer
-    periods = [period for text in texts for period in _list_periods(text, question)]
-    fitting = [date.found for date in dates if _tells_verb(*date, question)]
-    if any(date in period for date in fitting for period in periods):  # "it was built from 1887 to 1889"
-        fitting = []
-    bare = [date.found for date in dates if _is_bare_date(*date)]
-    for chosen in (fitting, bare, _find_bound(periods, question), every):
-        answers = _list_precise(chosen)
-        if answers:
-            return answers[0] if len(answers) == 1 else UNCLEAR
-    return UNCLEAR
+@lru_cache(maxsize=64)
+def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
+    names = "|".join(sorted(map(re.escape, lexicon.get_pairs("months")), key=len, reverse=True)) or "(?!)"
+    month = rf"(?P<month>{names})(?![^\W\d_])\.?"
+    day = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th|er|º|°|-?го)?\.?"
+    year = r"(?P<year>\d{3,4})(?![\d-]|[.,]\d)"
+    spelled = (
+        rf"(?<![\d.,]){day}{_LINK}\s{month}(?:,?{_LINK}\s{year})?",
+        rf"(?<!\w){month}\s(?:the\s)?{day}(?!\d)(?:,?\s{year})?",
+        rf"(?<!\w){month},?{_LINK}\s{year}(?P<day>)",
+    )
+    named = [re.compile(pattern, re.IGNORECASE) for pattern in spelled]
+    return [_ISO_DATE, _CJK_DATE, _NUMERIC_DATE, *named, _YEAR_ONLY]
 
 
-def _drop_brackets(sentence: str) -> str:
-    return BRACKETS.sub("", sentence).strip() or sentence
+def find_date(sentences: list[str], question: Question) -> Choice:
+    """The only date that the sentences have, or the one said of the question's verb."""
+    texts = [drop_brackets(mask_denied(sentence, question.lexicon)) for sentence in sentences]
+    stated = [(text, date) for text in texts for date in _list_dates(text, question)]
+    fitting = [date for text, date in stated if _tells_verb(text, date, question)]
+    every = [date for _, date in stated]
+    precise = [date for date in every if not any(o.answer.startswith(f"{date.answer}-") for o in every)]
+    return _choose(fitting, precise)
 
 
-def _list_precise(dates: list[_Found]) -> list[str]:
-    """The different dates, without a year or month of which a day is there, too."""
-    answers = list(dict.fromkeys(found.answer for found in dates))
-    return [one for one in answers if not any(other.startswith(f"{one}-") for other in answers)]
+def _choose(fitting: list[Stated], stated: list[Stated]) -> Choice:
+    """The one that fits what is asked, or the only one; unclear if several fit, or none of several does."""
+    fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
+    if len(fit or every) == 1:
+        return Choice((fit or every)[0])
+    return Choice(None) if fit or not every else Choice(every[0], _UNSURE, tuple(every[1:]))
 
 
-def _tells_verb(text: str, date: _Found, question: Question) -> bool:
+def _cut_clause(text: str, found: Stated, question: Question) -> tuple[str, str]:
+    """What its clause says before and after a date or quantity; "and" and "or" end a clause, too."""
+    ends = question.lexicon.clause_end
+    before, after = text[: found.begin], text[found.end :]
+    return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not found.begin else after)[0]
+
+
+def _list_content(text: str, question: Question) -> list[Token]:
+    common = question.lexicon.common
+    return [t for t in question.tokenize(text) if t.kind == "word" and t.key not in common]
+
+
+def _tells_verb(text: str, date: Stated, question: Question) -> bool:
     """Whether the last word before a date, or that after a date at the beginning, is one of the question's.
 
     Names don't count: they begin with a capital, and "Titanic" says nothing of what happened.
     """
-    begin = max((found.end for found in _list_dates(text, question) if found.end <= date.begin), default=0)
-    before = _DATE_CLAUSE.split(text[begin : date.begin])[-1]
-    words = [word for word in _WORD.findall(before) if find_stems(word)]
-    if not words and text[: date.begin].strip().lower() in ("", "in", "on"):
-        after = _DATE_CLAUSE.split(text[date.end :].lstrip(" ,"))[0]
-        words = [word for word in _WORD.findall(after) if find_stems(word)]
-    lower = [find_stem(word) for word in words if word[0].islower()]
-    return bool(lower) and lower[-1] in question.stems
+    before, after = _cut_clause(text, date, question)
+    words = _list_content(before, question)
+    if not words and len(question.tokenize(text[: date.begin])) <= 1:
+        words = _list_content(after, question)
+    plain = [word.key for word in words if word.text[0].islower()]
+    return bool(plain) and question.asks_about(plain[-1])
 
 
-def _is_bare_date(text: str, date: _Found) -> bool:
-    """Whether a sentence says nothing but the date: "It was on 11 November 1918"."""
-    return not find_stems(text[: date.begin]) and not find_stems(text[date.end :])
-
-
-def _list_periods(text: str, question: Question) -> list[tuple[_Found, _Found]]:
-    """The pairs of dates such as "1939 to 1945"."""
-    pairs = pairwise(_list_dates(text, question))
-    return [pair for pair in pairs if _PERIOD.fullmatch(text[pair[0].end : pair[1].begin])]
-
-
-def _find_bound(periods: list[tuple[_Found, _Found]], question: Question) -> list[_Found]:
-    """The date that the only period begins or ends with, where that is asked for."""
-    asks_first, asks_last = bool(question.stems & _FIRST_STEMS), bool(question.stems & _LAST_STEMS)
-    if len(periods) != 1 or asks_first == asks_last:
-        return []
-    return [periods[0][0] if asks_first else periods[0][1]]
-
-
-def _list_dates(sentence: str, question: Question) -> list[_Found]:
-    dates: list[_Found] = []
-    for pattern in (_DATES[0], _NUMERIC_DATE, *_DATES[1:]):
+def _list_dates(sentence: str, question: Question) -> list[Stated]:
+    """The dates of a sentence in their order; a period such as "1939 to 1945" is one."""
+    dates: list[Stated] = []
+    for pattern in _list_date_patterns(question.lexicon):
         for match in islice(pattern.finditer(sentence), _MOST):
             if any(found.begin < match.end() and match.start() < found.end for found in dates):
                 continue
-            numeric = pattern is _NUMERIC_DATE
-            answer = _spell_numeric(match, question) if numeric else _spell_date(match, question)
+            spell = _spell_numeric if pattern is _NUMERIC_DATE else _spell_date
+            answer = spell(match, question)
             if answer is not None:
-                dates.append(_Found(match.start(), match.end(), answer))
-    return sorted(dates)
+                dates.append(Stated(match.start(), match.end(), "", answer))
+    return _join_ranges(sorted(dates), sentence, question.lexicon)
+
+
+def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
+    """The dates or quantities of a text, with "1939 to 1945" and "6 or 7" as one each."""
+    gaps = lexicon.compile("range", lambda: rf"\s?(?:{_RANGE}|{lexicon.find('or').pattern})\s?")
+    joined: list[Stated] = []
+    for found in listed:
+        first = joined[-1] if joined else found
+        if first.answer == (first.key or first.answer) and gaps.fullmatch(text[first.end : found.begin]):
+            found = found._replace(begin=first.begin, answer=f"{first.key or first.answer}–{found.answer}")
+            joined.pop()
+        joined.append(found)
+    return joined
 
 
 def _spell_numeric(match: re.Match[str], question: Question) -> str | None:
-    """A date like 9/2/1945 as it is written: whether September or February is meant isn't known."""
+    """A date such as 9.11.1989, day first; as it is written if 9/2/1945 may be September or February."""
     first, second, last = match["first"], match["second"], match["last"]
     year = first if len(first) == 4 else last if len(last) == 4 else ""
     if (not year and match["mark"] != "/") or len(first) == 3 or len(first + last) > 6:
         return None
     if year and question.asks_year:
         return year
+    is_day_first = match["mark"] == "." or (question.lexicon.decimal_comma and match["mark"] == "/")
+    if year and (year == first or is_day_first):
+        month, day = (int(second), int(last if year == first else first))
+        return f"{year}-{month:02d}-{day:02d}" if 1 <= month <= 12 and 1 <= day <= 31 else None
     return match["mark"].join(part.lstrip("0") or "0" for part in (first, second, last))
 
 
 def _spell_date(match: re.Match[str], question: Question) -> str | None:
-    year, month, day = match["year"], match["month"], match["day"]
-    if year and year in question.numbers and not month:
-        return None
+    parts = match.groupdict()
+    year, month = parts["year"], parts["month"] or parts.get("month2")
+    day = parts["day"] or parts.get("day2")
     number = 0
     if month:
-        number = int(month) if month.isdigit() else _read_month(month)
+        number = int(month) if month.isdigit() else int(question.lexicon.get_pairs("months")[month.lower()])
     if (month and not 1 <= number <= 12) or (day and not 1 <= int(day) <= 31):
         return None
-    era = _ERA.match(match.string, match.end())
-    before = bool(era and era[1][0] in "bB")
+    before = " BC" if _ERA.match(match.string, match.end()) else ""
     if year and (question.asks_year or not number):
-        return f"{int(year)} BC" if before else year.lstrip("0") or None
+        return f"{int(year)}{before}"
     if not year:
-        return f"{int(day)} {_MONTHS[number - 1].capitalize()}" if day and not question.asks_year else None
-    spelled = f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "")
-    return f"{spelled} BC" if before else spelled
+        return f"{int(day)} {_MONTHS[number - 1]}" if day and not question.asks_year else None
+    return f"{int(year):04d}-{number:02d}" + (f"-{int(day):02d}" if day else "") + before
 
 
-def _read_month(name: str) -> int:
-    return next(at for at, month in enumerate(_MONTHS, 1) if month.startswith(name[:3].lower()))
-
-
-_QUANTITY = re.compile(
-    r"(?<![\w.,/^])(?P<sign>[-−](?=[\d$€£¥]))?(?P<money>[$€£¥]\s?)?"
-    r"(?P<number>\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,20})"
-    r"(?P<decimals>\.\d{1,20})?(?![\w:^]|[.,/-]\d)"
-)
-_SCALE = re.compile(r"\s(?:hundred|thousand|million|billion|trillion)\b", re.IGNORECASE)
-_RANGE = re.compile(r"\s?(?:-|–|to|and)\s?$", re.IGNORECASE)
-_UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[A-Za-zμΩ][A-Za-zμΩ²³/^0-9]{0,20})")
+_SIGN = r"(?<![\w)\]])[-−–]$"
+_MONEY = re.compile(r"([$€£¥])\s?$")
+_UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9})?)")
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
-_YEAR_PLACE = re.compile(r"\b(?:in|since|by|of|until|from|year|around)\s(?:the year\s)?$", re.IGNORECASE)
-_CONCLUSION = re.compile(
-    r"=|^(?:so|therefore|thus|hence|this means|that means|in total|altogether)\b", re.IGNORECASE
-)
-_SMALL_NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-)
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
-_NUMBER_WORDS = {word: value for value, word in enumerate(_SMALL_NUMBERS.split())}
-_NUMBER_WORDS |= {word: 10 * tens for tens, word in enumerate(_TENS.split(), 2)}
-_SCALE_WORDS = {"hundred": 100, "thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
-_LETTERS = re.compile(r"[A-Za-z]+")
-_HAS_SIGN = re.compile(r"(?<!\S)[-−]$")
 
 
-_REMARK = re.compile(r",\s(?:which|who|whose|where)\s(?:[^,;]|,(?=\d)){1,100}(?=,|;|$)", re.IGNORECASE)
-_SIGN_WORD = re.compile(
-    r"(?<![\d%]\s)\b(?:minus|negative)\s(?=[\d$€£¥A-Za-z])|(?<!\w)(?<!\d\s)–(?=\d)", re.IGNORECASE
-)
-_BELOW_ZERO = re.compile(r"\sbelow\s(?:zero|0)(?![\d.,]\d|\w)", re.IGNORECASE)
-_ABOVE_ZERO = re.compile(r"\sabove\s(?:zero|0)(?![\d.,]\d|\w)", re.IGNORECASE)
-_BELOW_LENGTH = 30  # characters between a number and "below zero": "38 degrees Celsius below zero"
-_PART = re.compile(
-    r"[\s-](?:pairs?|dozens?|scores?|halves|half|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?"
-    r"|ninths?|tenths?|hundredths?|and (?:a|one) (?:half|third|quarter))\b"
-    r"|-(?:first|second|fold)\b",
-    re.IGNORECASE,
-)
-_EITHER = re.compile(r"(?:\s\S{1,20}){0,2},?\s(?:or|versus|vs\.?)\s(?:[a-z]{1,15}\s)?", re.IGNORECASE)
-_BETWEEN = re.compile(r"\bbetween\s(?:[a-z]{1,15}\s)?$", re.IGNORECASE)
-_OPINIONS = re.compile(
-    r"\b(?:some|others?|many|most|few)\s(?:[a-z]{1,20}\s)?"
-    r"(?:say|says|count|think|believe|consider|claim|argue|list|recogni[sz]e|put|teach|use)\b",
-    re.IGNORECASE,
-)
-_THEREFORE = re.compile(
-    r"[,;]\s(?:and\s)?(?:so|therefore|thus|hence|which means|that means|for a total of|totall?ing)\s",
-    re.IGNORECASE,
-)
-_QUANTITY_CLAUSE = re.compile(r"[,;:](?!\d)|\b(?:and|but|while|whereas)\b", re.IGNORECASE)
-_UNIT_NAMES = (
-    "kilometre kilometer metre meter centimetre centimeter millimetre millimeter mile foot feet inch yard "
-    "kilogram gram pound ounce litre liter gallon celsius centigrade fahrenheit percent percentage second "
-    "minute hour day month year euro dollar"
-)
-_UNIT_STEMS = {
-    find_stem(name): unit[1] for name in _UNIT_NAMES.split() if (unit := split_unit(f"1 {name}")) is not None
-}
-_RELATED = {  # words with which an answer repeats the adjective of "how far"
-    "far": "distance",
-    "long": "length duration last take",
-    "tall": "height elevation rise stand",
-    "high": "height elevation rise stand",
-    "deep": "depth",
-    "wide": "width",
-    "big": "size area",
-    "large": "size area",
-    "heavy": "weight mass weigh",
-    "old": "age",
-    "fast": "speed",
-    "hot": "temperature",
-    "cold": "temperature",
-    "much": "cost price amount",
-}
-_RELATED_STEMS = {
-    find_stem(word): frozenset(map(find_stem, names.split())) for word, names in _RELATED.items()
-}
-_COMMON_STEMS = frozenset(
-    map(
-        find_stem,
-        ("total", "exactly", "usually", "currently", "nearly", "almost", "only", "over", "each", "every"),
-    )
-)
-
-
-def find_quantity(sentences: list[str], question: Question) -> str | None:
-    """The only quantity with its unit that the question doesn't mention, or the one that it asks for.
-
-    UNCLEAR if there are others, or none but what is denied; None if there is none, or the end must be read.
-    """
-    if len(sentences) > 1 and any(map(_CONCLUSION.search, sentences)):
-        return None
-    if any("\\" in sentence or "=" in sentence for sentence in map(_drop_brackets, sentences)):
-        return None
-    whole = [_mark_signs(sentence) for sentence in sentences]
-    asserted = [_DENIED.sub(" ", text) for text in whole]
-    in_unit = _select_unit(_list_stated(asserted, question), question)
-    if len({stated.found.answer for stated in in_unit}) == 1:
-        return in_unit[0].found.answer
-    plain = [_drop_remarks(text, question) for text in asserted]
-    choice = _choose_quantity(plain, question)
-    if choice is None and any(_list_quantities(text, question) for text in whole):
-        return UNCLEAR
-    return choice
-
-
-def _drop_remarks(text: str, question: Question) -> str:
-    """The text without brackets, relative clauses, and what a colon explains."""
-    text = _REMARK.sub("", _drop_brackets(text))
-    before, _, _ = text.partition(": ")
-    return before if _list_quantities(before, question) else text
-
-
-def _mark_signs(sentence: str) -> str:
-    return _ABOVE_ZERO.sub("", _SIGN_WORD.sub("-", sentence))
-
-
-def _list_stated(texts: list[str], question: Question) -> list[_Stated]:
-    """What the texts state, less what the question mentions itself, and years beside other numbers."""
-    listed = [_Stated(text, found) for text in texts for found in _list_quantities(text, question)]
-    if len(listed) <= 1:
-        return listed
-    return [stated for stated in listed if not _is_mentioned(stated.text, stated.found, question)] or listed
-
-
-def _select_unit(listed: list[_Stated], question: Question) -> list[_Stated]:
-    """Those in a unit that the question names, such as Fahrenheit."""
-    asked = {_UNIT_STEMS[stem] for stem in question.stems if stem in _UNIT_STEMS}
-    return [stated for stated in listed if asked and _find_unit_name(stated.found) in asked]
-
-
-def _find_unit_name(found: _Found) -> str:
-    unit = split_unit(found.answer)
-    return unit[1].removeprefix("° ") if unit is not None else ""
-
-
-def _choose_quantity(texts: list[str], question: Question) -> str | None:
-    converted = [_Stated(text, found) for text in texts for found in _list_conversions(text, question)]
-    listed = [
-        stated
-        for stated in _list_stated(texts, question)
-        if not _is_part(stated, question) and stated not in converted
-    ]
-    if any(_offers_several(text, question) for text in texts):
-        return UNCLEAR
-    listed = _select_conclusion(listed, question) or listed
-    listed = _select_unit(listed, question) or listed
-    if len({stated.found.answer for stated in listed}) > 1:
-        listed = _select_fitting(listed, question)
-    answers = {stated.found.answer for stated in listed}
-    return answers.pop() if len(answers) == 1 else UNCLEAR if answers else None
-
-
-def _is_part(stated: _Stated, question: Question) -> bool:
-    """Whether a number counts pairs or thirds, and so isn't the number asked for."""
-    part = _PART.match(stated.text, stated.found.end)
-    return part is not None and find_stem(part.group().strip(" -")) != question.counted
-
-
-def _offers_several(text: str, question: Question) -> bool:
-    """Whether a text leaves the choice: "6 or 7", "between 5 and 7", "some say six, most say seven"."""
-    listed = _list_quantities(text, question)
-    if len({found.answer for found in listed}) <= 1:
-        return False
-    if _OPINIONS.search(text) or any(_BETWEEN.search(text[: found.begin][-30:]) for found in listed):
-        return True
-    return any(not _is_converted(*pair) for pair in _list_alternatives(text, listed))
-
-
-def _list_conversions(text: str, question: Question) -> list[_Found]:
-    """What is said once more in another unit: 186 miles of "300 km or 186 miles"."""
-    listed = _list_quantities(text, question)
-    return [pair[1] for pair in _list_alternatives(text, listed) if _is_converted(*pair)]
-
-
-def _list_alternatives(text: str, listed: list[_Found]) -> list[tuple[_Found, _Found]]:
-    return [pair for pair in pairwise(listed) if _EITHER.fullmatch(text[pair[0].end : pair[1].begin])]
-
-
-def _is_converted(first: _Found, second: _Found) -> bool:
-    units = {_find_unit_name(first), _find_unit_name(second)}
-    return len(units) == 2 and "" not in units
-
-
-def _select_conclusion(listed: list[_Stated], question: Question) -> list[_Stated]:
-    """The one quantity after "so", unless it counts something else than was asked for."""
-    concluded = []
-    for stated in listed:
-        starts = [match.end() for match in _THEREFORE.finditer(stated.text)]
-        if starts and starts[-1] <= stated.found.begin:
-            concluded.append(stated)
-    if len(concluded) == 1 and not _counts_other(concluded[0], question):
-        return concluded
-    return []
-
-
-def _select_fitting(listed: list[_Stated], question: Question) -> list[_Stated]:
-    """Those that count what was asked for and are said of it, or do one of both where none does the other."""
-    counted = [stated for stated in listed if _counts(stated, question)]
-    said = [stated for stated in listed if _is_said_of_question(stated, question)]
-    if counted and said:
-        return [stated for stated in counted if stated in said] or listed
-    return counted or said or listed
-
-
-def _find_following(stated: _Stated) -> list[str]:
-    """The stems of the words that follow a number in its clause, units left out."""
-    at = stated.found.end
-    end = _QUANTITY_CLAUSE.search(stated.text, at)
-    rest = stated.text[at : end.start() if end is not None else len(stated.text)][:60]
-    return find_stems(rest)[:3]
-
-
-def _counts(stated: _Stated, question: Question) -> bool:
-    """Whether a quantity is one of what was asked for: 7 of "a day has 24 hours, and a week 7 days"."""
-    following = _find_following(stated)
-    if question.counted:
-        return question.counted in following[:2]
-    return any(stem in question.stems for stem in following)
-
-
-def _counts_other(stated: _Stated, question: Question) -> bool:
-    """Whether another noun than the one asked for follows: 12 of "12 months", asked for days."""
-    following = _find_following(stated)
-    return bool(question.counted and following and question.counted not in following)
-
-
-def _is_said_of_question(stated: _Stated, question: Question) -> bool:
-    """Whether the words before a quantity in its clause are the question's, or "it is": not "Earth has"."""
-    if _counts_other(stated, question):
-        return False
-    known = question.stems.union(_COMMON_STEMS, *(_RELATED_STEMS.get(stem, ()) for stem in question.stems))
-    before = _QUANTITY_CLAUSE.split(stated.text[: stated.found.begin])[-1]
-    return all(stem in known for stem in find_stems(before))
-
-
-def _is_mentioned(text: str, quantity: _Found, question: Question) -> bool:
-    """Whether a number is one of the question's, or a year."""
-    digits = quantity.answer.split()[0].replace(",", "")
-    is_year = (
-        quantity.answer.isdigit() and len(digits) == 4 and bool(_YEAR_PLACE.search(text[: quantity.begin]))
-    )
-    return digits in question.numbers or is_year
-
-
-def _list_quantities(text: str, question: Question) -> list[_Found]:
-    """The quantities of a text in their order; what is below zero is negative."""
-    below = _BELOW_ZERO.search(text)
-    text = text if below is None else text[: below.start()] + "," * len(below.group()) + text[below.end() :]
-    listed = sorted([*_list_digits(text), *islice(_list_number_words(text, question), _MOST)])
-    if below is None:
-        return listed
-    return [found._replace(answer=_negate(found, below.start())) for found in listed]
-
-
-def _negate(found: _Found, below: int) -> str:
-    near = found.end <= below <= found.end + _BELOW_LENGTH
-    return f"-{found.answer}" if near and not found.answer.startswith("-") else found.answer
-
-
-def _list_digits(text: str) -> Iterator[_Found]:
-    previous: re.Match[str] | None = None
-    for match in islice(_QUANTITY.finditer(text), _MOST):
-        gap = text[previous.end() : match.start()] if previous is not None else ""
-        if previous is not None and gap and _RANGE.fullmatch(gap) and gap.strip() != "and":
-            continue
-        span = _find_range(text, match)
-        last = span or match
-        scale = _SCALE.match(text, last.end())
-        end = scale.end() if scale else last.end()
-        number = text[match.start() : end].replace("−", "-").strip()
-        if span is not None:
-            number = f"{match.group().strip()}-{text[span.start() : end].strip()}"
-        yield _Found(match.start(), end, number + _find_unit(text, end))
-        previous = match
-
-
-def _find_range(text: str, match: re.Match[str]) -> re.Match[str] | None:
-    """The end of a range that begins with this number: 10 of "5 to 10 km"."""
-    following = _QUANTITY.search(text, match.end(), match.end() + 30)
-    if following is None or text[match.end() : following.start()].strip() not in ("-", "–", "to"):
-        return None
-    return following
-
-
-def _find_unit(text: str, at: int) -> str:
-    """The unit of measure that follows a number, with a space before it; "" for none, or for things "
-    "counted."""
-    words: list[str] = []
-    measured = 0
-    for _ in range(4):
-        match = _UNIT_WORD.match(text, at)
-        if match is None:
-            break
-        word = match[1]
-        if is_measure(word):
-            measured = len(words) + 1
-        elif word.lower() not in _UNIT_LINKS:
-            break
-        words.append(word)
-        at = match.end()
-    return "".join(f" {word}" for word in words[:measured])
-
-
-def _list_number_words(text: str, question: Question) -> Iterator[_Found]:
-    words = list(_LETTERS.finditer(text))
+def _list_quantities(text: str, question: Question) -> list[Stated]:
+    """The quantities of a text in their order; a range is one."""
+    tokens = question.tokenize(text)
+    listed: list[Stated] = []
     at = 0
-    while at < len(words):
-        value, count = _read_number_words([word.group().lower() for word in words[at : at + 8]])
-        if count == 0 and words[at].group().lower() == "no" and at + 1 < len(words):
-            counted = find_stem(words[at + 1].group()) in question.stems
-            value, count = 0, int(counted)
-        if count and not (words[at].group().lower() == "one" and count == 1 and _is_pronoun(text, words[at])):
-            begin, end = words[at].start(), words[at + count - 1].end()
-            sign = "-" if value and _HAS_SIGN.search(text[:begin][-2:]) else ""
-            yield _Found(begin, end, f"{sign}{value}" + _find_unit(text, end))
-        at += max(1, count)
+    while at < len(tokens) and len(listed) < _MOST:
+        value, count = _read_value(text, tokens[at:], question)
+        if value is not None:
+            listed.append(_build_quantity(text, tokens[at], tokens[at + count - 1], value, question))
+        at += count
+    return _join_ranges(listed, text, question.lexicon)
 
 
-_BEFORE_PRONOUN = re.compile(r"\b(?:the|this|that|only|no|which|each|every|another)\s$", re.IGNORECASE)
+def _read_value(text: str, tokens: Sequence[Token], question: Question) -> tuple[str | None, int]:
+    """The digits of the number that the tokens begin with, and how many tokens it has; None for a word."""
+    first, lexicon = tokens[0], question.lexicon
+    if first.kind == "number":
+        return (None, 1) if _is_in_word(text, first) else _scale(first.key, tokens, lexicon)
+    if first.kind != "word":
+        return None, 1
+    following = tokens[1].key if len(tokens) > 1 else ""
+    if first.key in lexicon.negation and following and question.asks_about(following):
+        return "0", 1
+    value, count = _read_number_words(tokens[:8], lexicon)
+    is_article = first.key != "one" and first.key in lexicon.common
+    if count == value == 1 < len(tokens) and (is_article or not question.asks_about(following)):
+        return None, 1  # "this one", "one of", "un"
+    return (str(value), count) if count else (None, 1)
 
 
-def _is_pronoun(text: str, word: re.Match[str]) -> bool:
-    """Whether "one" stands for something, as in "this one" or "one of"."""
-    return bool(_BEFORE_PRONOUN.search(text[: word.start()])) or text[word.end() : word.end() + 4] == " of "
+def _is_in_word(text: str, number: Token) -> bool:
+    """Whether letters follow a number at once, and are no unit: 16th, 3D; or it is an index."""
+    after = _LETTERS.match(text, number.end)
+    return text[: number.begin].endswith(("_", "^")) or (after is not None and not is_measure(after[0]))
 
 
-def _read_number_words(words: list[str]) -> tuple[int, int]:
-    """The value of the number that a list of words begins with, and how many words it has."""
-    if words[:1] == ["none"]:
-        return 0, 1
+_LETTERS = re.compile("[A-Za-z]{1,20}(?:/[A-Za-z]{1,9})?")
+
+
+def _scale(key: str, tokens: Sequence[Token], lexicon: Lexicon) -> tuple[str, int]:
+    """A number times the "million" after it."""
+    following = tokens[1] if len(tokens) > 1 else None
+    if following is None or following.begin > tokens[0].end + 1:
+        return key, 1
+    factor = int(
+        lexicon.get_pairs("scale").get(following.key[:1] if following.kind == "cjk" else following.key, 0)
+    )
+    if not factor or len(key) > 20 or not key.replace(".", "").isdigit():
+        return key, 1
+    value = Fraction(key) * factor
+    return (str(value.numerator) if value.denominator == 1 else key), (2 if following.kind == "word" else 1)
+
+
+def _read_number_words(tokens: Sequence[Token], lexicon: Lexicon) -> tuple[int, int]:
+    """The value of the number that some tokens begin with, and how many of them it has."""
+    numbers, scale = lexicon.get_pairs("numbers"), lexicon.get_pairs("scale")
     total = current = count = 0
-    for at, word in enumerate(words):
-        if word in _NUMBER_WORDS:
-            current += _NUMBER_WORDS[word]
-        elif word == "hundred" and count:
-            current *= 100
-        elif word in _SCALE_WORDS and count:
-            total, current = total + current * _SCALE_WORDS[word], 0
-        elif (
-            word == "and"
-            and count
-            and at + 1 < len(words)
-            and words[at - 1] in _SCALE_WORDS
-            and words[at + 1] in _NUMBER_WORDS
-        ):
+    for at, token in enumerate(tokens):
+        parts = [token.key] if token.key in numbers else token.key.split("-")
+        if token.kind == "word" and all(part in numbers for part in parts):
+            current += sum(int(numbers[part]) for part in parts)
+        elif token.key in scale and count and token.kind == "word":
+            factor = int(scale[token.key])
+            total, current = (total, current * factor) if factor == 100 else (total + current * factor, 0)
+        elif token.key == "and" and count and tokens[at - 1].key in scale:
             continue
         else:
             break
         count = at + 1
     return total + current, count
+
+
+def _build_quantity(text: str, first: Token, last: Token, value: str, question: Question) -> Stated:
+    before = text[max(0, first.begin - 12) : first.begin]
+    money = _MONEY.search(before)
+    before = before[: money.start()] if money is not None else before
+    words = question.lexicon.find("negative").pattern
+    negative = question.lexicon.compile("minus", lambda: rf"{_SIGN}|(?:{words})\s?$").search(before)
+    end, unit = _find_unit(text, last.end, question.lexicon)
+    sign = "-" if negative and value != "0" else ""
+    return Stated(first.begin, end, value, f"{sign}{money[1] if money else ''}{value}{unit}")
+
+
+def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
+    """The end of the unit of measure that follows a number, and its name; "" for things counted."""
+    end, unit, words = at, "", list[str]()
+    while len(words) < 4 and (match := _UNIT_WORD.match(text, at)):
+        words.append(lexicon.get_pairs("units").get(match[1].lower(), match[1]))
+        at = match.end()
+        if is_measure(words[-1]):
+            end, unit = at, "".join(f" {word}" for word in words)
+        elif words[-1].lower() not in _UNIT_LINKS:
+            break
+    return end, unit
+
+
+_COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
+
+
+def find_solution(sentences: list[str], question: Question) -> Choice:
+    """The value at which a solution arrives: the last number that the question doesn't have.
+
+    The last sentence that computes counts, or the last one. Without a new number, it is the only old one.
+    """
+    stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
+    numeric = [(text, new) for text, new in stated if new]
+    if not numeric:
+        return _choose([], [found for text in sentences for found in _list_quantities(text, question)])
+    computed = [new for text, new in numeric if _COMPUTES.search(text)]
+    return Choice((computed[-1] if computed else numeric[-1][1])[-1].answer)
+
+
+def _select_new(text: str, question: Question) -> list[Stated]:
+    return [found for found in _list_quantities(text, question) if found.key not in question.numbers]
+
+
+def find_quantity(sentences: list[str], question: Question) -> Choice:
+    """The only quantity that a reply has and the question doesn't, or the one said of what is asked."""
+    denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
+    listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
+    if not listed:
+        every = {found.answer for text in sentences for found in _list_quantities(text, question)}
+        return Choice("0" if every == {"0"} else None)  # "no moons"
+    in_unit = [(text, found) for text in denied for found in _select_unit(text, question)]
+    stated = in_unit or [pair for pair in listed if not _is_part(*pair, question)]
+    fitting = [found for text, found in stated if _fits(text, found, question)]
+    return _choose(fitting, [found for _, found in stated])
+
+
+def _select_unit(text: str, question: Question) -> list[Stated]:
+    """The quantities in a unit that the question names, such as Fahrenheit."""
+    names = [question.lexicon.get_pairs("units").get(word, word) for word in question.content]
+    asked = [split_unit(f"1 {name}") for name in names if is_measure(name)]
+    units = {unit[1] for unit in asked if unit is not None}
+    listed = (
+        [(found, split_unit(found.answer)) for found in _list_quantities(text, question)] if units else []
+    )
+    return [found for found, unit in listed if unit is not None and unit[1].removeprefix("° ") in units]
+
+
+def _fits(text: str, found: Stated, question: Question) -> bool:
+    """Whether a clause says a quantity of what is asked: "a spider has 8", not "insects have 6 legs"."""
+    before, after = _cut_clause(text, found, question)
+    following = _list_content(after, question)[:1]
+    if not following and _YEAR.fullmatch(found.answer):
+        return False  # "in 2023"
+    return all(question.asks_about(word.key) for word in [*_list_content(before, question), *following])
+
+
+_YEAR = re.compile(r"(?:1\d|20)\d\d")
+
+
+def _is_part(text: str, found: Stated, question: Question) -> bool:
+    """Whether a number counts pairs or thirds, and so isn't the number asked for."""
+    following = question.tokenize(text[found.end : found.end + 40])[:1]
+    return any(
+        t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following
+    )
+
+
+def is_unit(word: str, question: Question) -> bool:
+    """Whether a word is the name of a unit."""
+    return is_measure(question.lexicon.get_pairs("units").get(word.lower(), word))
+
+
+def has_new_number(text: str, question: Question) -> bool:
+    """Whether a text has a number that the question doesn't have."""
+    words = question.lexicon.get_pairs("numbers")
+    may_have = any(t.kind == "number" or t.key.partition("-")[0] in words for t in question.tokenize(text))
+    return may_have and bool(_select_new(text, question))

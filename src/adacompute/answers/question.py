@@ -1,107 +1,371 @@
-"""What a question asks for: its purpose, the form of its answer, its options, and the words it repeats.
+"""What a question asks for; how texts are cut into sentences, words and numbers; the words of each language.
 
-Prompts are read by English words. Only the ends of long texts are read, and no pattern here nests repeats, so
-that a hostile text takes no longer than another.
+The words are data (`words.json`): a few lists for each of fourteen languages, of which those that a question
+and its replies are written in make up a `Lexicon`. Nothing here knows a grammar.
+
+`Question`: the purpose of a prompt, the form of its answer, its options, its words and its numbers. The form
+is read from the words that ask, in any language of `words.json`; the purpose from English words, and from
+verbs such as "write" in the others.
+
+Only the ends of long texts are read, and no pattern nests repeats, so that a hostile text takes no longer
+than another.
 """
 
+import json
 import re
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from itertools import islice
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "NEGATION",
-    "Purpose",
-    "Question",
-    "classify_purpose",
-    "expand_negations",
-    "find_base",
-    "find_stem",
-    "find_stems",
-    "read_question",
-    "shorten_question",
-]
+__all__ = ["Lexicon", "Question", "classify_purpose", "find_options", "read_question", "shorten_question"]
+
+# languages in which 1,5 is a half more than 1
+_COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
+_CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
+_CJK_RUN = re.compile(f"[{_CJK}]")
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
+
+
+@lru_cache(maxsize=1)
+def _load_words() -> dict[str, dict[str, str]]:
+    text = files("adacompute.answers").joinpath("words.json").read_text("utf-8")
+    data: dict[str, dict[str, str]] = json.loads(text)
+    return data
+
+
+@lru_cache(maxsize=1)
+def _find_speakers() -> dict[str, list[str]]:
+    """The languages that have each common word."""
+    speakers: dict[str, list[str]] = {}
+    for language, lists in _load_words().items():
+        for word in lists["common"].casefold().split():
+            speakers.setdefault(word, []).append(language)
+    return speakers
+
+
+@lru_cache(maxsize=1024)
+def detect_languages(text: str, *, least: int = 1) -> frozenset[str]:
+    """The languages that a text may be written in, by its script and at least so many common words.
+
+    >>> detect_languages("Was ist die Hauptstadt von Peru?"), detect_languages("秘鲁的首都是哪里？")
+    (frozenset({'de'}), frozenset({'zh'}))
+    """
+    text = text[:1_000]
+    if _KANA.search(text):
+        return frozenset(("ja",))
+    if _CJK_RUN.search(text):
+        return frozenset(("zh",))
+    speakers = _find_speakers()
+    scores = Counter(language for word in _WORD.findall(text) for language in speakers.get(fold(word), ()))
+    best = max(scores.values(), default=0)
+    return frozenset(language for language, score in scores.items() if score == best >= least)
+
+
+class Lexicon:
+    """The words of some languages together, by what they do."""
+
+    def __init__(self, languages: frozenset[str]) -> None:
+        self.languages = languages
+        self._words: dict[str, frozenset[str]] = {}
+        self._patterns: dict[str, re.Pattern[str]] = {}
+        self._pairs: dict[str, dict[str, str]] = {}
+        self._lists = [_load_words()[language] for language in sorted(languages)]
+        self.decimal_comma = not languages.isdisjoint(_COMMA_LANGUAGES)
+        self.common = self.gather("common") | self.gather("but") | self.gather("and") | self.gather("or")
+        self.yes = self.gather("yes")
+        self.no = self.gather("no")
+        self.negation = self.gather("negation")
+        self.question_words = self.gather("wh")
+        self.links = self.gather("links")  # small words inside names: "of", "de"
+
+    def gather(self, name: str) -> frozenset[str]:
+        """The words of a list."""
+        if name not in self._words:
+            lists = " ".join(lists.get(name, "") for lists in self._lists)
+            self._words[name] = frozenset(lists.casefold().replace("|", " ").split())
+        return self._words[name]
+
+    def find(self, name: str) -> re.Pattern[str]:
+        """A pattern of the phrases of a list; matches nothing if no language has one."""
+        phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
+        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(phrases))
+
+    def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
+        """A pattern made of these languages' words, kept by its name."""
+        if name not in self._patterns:
+            self._patterns[name] = re.compile(spell(), re.IGNORECASE)
+        return self._patterns[name]
+
+    def is_common(self, key: str) -> bool:
+        """Whether a word says nothing by itself, or asks."""
+        return key in self.common or key in self.question_words
+
+    def is_copula(self, word: str) -> bool:
+        """Whether a word is a form of "be", or "it's"."""
+        return word.casefold().replace("’", "'") in self.gather("copula")
+
+    @cached_property
+    def cjk_common(self) -> re.Pattern[str]:
+        """Particles and other frequent parts of Chinese and Japanese, longest first."""
+        parts = sorted((word for word in self.common if _CJK_RUN.match(word)), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, parts)) or r"(?!)")
+
+    @cached_property
+    def clause_end(self) -> re.Pattern[str]:
+        """A comma, colon or dash, "and", or "or"."""
+        ends = (_CLAUSE_END.pattern, self.find("and").pattern, self.find("or").pattern)
+        return re.compile("|".join(ends), re.IGNORECASE)
+
+    def get_pairs(self, name: str) -> dict[str, str]:
+        """What each word of a list of pairs stands for: 1 for "january", "write" for "wrote"."""
+        if name not in self._pairs:
+            pairs = (pair.partition("=") for lists in self._lists for pair in lists.get(name, "").split())
+            self._pairs[name] = {word: value for word, _, value in pairs}
+        return self._pairs[name]
+
+
+def spell_phrases(phrases: Iterable[str]) -> str:
+    """A pattern of whole words and phrases, the longest first; in Chinese and Japanese, of any part."""
+    longest = sorted(phrases, key=len, reverse=True)
+    spelled = [re.escape(phrase) for phrase in longest]
+    return "|".join(p if _CJK_RUN.search(p) else rf"\b{p}\b" for p in spelled) or r"(?!)"
+
+
+@lru_cache(maxsize=64)
+def get_lexicon(languages: frozenset[str]) -> Lexicon:
+    """The lexicon of some languages; of all, if none is known."""
+    return Lexicon(languages or frozenset(_load_words()))
+
+
+class Token(NamedTuple):
+    """A word, a number, or a run of Chinese or Japanese characters."""
+
+    kind: str  # "word", "number" or "cjk"
+    text: str
+    key: str  # as it is compared
+    begin: int
+    end: int
+    label: str = ""  # what a word of a reply is to the question: "question", "common", "number" or "new"
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it is written as a name, or in a script without capitals."""
+        return self.kind == "cjk" or not self.text.islower()
+
+
+_NUMERALS = "零〇一二三四五六七八九十百千万两兩"
+_COUNTERS = "个個颗只人本枚匹月日年天岁歳条台册冊つ米度次回倍分种種名瓶箱盒块元円"
+_LETTER = rf"[^\W\d_{_CJK}]"
+_WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
+_TOKEN = re.compile(
+    rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
+    rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
+    rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
+    rf"|(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
+)
+_ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
+# "peuvent-ils" asks what "peuvent" says
+_INVERSION = re.compile(r"-(?:t-)?(?:ils?|elles?|on|vous|nous|tu|je|ce)$")
+_TOKEN_LIMIT = 600  # tokens of a sentence that are looked at
+
+
+@lru_cache(maxsize=4096)
+def fold(word: str) -> str:
+    """A word as it is compared: in lower case, without an elided article or a possessive."""
+    word = word.casefold().replace("’", "'")
+    elided = _ELISION.match(word)
+    if elided is not None:
+        word = word[elided.end() :]
+    return _INVERSION.sub("", word.removesuffix("'s").replace(".", "")) or word
+
+
+@lru_cache(maxsize=1024)  # a sentence is read for several forms of answers, and replies repeat one another
+def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
+    """The words and numbers of a text."""
+    tokens = []
+    for match in _TOKEN.finditer(text):
+        kind, written = str(match.lastgroup), match.group()
+        if kind == "number":
+            key = parse_number(written, decimal_comma=decimal_comma)
+        elif kind == "numeral":
+            kind, key = "number", _parse_numeral(written)
+        else:
+            key = fold(written) if kind == "word" else written
+        tokens.append(Token(kind, written, key, match.start(), match.end()))
+        if len(tokens) >= _TOKEN_LIMIT:
+            break
+    return tuple(tokens)
+
+
+_GROUP_SIGN = re.compile(r"[\s'’\u00a0\u202f\u2009]")
+_COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
+_PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
+
+
+def parse_number(text: str, *, decimal_comma: bool = False) -> str:
+    """The digits of a number, with a period before decimals: "1234.5" of "1.234,5" and of "1,234.5".
+
+    >>> parse_number("1.234,5"), parse_number("1 234"), parse_number("1.234"), parse_number("0,50")
+    ('1234.5', '1234', '1.234', '0.5')
+    """
+    digits = _GROUP_SIGN.sub("", text)
+    if "," in digits and "." in digits:
+        decimal = max(",.", key=digits.rfind)
+        digits = digits.replace("." if decimal == "," else ",", "").replace(",", ".")
+    elif _COMMAS.fullmatch(digits):
+        digits = digits.replace(",", "")
+    elif _PERIODS.fullmatch(digits) and (decimal_comma or digits.count(".") > 1):
+        digits = digits.replace(".", "")
+    digits = digits.replace(",", ".")
+    if digits.count(".") > 1:
+        return text  # a version, an address or a date
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return digits.lstrip("0") if digits.lstrip("0")[:1].isdigit() else "0" + digits.lstrip("0")
+
+
+_DIGITS = {sign: at for at, sign in enumerate("〇一二三四五六七八九")} | {"零": 0, "两": 2, "兩": 2}
+_POWERS = {"十": 10, "百": 100, "千": 1_000}
+
+
+def _parse_numeral(text: str) -> str:
+    """The digits of a Chinese or Japanese numeral: 27 of 二十七, 2010 of 二〇一〇."""
+    if all(sign in _DIGITS for sign in text):
+        return "".join(str(_DIGITS[sign]) for sign in text).lstrip("0") or "0"
+    total = section = digit = 0
+    for sign in text:
+        if sign in _DIGITS:
+            digit = _DIGITS[sign]
+        elif sign == "万":
+            total, section, digit = total + (section + digit) * 10_000, 0, 0
+        else:
+            section, digit = section + (digit or 1) * _POWERS[sign], 0
+    return str(total + section + digit)
+
+
+_SENTENCE_END = re.compile(r"\.(?=[*_\"”»]{0,3}(?:\s|$))|[。．｡]")
+# a period after these never ends a sentence; those that may end one, like "Inc.", are left out
+_TITLE = re.compile(
+    r"(?:Dr|Mr|Mrs|Ms|Prof|St|Mt|Ft|Gen|Lt|Col|Capt|Rev|Gov|Sen|Rep|Fig|Eq|vs|approx|ca|cf|e\.g|i\.e|z|bzw|Nr|Sr|Sra)"
+)
+_SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
+_INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
+_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
+_PIECE_END = re.compile(r"[.!?\n。]")
+_SENTENCE_STARTER = re.compile(
+    r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
+    r"|The|Then|There|Therefore|These|They|This|Thus|To|We|What|When|Which|Your?)\b"
+)
+_WORDS_AFTER_INITIAL = 2  # "J. Smith", "C. Cell wall"; more is a sentence of its own
+_WORDS_AFTER_INITIALS = 5  # "U.S. Department of the Treasury"
+_ORDINAL = re.compile(r"\d{1,2}")
+
+
+def find_sentence_end(text: str, begin: int, stop: int) -> int:
+    """Where the sentence that begins at `begin` ends; `stop` if no period ends it."""
+    for match in _SENTENCE_END.finditer(text, begin, stop):
+        if match.group() != "." or not _continues_sentence(text, begin, match.start(), stop):
+            return match.start()
+    return stop
+
+
+def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
+    """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal, or emphasis open."""
+    is_open = text.count("**", max(begin, at - 200), at) % 2
+    if is_open and text.find("**", at + 1, min(stop, at + 200)) > at + 1:
+        return True
+    before = text[max(begin, at - 24) : at]
+    word = before[len(_LAST_WORD.sub("", before)) :]
+    after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)])[0].split()
+    if not after:
+        return False
+    if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
+        return True
+    if _SHORT_MONTH.fullmatch(word):
+        return after[0][0].isdigit()
+    opens = text[text.rfind("\n", 0, at) + 1 : at].strip() == word
+    if _ORDINAL.fullmatch(word) and (opens or fold(after[0]) in get_lexicon(frozenset()).get_pairs("months")):
+        return True  # "11. November", or the mark of a list's item
+    if word == "No":
+        return after[0][0].isdigit() and not opens  # "No. 91 is 7 times 13." is two sentences
+    if (
+        not _INITIALS.fullmatch(word)
+        or _SENTENCE_STARTER.match(after[0])
+        or before[: -len(word)].rstrip()[-1:].isdigit()
+    ):
+        return False
+    if "." in word:
+        return len(after) <= _WORDS_AFTER_INITIALS
+    return after[0][0].isupper() and len(after) <= _WORDS_AFTER_INITIAL
+
+
+_EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
+
+
+def split_sentences(reply: str) -> list[str]:
+    """The sentences of a short reply, without the periods that end them."""
+    sentences: list[str] = []
+    for line in _EXCLAIMED.split(reply):
+        begin = 0
+        while begin < len(line):
+            end = find_sentence_end(line, begin, len(line))
+            sentence = line[begin:end].strip()
+            if sentence:
+                sentences.append(sentence)
+            begin = end + 1
+    return sentences
+
+
+_CLAUSE_END = re.compile(r"[,，](?!\d)|[;:：；、](?!\d)|\s[–—-]{1,2}\s|——?")
+
+
+def split_clauses(sentence: str) -> list[tuple[int, int]]:
+    """Where the clauses of a sentence begin and end: commas, colons and dashes between them."""
+    spans = []
+    begin = 0
+    for match in _CLAUSE_END.finditer(sentence):
+        spans.append((begin, match.start()))
+        begin = match.end()
+    return [*spans, (begin, len(sentence))]
+
+
+_BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
+_DENIALS = ("rather than", "instead of", "as opposed to")
+_MOST_DENIALS = 20  # of a sentence that are looked at
+
+
+def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
+    """The sentence with blanks for what it denies: "Not 6 but 8" states 8, "nicht Lyon, sondern Paris" Paris.
+
+    `clauses`: what stands before the "not" in its clause is denied, too: "Sydney is not the capital".
+    """
+    denials = lexicon.compile("denials", lambda: spell_phrases([*lexicon.negation, *_DENIALS]))
+    end_of = lexicon.compile("denial end", lambda: r"[,，](?!\d)|[;；]|" + lexicon.find("but").pattern)
+    for match in reversed(list(islice(denials.finditer(sentence), _MOST_DENIALS))):
+        stop = end_of.search(sentence, match.end())
+        begin, end = match.start(), stop.start() if stop is not None else len(sentence)
+        if clauses:
+            begin = max(span[0] for span in split_clauses(sentence) if span[0] <= begin)
+        sentence = sentence[:begin] + " " * (end - begin) + sentence[end:]
+    return sentence
+
+
+def drop_brackets(sentence: str) -> str:
+    """The sentence without remarks in brackets; as it is if nothing else is there."""
+    return _BRACKETS.sub("", sentence).strip() or sentence
+
 
 Purpose = Literal["value", "fact", "text", ""]
 
 _END = 1_000  # characters of either end of a prompt: the task stands at its beginning or its end
 _MIN_NUMBERS = 2  # numbers in a prompt that make it a problem to solve, rather than a wish for advice
-_MAX_DISTANCE = 12  # words at most between "what" and "area", or "write" and "poem"
 
-
-def make_word_set(text: str) -> frozenset[str]:
-    """The words of a text, which spaces separate."""
-    return frozenset(text.split())
-
-
-_WORD = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*|\d+|[.?!:;,\n]")
-_STOPS = frozenset(".?!:;\n")
-# an order's verb begins a sentence, or follows one of these; elsewhere it is a part of a question
-_LEADS = make_word_set("please kindly you and then to also now briefly let's")
-_COMPOSE = make_word_set(
-    "compose draft rewrite rephrase reword paraphrase summarize summarise translate proofread "
-    "brainstorm imagine pretend roleplay role-play act invent outline suggest recommend propose "
-    "refactor debug implement"
-)
-_MAKE = make_word_set(
-    "write create make generate give tell come design build plan develop prepare produce need want show "
-    "list name haiku poem"
-)
-_THINGS = make_word_set(
-    "poem poems haiku limerick sonnet verse lyrics song rap ode story stories tale novel chapter scene "
-    "dialogue script scripts screenplay monologue essay article blog post tweet tweets caption captions "
-    "thread newsletter speech toast email e-mail emails letter memo message invitation "
-    "announcement resume cv bio biography review report summary abstract paragraph sentence sentences "
-    "slogan slogans tagline title titles headline headlines names ideas tips suggestions advice "
-    "joke jokes pun riddle recipe menu plan schedule itinerary agenda outline list lesson quiz "
-    "questions flashcards description explanation introduction conclusion proposal pitch strategy "
-    "policy guide tutorial documentation readme program python javascript typescript java rust sql bash "
-    "html css react regex code class query api app website component snippet prompt persona character "
-    "dockerfile makefile"
-)
-_TELL = make_word_set(
-    "explain describe discuss compare contrast elaborate introduce analyze analyse review critique "
-    "advise fix write create make generate design plan list turn"
-)
-_SOLVE = make_word_set(
-    "calculate compute evaluate solve simplify factor determine integrate differentiate round convert "
-    "count estimate express expand reduce find classify categorize categorise label"
-)
-_LOOSE_FIND = make_word_set("me out a some ways good something")  # without calculating: "find me a recipe"
-_AMOUNTS = make_word_set(
-    "number value sum product difference quotient remainder area perimeter circumference volume unit "
-    "units probability odds percent percentage ratio fraction average mean median mode range variance "
-    "total cost price profit interest distance speed velocity length width height weight mass depth age "
-    "angle root roots solution solutions derivative integral limit coefficient coefficients degree "
-    "measure slope intercept equation expression inverse determinant radius diameter digit digits term "
-    "factor multiple divisor gcd lcm maximum minimum largest smallest greatest least next missing "
-    "result answer output year date time population temperature square cube logarithm factorial domain "
-    "vertex midpoint hypotenuse rate change sequence integer integers salary"
-)
-_FORMS = make_word_set(
-    "number answer fraction decimal expression numeral numerals digit digits form notation percent"
-)
-_ASKING = make_word_set(
-    "who whose whom when where which what what's is are was were does did can do has name state"
-)
-_WISH = re.compile(
-    r"\btell me (?:a|about|more)\b|\bhelp me (?:write|plan|with)\b|\bcontinue the\b|\ba name for\b"
-)
-_ADVICE = re.compile(
-    r"\b(?:should (?:i|we|you)\b|(?:do|would) you (?:think|like|feel|recommend|believe|prefer|say)"
-    r"|your (?:opinion|view|favou?rite|thoughts)\b|pros and cons|best (?:way|practice)"
-    r"|(?:some|any) (?:tips|advice|ideas)|difference between (?!the\b))"
-)
-_REASON = re.compile(
-    r"\bhow (?:do|can|could|should|would|does|to|come)\b"
-    r"|\bwhy (?:is|are|do|does|did|was|were|would|should|can)\b|\bsome (?:good|ways|of)\b"
-)
-_VALUE = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide)\b|\bat what\b"
-    r"|\b(?:true or false|yes or no|final answer|multiple[- ]choice|sentiment|(?:respond|reply) with only)\b"
-    r"|\banswer (?:with|in|as|using|only)\b|\b(?:choose|pick) (?:one|the|from)\b"
-    r"|\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)"
-)
-_CHOICES = re.compile(r"^[ \t]{0,9}\(?a[).:]\s[^\n]{1,400}\n{1,3}[ \t]{0,9}\(?b[).:]\s", re.MULTILINE)
+_FORMULA = re.compile(r"\d ?[-+*/×÷^=<>] ?[\d?x(]|= ?\?|\bx ?=|\$[^$\n]{1,99}\$|\\(?:frac|sqrt|boxed)")
+_NUMBER = re.compile(r"\d+")
 
 
 def classify_purpose(prompt: str) -> Purpose:
@@ -113,272 +377,266 @@ def classify_purpose(prompt: str) -> Purpose:
     ''
     """
     text = shorten_question(prompt).lower()
-    words = _WORD.findall(text)
-    has_numbers = sum(word.isdecimal() for word in words) >= _MIN_NUMBERS
-    orders = _find_orders(words)
-    if "compose" in orders or _WISH.search(text):
+    has_numbers = len(_NUMBER.findall(text)) >= _MIN_NUMBERS
+    english = get_lexicon(frozenset(("en",)))
+    if _is_word_to_translate(text, english):
+        return "fact"
+    if _find_order("compose", english).search(text) or english.find("compose").search(text):
         return "text"
-    if _CHOICES.search(text):
+    if find_options(text):
         return "value"
-    if not has_numbers and _ADVICE.search(text):  # "How much should I save?"
+    if not has_numbers and english.find("advice").search(text):  # "How much should I save?"
         return "text"
-    if "solve" in orders or _asks_amount(words) or _VALUE.search(text):  # "Explain how many …" included
+    is_value = any(english.find(name).search(text) for name in ("many", "value")) or _FORMULA.search(text)
+    if is_value or _find_order("solve", english).search(text):  # "Explain how many …" included
         return "value"
-    if "tell" in orders or _REASON.search(text):
-        return "text"
-    if "?" not in words or _ASKING.isdisjoint(words):
-        return ""
+    if _find_order("tell", english).search(text) or english.find("reason").search(text):
+        asking = find_asking_sentence(text)  # "What is …? Explain your reasoning."
+        return classify_purpose(asking) if asking.endswith("?") and len(asking) < len(text) else "text"
+    if "?" not in text or not english.find("asking").search(text):
+        return _classify_foreign(text, has_numbers=has_numbers)
     return "value" if has_numbers else "fact"
 
 
-def _find_orders(words: list[str]) -> set[str]:
-    """The orders that it gives: compose a text, solve a problem, tell of something."""
-    orders: set[str] = set()
-    begins, comma, made_at, wrote_at = True, False, -_MAX_DISTANCE, -_MAX_DISTANCE
-    for at, word in enumerate(words):
-        if word in _STOPS:
-            begins, made_at = True, -_MAX_DISTANCE
-            continue
-        if at - made_at < _MAX_DISTANCE and word in _THINGS:
-            orders.add("compose")
-        if at - wrote_at < _MAX_DISTANCE and word in _FORMS:
-            orders.add("solve")
-        if begins and word in _COMPOSE:
-            orders.add("compose")
-        if begins and word in _MAKE:
-            made_at = at
-        if begins and word in _TELL:
-            orders.add("tell")
-        if (begins or comma) and word in _SOLVE and not (word == "find" and _is_loose_find(words, at)):
-            orders.add("solve")
-        wrote_at = at if word == "write" else wrote_at
-        begins, comma = word in _LEADS, word == ","
-    return orders
+def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
+    """A pattern of orders: to compose a text, to solve a problem, to tell of something.
+
+    An order's verb begins a sentence, or follows a word such as "please"; elsewhere it is part of a question.
+    """
+
+    def spell() -> str:
+        names = ("leads", "composing", "making", "writings", "solving", "amounts", "telling")
+        leads, composing, making, writings, solving, amounts, telling = (
+            rf"\b(?:{'|'.join(sorted(english.gather(name)))})\b" for name in names
+        )
+        begins = rf"(?:^|[.?!:;\n]\s*|{leads}\s+)"
+        return {
+            "compose": rf"{begins}(?:{composing}|{making}{_NEAR}{writings})",
+            "solve": rf"(?:{begins}|, ){solving}(?! (?:me|a|some)\b)|\b(?:what|which)\b{_NEAR}{amounts}",
+            "tell": rf"{begins}{telling}",
+        }[name]
+
+    return english.compile(f"order to {name}", spell)
 
 
-def _is_loose_find(words: list[str], at: int) -> bool:
-    """Whether something is to be found without calculating: "find me a recipe"."""
-    return at + 1 < len(words) and words[at + 1] in _LOOSE_FIND
+_NEAR = r"(?:(?! wh| you| please)[^.?!:;\n]){0,60}"  # within a sentence; short, also after many a "what"
 
 
-def _asks_amount(words: list[str]) -> bool:
-    """Whether it asks what, or which, amount something is."""
-    asked_at = -_MAX_DISTANCE
-    for at, word in enumerate(words):
-        if word in _STOPS:
-            asked_at = -_MAX_DISTANCE
-        elif word in ("what", "which", "what's", "what’s"):
-            asked_at = at
-        elif at - asked_at < _MAX_DISTANCE and word in _AMOUNTS:
-            return True
-    return False
+def _classify_foreign(text: str, *, has_numbers: bool) -> Purpose:
+    """The purpose of a prompt in another language than English; "" if it is none that is known."""
+    languages = detect_languages(text) - {"en"}
+    if not languages:
+        return ""
+    lexicon = get_lexicon(languages)
+    asking = find_asking_sentence(text)
+    if lexicon.find("compose").search(text) and not _is_word_to_translate(text, lexicon):
+        return "text"
+    if not asking.endswith(_ASKS) and lexicon.find("translate").search(text) is None:
+        return ""
+    return "value" if has_numbers or lexicon.find("many").search(asking) else "fact"
 
 
-AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "list", "phrase"]
+def _is_word_to_translate(text: str, lexicon: Lexicon) -> bool:
+    """Whether it asks how to say something, or a word or two in quotes are to be translated."""
+    asked = len(text) < _QUOTED_PROMPT and lexicon.find("translate").search(text) is not None
+    return lexicon.find("say").search(text) is not None or (asked and _QUOTED.search(text) is not None)
 
 
+_QUOTED = re.compile(r"[\"'“‘«„「『](?:[^\W\d_]{1,20}[ -]?){1,3}[\"'”’»“」』]")
+_QUOTED_PROMPT = 120  # characters of a prompt that has a word translated
+
+
+AnswerForm = Literal["choice", "either", "yes_no", "date", "number", "words"]
 Options = tuple[tuple[str, str], ...]  # letter and text of each
-
-
-class Question(NamedTuple):
-    """What is known of a question, for reading its answers."""
-
-    purpose: Purpose
-    form: AnswerForm  # of its answer
-    stems: frozenset[str]  # of its content words, which an answer may repeat
-    sequence: tuple[str, ...]  # the same, in their order
-    focus: frozenset[str]  # of these, what is asked: "capital" of "the capital of Peru", or its superlatives
-    options: Options  # of lettered choices; of "either", each with the letter ""
-    numbers: frozenset[str]  # written in it, as digits
-    counted: str  # the stem of the noun that follows "how many"; "" if there is none
-    head: str  # the noun that follows "what" or "which": "city" of "Which city is ..."; "" if there is none
-    compared: frozenset[str]  # the bases of "larger" and "more", where it asks which is
-    negated: bool  # whether it has a "not", so that it is unclear what one in the answer says
-    asks_truth: bool  # whether "true" or "false" is asked for, rather than "yes" or "no"
-    asks_year: bool
-    asks_place: bool  # whether its answer may begin with "in" or "on"
-    asks_order: bool  # whether the order of a list counts
-    defines: bool  # whether it asks what something is, which a text tells rather than a few words
-
 
 _OPTION = re.compile(r"(?:^|\n|[ \t]{2,9}|[?:;,.]\s)[ \t]{0,9}[(\[]?([A-Ja-j])[).:\]][ \t]{1,4}")
 _LAST_OPTION_END = re.compile(r"\n\s{0,9}\n|\n(?=[A-Z][a-z]+ )")
-_SENTENCE_BREAK = re.compile(r"[.?!:;]\s|\n")
-_REQUEST = re.compile(
-    r"(?:(?:please|hey|hi|hello|so|and|now|well|ok|okay)\b[,!]?\s{1,3}){0,3}"
-    r"(?:(?:can|could|would|will|do) you (?:please |kindly )?(?:tell me|give me|say|name|know|answer)\b"
-    r"|tell me|i(?:'d| would) like to know|do you know|give me)[:,]?\s{0,3}",
-    re.IGNORECASE,
-)
-_AUXILIARY = re.compile(
-    r"(?:is|are|was|were|am|do|does|did|can|could|has|have|had|will|would|should|may|might|must|shall"
-    r"|isn't|aren't|wasn't|weren't|don't|doesn't|didn't|can't|hasn't|haven't|won't)\b",
-    re.IGNORECASE,
-)
-_YES_OR_NO = re.compile(r"\byes(?:,)? or no\b|\byes/no\b|\(yes or no\)", re.IGNORECASE)
-_VERDICTS = re.compile(r"\byes(?:,? or |/| and )no\b|\btrue(?:,? or |/| and )false\b|\bt/f\b", re.IGNORECASE)
-_TRUE_OR_FALSE = re.compile(r"\btrue or false\b|\btrue/false\b|\bt/f\b", re.IGNORECASE)
-_WHEN = re.compile(
-    r"\bwhen (?:did|was|were|is|are|do|does|will|has|had|the)\b"
-    r"|\b(?:what|which|in what|in which|on what|on which) (?:exact )?(?:year|date|day|month and year)\b"
-    r"|\bsince when\b|\bdate (?:of|when|on)\b",
-    re.IGNORECASE,
-)
-_YEAR = re.compile(r"\b(?:what|which) year\b|\bthe year\b|\byear (?:did|was|of)\b", re.IGNORECASE)
-_WHERE = re.compile(r"\bwhere\b|\b(?:in|on|at|by) (?:which|what)\b|\bwhen\b", re.IGNORECASE)
-_HOW_MUCH = re.compile(
-    r"\bhow (?:many|much|old|long|far|tall|fast|big|large|high|deep|heavy|wide|hot|cold|often)\b",
-    re.IGNORECASE,
-)
-_NUMERIC = _AMOUNTS - make_word_set(
-    "product difference mode range interest largest smallest greatest least maximum minimum next "
-    "missing result "
-    "answer output date time year factor multiple divisor limit root roots solution solutions equation "
-    "expression inverse unit units term square cube domain vertex midpoint change sequence derivative "
-    "integral "
-    "intercept odds degree measure"
-)
-_OFFERS = re.compile(
-    r"^(?:is|are|was|were|do|does|did|can|has|have|will|would|should)\b|[,:]\s|\bas\b|\bbetween\b",
-    re.IGNORECASE,
-)
-_LISTING = re.compile(
-    r"\b(?:what|which) (?:[a-z]{2,20} ){0,2}[a-z]{2,20}s (?:are|were|do|did|have|make)\b"
-    r"|\b(?:what|which|who) (?:are|were)\b|\b(?:name|list|give|state) (?:me )?(?:all|the|two|three|four"
-    r"|five|six"
-    r"|seven|eight|nine|ten|\d{1,2})\b|\bwhich (?:two|three|four|five|six|seven|eight|nine|ten|\d{1,2})\b",
-    re.IGNORECASE,
-)
-_DEFINITION = re.compile(
-    r"(?:what|who)(?:'s|’s| is| are| was| were) (?:an? |the )?(?!\w+est\b|most\b|first\b|capital\b|name\b)"
-    r"[a-z'’-]{2,30}(?: (?!of\b|in\b|for\b)[a-z'’-]{2,30}){0,2}",
-    re.IGNORECASE,
-)
-_ORDER = re.compile(
-    r"\bin (?:\w+ )?order\b|\border(?:ed)? (?:by|from)\b|\brank|\bsort|\bfrom (?:the )?\w+(?:est"
-    r"|st) to\b|\bsequence\b"
-    r"|\bfirst (?:two|three|four|five|six|ten|\d)\b",
-    re.IGNORECASE,
-)
-_COUNTED = re.compile(r"\bhow many\s([a-z]{2,30})\b", re.IGNORECASE)
-_HEAD = re.compile(r"\b(?:what|which)\s([a-z]{3,20})\b", re.IGNORECASE)
-_NO_HEAD = make_word_set("are was were does did can has had will would the type kind sort name one")
-_CONTENT_WORD = re.compile(r"[^\W_]+(?:['’.-][^\W_]+)*")
-_DIGITS = re.compile(r"\d[\d,]*(?:\.\d+)?")
 _QUESTION_LENGTH = 600  # characters of the sentence that asks
-_MAX_ALTERNATIVE = 4  # words of one side of "a fruit or a vegetable"
-_ARTICLES = make_word_set("a an the")
-STOP_WORDS = make_word_set(
-    "a an the of in on at to for from by with as and or is are was were be been am do does did has have "
-    "had can "
-    "could will would may might must it its it's that this these those there here he she they we i you "
-    "one his "
-    "her their our my your what which who whom whose when where why how much many not no so than then "
-    "also just "
-    "about approximately around roughly very called named known please only word words answer briefly brief "
-    "s t re"
-)
-_VERBS = (
-    "write wrote written,begin began begun,win won,sing sang sung,speak spoke spoken,find "
-    "found,build built,"
-    "make made,lie lay lain,hold held,lead led,fight fought,sink sank sunk,die died dead,run "
-    "ran,fly flew flown,"
-    "take took taken,give gave given,go went gone,eat ate eaten,grow grew grown,know knew "
-    "known,fall fell fallen,"
-    "rise rose risen,sell sold,tell told,draw drew drawn,bear bore born borne,buy bought,teach "
-    "taught,break broke "
-    "broken,choose chose chosen,drive drove driven,ride rode ridden,swim swam swum,wear wore "
-    "worn,lose lost,"
-    "meet met,leave left,come came,become became,see saw seen,get got gotten,say said,pay paid,send sent,"
-    "spend spent,shoot shot,strike struck,steal stole stolen,freeze froze frozen,blow blew "
-    "blown,throw threw "
-    "thrown,drink drank drunk,bring brought,catch caught,feel felt,keep kept,sleep slept,stand stood,"
-    "understand understood,large larger largest big bigger biggest,small smaller smallest,long "
-    "longer longest,"
-    "tall taller tallest high higher highest,fast faster fastest"
-)
-_IRREGULAR = {form: forms.split()[0] for forms in _VERBS.split(",") for form in forms.split()}
-_SUFFIXES = ("ing", "ed", "es", "s", "e")
-
-
-NEGATION = re.compile(r"\b(?:not|never|cannot|no|none|neither|nor)\b(?!-)|n't\b", re.IGNORECASE)
-_SHORT_NOT = re.compile(r"\b(ca|wo|sha|[a-z]{2,6})n['’ʼ]t\b|\bcannot\b", re.IGNORECASE)
-_FULL_VERBS = {"ca": "can", "wo": "will", "sha": "shall"}
-
-
-def expand_negations(text: str) -> str:
-    """The text with "not" written out: "can't" is "can not", "isn't" "is not".
-
-    >>> expand_negations("It won't rain, and penguins cannot fly.")
-    'It will not rain, and penguins can not fly.'
-    """
-    return _SHORT_NOT.sub(_write_not, text)
-
-
-def _write_not(match: re.Match[str]) -> str:
-    verb = match[1] or "can"
-    return f"{_FULL_VERBS.get(verb.lower(), verb)} not"
-
-
-def _is_negated(sentence: str) -> bool:
-    """Whether a question has a "not"; "Isn't it ...?" asks the same as "Is it ...?"."""
-    return NEGATION.search(_ASKS_NOT.sub("", sentence)) is not None
-
-
-_ASKS_NOT = re.compile(r"^\W{0,3}[a-z]{2,6}n['’]t\b", re.IGNORECASE)
-_BASES = {
-    "better": "good", "best": "good", "worse": "bad", "worst": "bad", "more": "more", "most": "more",
-    "less": "less", "least": "less", "fewer": "few", "fewest": "few", "further": "far", "farther": "far",
-}  # fmt: skip
-_NO_COMPARATIVE = make_word_set(
-    "number water river other never ever her after under over paper power silver copper computer letter "
-    "together either whether answer order character matter winter summer player per later interest west east "
-    "forest rest test father mother brother sister daughter president"
-)
-
-
-def find_base(word: str) -> str:
-    """The base of a comparative or superlative, such as "cheap" of "cheaper"; "" for other words."""
-    word = word.lower()
-    if word in _BASES:
-        return _BASES[word]
-    if word in _NO_COMPARATIVE or not word.endswith(("er", "est")) or len(word) < 5:
-        return ""
-    stem = find_stem(word)
-    return stem.removesuffix("est").removesuffix("er")
-
-
-_COMPARES = re.compile(
-    r"(?:which|who|what|whose)\b|.{0,60}\b(?:which|who) (?:is|has|are|was)\b", re.IGNORECASE
-)
-
-
-def _find_compared(sentence: str) -> frozenset[str]:
-    """The bases of the comparatives of a question such as "Which is larger, ...?"."""
-    if not _COMPARES.match(sentence):
-        return frozenset()
-    return frozenset(filter(None, map(find_base, _CONTENT_WORD.findall(sentence))))
+_ASKS = ("?", "？", "吗", "ですか", "ますか")
+_WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
+_REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
+_ANY_LETTER = re.compile(r"[^\W\d_]")
 
 
 @lru_cache(maxsize=4096)
-def find_stem(word: str) -> str:
-    """The stem of a word, so that "wrote" and "writes", "colours" and "color" are one.
+def shares_stem(word: str, other: str) -> bool:
+    """Whether two words are forms of one, by a long common beginning: "capital" and "capitals".
 
-    >>> find_stem("wrote") == find_stem("written"), find_stem("ended") == find_stem("end")
-    (True, True)
+    >>> shares_stem("столица", "столицей"), shares_stem("cats", "cat"), shares_stem("austria", "australia")
+    (True, True, False)
     """
-    word = word.lower().replace("’", "'").removesuffix("'s").removesuffix("'")
-    word = _IRREGULAR.get(word, word).replace("our", "or")
-    for suffix in _SUFFIXES:
-        if word.endswith(suffix) and len(word) - len(suffix) > 2:
-            word = word[: -len(suffix)]
+    length = 0
+    for a, b in zip(word, other, strict=False):
+        if a != b:
             break
-    return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
+        length += 1
+    tails = (len(word) - length, len(other) - length)
+    if length == 3:
+        return min(tails) == 0 and max(word, other, key=len)[3:] in _ENDINGS
+    return length >= 4 and max(tails) <= 3
 
 
-def find_stems(text: str) -> list[str]:
-    """The stems of a text's content words, in order."""
-    return [find_stem(word) for word in _CONTENT_WORD.findall(text) if word.lower() not in STOP_WORDS]
+_ENDINGS = ("", "s", "es", "ed", "ing", "e", "en", "ete", "t", "a", "o", "i", "и", "а", "у", "ы", "ов", "ом")
+
+
+class Question:
+    """What is known of a question, for reading its answers. Read it with `read_question`."""
+
+    def __init__(self, text: str, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+        self.text = text
+        self.asking = find_asking_sentence(text)
+        request = lexicon.find("request").search(self.asking[:_REQUEST_LENGTH])
+        self.is_request = request is not None and len(self.asking) > request.end() + 2
+        if request is not None and self.is_request:
+            self.asking = self.asking[: request.start()] + self.asking[request.end() :]
+        self.options = find_options(text)
+        self.asks_truth, self.is_verdict = self._drop_verdicts()
+        tokens = self.tokenize(self.asking)
+        self.words = Counter(token.key for token in tokens if token.kind == "word")
+        self.content = self._list_content(tokens)  # in their order
+        self.numbers = self._list_numbers(text)
+        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # of all of the prompt
+        asks = "".join(word for word in lexicon.question_words if word in self.asking)
+        self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
+        self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
+        self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
+        self.has_question_word = self._has_question_word(tokens)
+        self.form: AnswerForm = self._find_form()
+        self.focus = self._find_focus(tokens)
+        self.asks_year = lexicon.find("year").search(self.asking) is not None
+        self.asks_order = lexicon.find("order").search(self.asking) is not None
+        self.purpose = classify_purpose(text)
+
+    def tokenize(self, text: str) -> tuple[Token, ...]:
+        """The words and numbers of a text, numbers written as in the question's language."""
+        return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
+
+    def has(self, key: str) -> bool:
+        """Whether the question has a word, in this form or another."""
+        return any(self.is_form(key, word) for word in self.words)
+
+    def asks_about(self, key: str) -> bool:
+        """Whether a word is one of the question's content words, in this form or another."""
+        return any(self.is_form(key, word) for word in self.content)
+
+    def is_form(self, key: str, word: str) -> bool:
+        """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
+        forms = self.lexicon.get_pairs("forms")
+        return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
+
+    def _list_content(self, tokens: Sequence[Token]) -> list[str]:
+        is_common = self.lexicon.is_common
+        return [t.key for t in tokens if t.kind == "word" and not is_common(t.key) and len(t.key) > 1]
+
+    def _list_numbers(self, text: str) -> list[str]:
+        words = self.lexicon.get_pairs("numbers")
+        numbers = [t for t in self.tokenize(text) if t.kind == "number" or words.get(t.key, "1") not in "01"]
+        return [words.get(t.key, t.key) for t in numbers]
+
+    def _drop_verdicts(self) -> tuple[bool, bool]:
+        """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
+        verdict = self.lexicon.compile("verdicts", self._spell_verdicts).search(self.text)
+        if verdict is None:
+            return False, False
+        self.asking = self.asking.replace(verdict.group(), " ").strip()
+        return verdict[1].lower() in self.lexicon.gather("true"), True
+
+    def _spell_verdicts(self) -> str:
+        yes, no = ("|".join(map(re.escape, words)) or "(?!)" for words in (self.lexicon.yes, self.lexicon.no))
+        joints = "|".join(self.lexicon.find(name).pattern for name in ("or", "and"))
+        return rf"\b({yes})(?:,?\s?(?:{joints}|/)\s?)({no})\b"
+
+    def _find_form(self) -> AnswerForm:
+        if self.options:
+            return "choice"
+        if self.is_verdict:
+            return "yes_no"
+        many, when = (self.lexicon.find(name).search(self.asking) for name in ("many", "when"))
+        if when is not None and (many is None or when.start() < many.start()):
+            return "date"
+        if many is not None:
+            return "number"
+        if self.alternatives:
+            return "either"
+        if not _ANY_LETTER.search(self.asking):  # "2 + 2?"
+            return "number"
+        polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
+        return "yes_no" if polar else "words"
+
+    def _has_question_word(self, tokens: Sequence[Token]) -> bool:
+        asking = self.lexicon.question_words
+        for begin, end in split_clauses(self.asking):
+            first = [t for t in tokens if begin <= t.begin < end][:_WORDS_BEFORE_ASKING]
+            if any(t.key in asking or t.text.lower().startswith(("qu'est", "qu’est")) for t in first):
+                return True
+        cjk = [t.text for t in tokens if t.kind == "cjk"]
+        return any(word in run for run in cjk for word in asking)
+
+    def _find_focus(self, tokens: Sequence[Token]) -> frozenset[str]:
+        """What is asked, rather than of what: "capital" of "the capital of Peru", not the name."""
+        content = [t for t in tokens if t.key in self.content]
+        return frozenset([*(t.key for t in content[:1]), *(t.key for t in content if t.text[0].islower())])
+
+    def is_focus(self, keys: Iterable[str]) -> bool:
+        """Whether one of some words says what is asked."""
+        return any(self.is_form(key, word) for key in keys for word in self.focus)
+
+    def _find_alternatives(self) -> tuple[str, ...]:
+        """The sides of "a fruit or a vegetable", or two numbers that are compared."""
+        text = self.text[max(self.text.rfind(self.asking), 0) :] if self.asking in self.text else self.asking
+        for sentence in reversed(split_sentences(text)[-3:]):
+            sides = self._split_sides(sentence) or _split_cjk_sides(sentence, self.lexicon)
+            if len({side.casefold() for side in sides}) > 1:
+                return sides
+        return ()
+
+    def _split_sides(self, sentence: str) -> tuple[str, ...]:
+        ors = list(self.lexicon.find("or").finditer(sentence))
+        if not ors:
+            return ()
+        right = self._take_side(sentence[ors[-1].end() :], first=True)
+        if not right:
+            return ()
+        clauses = split_clauses(sentence[: ors[-1].start()])
+        left = self._take_side(sentence[clauses[-1][0] : clauses[-1][1]], first=False)
+        sides = [" ".join(left[-len(right) :] if len(clauses) == 1 else left), " ".join(right)]
+        for begin, end in reversed(clauses[:-1]):  # "positive, negative or neutral"
+            side = self._take_side(sentence[begin:end], first=False)[-len(right) :]
+            keys = (t.key for t in self.tokenize(sentence[begin:end]))
+            if not side or not self.lexicon.question_words.isdisjoint(keys):
+                break
+            sides.insert(0, " ".join(side))
+        return tuple(sides) if all(sides) else ()
+
+    def _take_side(self, text: str, *, first: bool) -> list[str]:
+        """The first or last words of a text that aren't common, up to one that is."""
+        begin, end = split_clauses(text)[0 if first else -1]
+        tokens = [t for t in self.tokenize(text[begin:end]) if t.kind != "cjk"]
+        side: list[str] = []
+        for token in tokens if first else reversed(tokens):
+            is_common = token.key in self.lexicon.common and token.key not in self.lexicon.negation
+            if not is_common:
+                side.append(token.key if token.kind == "number" else token.text)
+            elif side:
+                break
+        return side if first else side[::-1]
+
+
+_CJK_EITHER = re.compile(
+    r"([^\s，。？、,?]{1,20})[、，,]?(?:还是|還是|或者|それとも)([^\s，。？、,?]{1,20})"
+    r"|([^\s，。？、,?]{1,12}?)(?:和|与|跟|と)([^\s，。？、,?]{1,12}?)(?:相比|では|のうち|は|中|，|、)?"
+    r"(?:哪个|哪個|哪一个|谁|どちら|どっち)"
+)
+
+
+def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
+    match = _CJK_EITHER.search(sentence)
+    if match is None:
+        return ()
+    left, right = match[1] or match[3], match[2] or match[4]
+    sides = [[part for part in lexicon.cjk_common.split(side) if part] for side in (left, right)]
+    return (sides[0][-1], sides[1][0]) if all(sides) else ()
 
 
 def shorten_question(question: str) -> str:
@@ -386,186 +644,33 @@ def shorten_question(question: str) -> str:
     return question if len(question) <= 2 * _END else question[:_END] + "\n" + question[-_END:]
 
 
-def read_question(question: str) -> Question:
-    """What a prompt asks for. The last results are kept, since every sample of a request needs them."""
-    return _read_ends(shorten_question(question))
-
-
-_SUPERLATIVE = re.compile(r"\b(?:[a-z]{2,15}est|most|least)\b")
-_NAME = re.compile(r"(?<!^)\b[A-Z][\w'’-]*")
-
-
-def _find_focus(sentence: str) -> frozenset[str]:
-    """The stems of a question that tell what is asked, rather than of what."""
-    superlatives = find_stems(" ".join(_SUPERLATIVE.findall(sentence)))
-    return frozenset(superlatives or find_stems(_NAME.sub(" ", _VERDICTS.sub(" ", sentence))))
-
-
 @lru_cache(maxsize=256)
-def _read_ends(text: str) -> Question:
-    sentence = find_asking_sentence(text)
-    options = find_options(text)
-    either = () if options else _find_labels(text, sentence) or _find_alternatives(sentence)
-    form = _find_form(text, sentence, options=options, either=either)
-    head = _HEAD.search(sentence)
-    counted = _COUNTED.search(sentence)
-    sequence = tuple(find_stems(_VERDICTS.sub(" ", sentence)))
-    asks_truth = _TRUE_OR_FALSE.search(text) is not None
-    name = head[1].lower() if head is not None else ""
-    return Question(
-        purpose=classify_purpose(text),
-        form=form,
-        stems=frozenset(sequence),
-        sequence=sequence,
-        focus=_find_focus(sentence),
-        options=options or either,
-        numbers=frozenset(number.replace(",", "") for number in _DIGITS.findall(text)),
-        counted=find_stem(counted[1]) if counted is not None else "",
-        head="" if name in _NO_HEAD or name in STOP_WORDS else name,
-        compared=_find_compared(sentence),
-        negated=_is_negated(_VERDICTS.sub(" ", text if asks_truth else sentence)),
-        asks_truth=asks_truth,
-        asks_year=_YEAR.search(sentence) is not None,
-        asks_place=_WHERE.search(sentence) is not None,
-        asks_order=_ORDER.search(sentence) is not None,
-        defines=_DEFINITION.fullmatch(sentence.rstrip("? ")) is not None,
-    )
+def read_question(question: str, languages: frozenset[str] = frozenset()) -> Question:
+    """What a prompt asks for, in its own language and others that its replies are written in.
+
+    The last results are kept, since every sample of a request needs them.
+    """
+    text = shorten_question(question)
+    return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
 
 
 def find_asking_sentence(text: str) -> str:
-    """The last sentence that ends in a question mark; the text's end if there is none.
-
-    A quotation after a colon is what is asked about, no part of the sentence.
-    """
-    text = _QUOTATION.sub(" ", text)
-    at = text.rfind("?")
-    if at < 0:
-        return text[-_QUESTION_LENGTH:].strip()
-    before = text[max(0, at - _QUESTION_LENGTH) : at]
-    begin = 0
-    for match in _SENTENCE_BREAK.finditer(before):
-        begin = match.end()
-    sentence = before[begin:].strip()
-    request = _REQUEST.match(sentence)
-    return sentence[request.end() :] if request is not None else sentence
-
-
-def _find_form(
-    text: str,
-    sentence: str,
-    *,
-    options: Options,
-    either: Options,
-) -> AnswerForm:
-    if options:
-        return "choice"
-    if _TRUE_OR_FALSE.search(text) or _YES_OR_NO.search(text):
-        return "yes_no"
-    if either:
-        return "either"
-    if "?" in text and _AUXILIARY.match(sentence):
-        return "yes_no"
-    if _WHEN.search(sentence):
-        return "date"
-    if _HOW_MUCH.search(sentence) or _asks_numeric(sentence):
-        return "number"
-    return "list" if _LISTING.search(sentence) else "phrase"
-
-
-def _asks_numeric(sentence: str) -> bool:
-    """Whether a number is asked for by name: "What is the population of ...?"."""
-    words = _WORD.findall(sentence.lower())
-    asked = next((at for at, word in enumerate(words) if word in ("what", "which", "what's", "what’s")), None)
-    if asked is None:
-        return False
-    verb = asked + 1 < len(words) and words[asked + 1] in ("is", "was", "are", "were")
-    for word in words[asked + 1 + verb : asked + 6]:
-        if word in _NUMERIC:
-            return True
-        if word in _NO_NOUN:
-            return False
-    return False
-
-
-_NO_NOUN = make_word_set("of in for on at has have had is was are were does do did can will would that , : ;")
+    """The last sentence that asks; the text's end if there is none."""
+    asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]
+    return asking[-1][-_QUESTION_LENGTH:] if asking else text[-_QUESTION_LENGTH:].strip()
 
 
 @lru_cache(maxsize=256)
 def find_options(text: str) -> Options:
     """The lettered options of a question: consecutive letters from A on, at least two."""
-    options: list[tuple[str, str]] = []
-    begin = 0
+    matches: list[re.Match[str]] = []
     for match in _OPTION.finditer(text):
-        letter = match[1].upper()
-        if letter == "A":
-            options = []
-        elif not options or ord(letter) != ord(options[-1][0]) + 1:
-            continue
-        else:
-            options[-1] = (options[-1][0], text[begin : match.start()].strip(" \t\n,;."))
-        options.append((letter, ""))
-        begin = match.end()
-    if len(options) < 2:
+        matches = [] if match[1] in "Aa" else matches
+        if ord(match[1].upper()) == ord("A") + len(matches):
+            matches.append(match)
+    if len(matches) < 2:
         return ()
-    end = _LAST_OPTION_END.search(text, begin)
-    options[-1] = (options[-1][0], text[begin : end.start() if end else len(text)].strip(" \t\n,;.?"))
-    return tuple(options)
-
-
-_QUOTATION = re.compile(
-    r":\s{1,3}(?:\"[^\"?]{1,999}\"|“[^”?]{1,999}”|'(?:[^'?]|(?<=\w)'(?=\w)){1,999}'(?!\w))"
-)
-_LABELS = re.compile(
-    r"(?:^|[.?!:;)\"'”]\s{0,3}|\n|\bplease\s|\band\s|\bthen\s)"
-    r"(?:answer|reply|respond|classify|categori[sz]e|label|choose|pick|output)\b"
-    r"(?P<order>[^.?!\n]{0,200})",
-    re.IGNORECASE,
-)
-_LABEL_LIST = re.compile(
-    r"(?:^|[\s(:])(?P<first>(?:[\"'“‘]?[\w-]{2,30}[\"'”’]?,\s){0,6}[\"'“‘]?[\w-]{2,30}[\"'”’]?),?\sor\s"
-    r"(?P<last>[\"'“‘]?[\w-]{2,30})"
-)
-_DETERMINER = re.compile(r"\b(?:an?|the|your|its|their|his|her|any|each|every)\s{0,3}$", re.IGNORECASE)
-_NO_LABELS = make_word_set(
-    "yes no true false not word words phrase number sentence sentences one two three four five letter "
-    "digit digits name names short less fewer more brief either so paragraph line lines list text code figure"
-)
-
-
-def _find_labels(text: str, sentence: str) -> Options:
-    """The words that a prompt says to answer with: "Answer positive, negative or neutral."."""
-    if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or _asks_numeric(sentence):
-        return ()
-    for match in _LABELS.finditer(text):
-        listed = _LABEL_LIST.search(match["order"])
-        if listed is None or _DETERMINER.search(match["order"], 0, listed.start("first")):
-            continue
-        words = [word.strip("\"'“”‘’ ") for word in (*listed["first"].split(","), listed["last"])]
-        if _NO_LABELS.isdisjoint(word.lower() for word in words) and len({w.lower() for w in words}) > 1:
-            return tuple(("", word) for word in words)
-    return ()
-
-
-def _find_alternatives(sentence: str) -> Options:
-    """The two sides of "a fruit or a vegetable", each without its article."""
-    before, conjunction, after = sentence.rpartition(" or ")
-    if _HOW_MUCH.search(sentence) or _WHEN.search(sentence) or not _OFFERS.search(sentence):
-        return ()
-    right = [word.strip("'\"“”") for word in re.split(r"[:;.,?!](?=\s|$)|\s[(\"']", after)[0].split()]
-    if (
-        not conjunction
-        or not 1 <= len(right) <= _MAX_ALTERNATIVE
-        or right[0].lower() in ("not", "no", "false")
-    ):
-        return ()
-    left = [word.strip("'\"“”") for word in re.split(r"[,:]\s", before)[-1].split()]
-    starts = [at for at, word in enumerate(left) if word.lower() in _ARTICLES]
-    if right[0].lower() in _ARTICLES and starts:
-        left = left[starts[-1] :]
-    elif "," not in before[-60:] and ":" not in before[-60:]:
-        left = left[-len(right) :]
-    sides = tuple(
-        " ".join(side[1:] if side and side[0].lower() in _ARTICLES else side) for side in (left, right)
-    )
-    short = all(sides) and len(sides[0].split()) <= _MAX_ALTERNATIVE and sides[0].lower() != sides[1].lower()
-    return tuple(("", side) for side in sides) if short else ()
+    last = _LAST_OPTION_END.search(text, matches[-1].end())
+    ends = [*(match.start() for match in matches[1:]), last.start() if last else len(text)]
+    texts = (text[match.end() : end].strip(" \t\n,;.?") for match, end in zip(matches, ends, strict=True))
+    return tuple(zip((match[1].upper() for match in matches), texts, strict=True))

@@ -1,34 +1,75 @@
 """Helper processes that work on hostile input, with a time limit, and can be killed.
 
-Python can't interrupt a match, and a pattern like (a+)+$ may take for ever, so every pattern of a user
-that isn't plainly cheap runs in such a process (`find_last_match`). The program it runs is worker.py.
+Python can't interrupt a match, and a pattern like (a+)+$ may take for ever; nor can it interrupt sympy. So
+patterns of users, long texts and formulas are put to such a process (`HelperProcess`), which searches
+(`find_last_match`), or does what the module says that starts it.
+
+This file is also the program that the process runs. It loads what it needs once, then forks a child that does
+the work. A child that uses more processor time than it may is killed and forked again, which costs
+milliseconds instead of another import. Messages are JSON, one a line, over a socket.
 """
 
 import atexit
 import contextlib
+import gc
 import json
 import os
+import pkgutil
 import re
+import resource
 import select
-import struct
+import socket
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["HelperProcess", "find_last_match", "search_helper"]
+__all__ = ["HelperProcess", "Message", "Work", "find_last_match", "search_helper"]
+
+Message = dict[str, Any]
+Work = Callable[[Message], Message]
 
 _START_SECONDS = 60.0  # seconds for the first import on a slow, busy machine
 _REPLY_MARGIN = 2.0  # seconds beyond the helper's own limit before it counts as hung
 _EXIT_SECONDS = 1.0  # seconds to exit by itself
 _FIRST_PAUSE = 1.0  # seconds between a failed start and the next; doubles with each failure
 _LONGEST_PAUSE = 60.0
-_WORKER_PROGRAM = Path(__file__).with_name("worker.py")
+_WALL_TIME_FACTOR = 10  # a child is stalled after this many times its processor time of wall time
+_MEMORY_LIMIT = 2 << 30  # bytes of address space: a hostile formula must not take the machine's memory
+_SEARCH = "__main__:make_search"  # in the process, this file is the program
 
 _helpers: "weakref.WeakSet[HelperProcess]" = weakref.WeakSet()
+
+
+class _Channel:
+    """Messages over one end of a pair of sockets."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._lines = end.makefile("rb")
+
+    def send(self, message: Message) -> None:
+        self._socket.sendall(json.dumps(message).encode("ascii") + b"\n")
+
+    def receive(self) -> Message | None:
+        """The next message; None at the end of the stream."""
+        line = self._lines.readline()
+        return json.loads(line) if line else None
+
+    def set_timeout(self, seconds: float) -> None:
+        """Limits sending, and receiving, after which the channel can't be used any more."""
+        self._socket.settimeout(seconds)
+
+    def is_ready(self, seconds: float) -> bool:
+        """Whether a message begins to come within some time."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def close(self) -> None:
+        self._lines.close()
+        self._socket.close()
 
 
 class HelperProcess:
@@ -38,14 +79,14 @@ class HelperProcess:
     A start that fails (no memory, no file handle left) is tried again after a pause, never given up.
     """
 
-    def __init__(self, kind: Literal["extract", "math", "search"], *, limit: float) -> None:
-        self.kind = kind
+    def __init__(self, work: str = _SEARCH, *, limit: float) -> None:
+        self.work = work  # "module:function" of what prepares, in the process, the function that replies
         self.limit = limit  # seconds of processor time for one question
         self.timeouts = 0  # questions that took longer
         self.unanswered = 0  # questions that got no reply: the process couldn't start, died or hung
         self.failures = 0  # starts that failed, and processes that died or hung
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._running: tuple[subprocess.Popen[bytes], _Channel] | None = None
         self._pause = 0.0  # seconds after the last start; 0 if it succeeded
         self._retry_at = 0.0
         _helpers.add(self)
@@ -53,20 +94,21 @@ class HelperProcess:
     @property
     def pid(self) -> int | None:
         """The id of the running process; None if there is none."""
-        return self._process.pid if self._process else None
+        return self._running[0].pid if self._running else None
 
     def start(self) -> bool:
         """Starts the process if it isn't running, so that the first question doesn't wait for it."""
         with self._lock:
             return self._ensure_running()
 
-    def ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
+    def ask(self, question: Message) -> Message | None:
         """The reply, `{"late": True}` if it took too long, or None if none came (the next may)."""
         reply = None
         with self._lock:
             if self._ensure_running():
                 # the helper's own limit is processor time, and ten times that of wall time
-                reply = self._exchange(question | {"limit": self.limit}, wait=10 * self.limit + _REPLY_MARGIN)
+                wait = _WALL_TIME_FACTOR * self.limit + _REPLY_MARGIN
+                reply = self._exchange(question | {"limit": self.limit}, wait=wait)
             if reply is not None and reply.get("lost"):  # its child died or stalled, and was replaced
                 self.failures += 1
                 reply = None
@@ -86,12 +128,12 @@ class HelperProcess:
                 self._stop(grace=_EXIT_SECONDS)
             finally:
                 self._lock.release()
-        elif (process := self._process) is not None:
+        elif (pid := self.pid) is not None:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, 9)
+                os.killpg(pid, 9)
 
     def _ensure_running(self) -> bool:
-        if self._process is not None and self._process.poll() is None:
+        if self._running is not None and self._running[0].poll() is None:
             return True
         self._stop()
         if time.monotonic() < self._retry_at:
@@ -102,98 +144,63 @@ class HelperProcess:
         return started
 
     def _start_process(self) -> bool:
+        channel: _Channel | None = None
         try:
-            self._process = subprocess.Popen(  # noqa: S603  (our own program, no shell)
-                # -P keeps the program's folder off sys.path: our module names must not shadow others
-                [sys.executable, "-P", "-W", "ignore", str(_WORKER_PROGRAM)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C reaches only this process
-            )
+            ours, theirs = socket.socketpair()
+            channel = _Channel(ours)
+            with theirs:
+                process = subprocess.Popen(  # noqa: S603  (our own program, no shell)
+                    # -P keeps the program's folder off sys.path: our module names must not shadow others
+                    [sys.executable, "-P", "-W", "ignore", __file__, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C reaches only this process
+                )
         except (OSError, ValueError):  # no memory, no handles, or no such interpreter
             self.failures += 1
+            if channel is not None:
+                channel.close()
             return False
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            os.set_blocking(stream.fileno(), False)
-        return self._exchange({"kind": self.kind, "path": sys.path}, wait=_START_SECONDS) is not None
+        self._running = (process, channel)
+        return self._exchange({"work": self.work, "path": sys.path}, wait=_START_SECONDS) is not None
 
-    def _exchange(self, message: dict[str, Any], *, wait: float) -> dict[str, Any] | None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        body = json.dumps(message).encode("ascii")
-        deadline = time.monotonic() + wait
+    def _exchange(self, message: Message, *, wait: float) -> Message | None:
+        assert self._running is not None
+        channel = self._running[1]
         try:
-            _write(self._process.stdin.fileno(), struct.pack("!I", len(body)) + body, deadline)
-            head = _read(self._process.stdout.fileno(), 4, deadline)
-            size = int(struct.unpack("!I", head)[0])
-            reply = json.loads(_read(self._process.stdout.fileno(), size, deadline))
-        except (OSError, ValueError):  # dead, hung or cut off: TimeoutError is an OSError
+            channel.set_timeout(wait)
+            channel.send(message)
+            reply = channel.receive()
+        except (OSError, ValueError):  # hung or cut off: TimeoutError is an OSError
+            reply = None
+        if reply is None:
             self.failures += 1
             self._stop()
-            return None
-        return reply if isinstance(reply, dict) else None
+        return reply
 
     def _stop(self, *, grace: float = 0.0) -> None:
-        process, self._process = self._process, None
-        if process is None:
+        if self._running is None:
             return
-        if grace:  # at the end of its input it ends its own child, so no zombie is left
-            assert process.stdin is not None
-            process.stdin.close()
+        (process, channel), self._running = self._running, None
+        channel.close()  # at the end of its input it ends its own child, so no zombie is left
+        if grace:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(grace)
         if process.poll() is None:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, 9)  # the process and the child it works in
             process.wait()
-        _close_pipes(process)
 
     def _reset_after_fork(self) -> None:
-        """After a fork, drops the parent's process and closes only our copies of its pipes."""
-        process, self._process = self._process, None
+        """After a fork, drops the parent's process and closes only our copy of its socket."""
+        running, self._running = self._running, None
         self._lock = threading.Lock()  # another thread of the parent may have held it
         self._pause = self._retry_at = 0.0
-        if process is not None:
-            _close_pipes(process)
-            process.returncode = 0  # not our child: nothing to wait for or warn about
-
-
-def _close_pipes(process: "subprocess.Popen[bytes]") -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-
-
-def _wait_ready(fd: int, event: int, deadline: float) -> None:
-    poller = select.poll()
-    poller.register(fd, event)
-    remaining = deadline - time.monotonic()
-    if remaining <= 0 or not poller.poll(max(1, int(remaining * 1000))):
-        raise TimeoutError
-
-
-def _write(fd: int, data: bytes, deadline: float) -> None:
-    view = memoryview(data)
-    while view:
-        _wait_ready(fd, select.POLLOUT, deadline)
-        with contextlib.suppress(BlockingIOError):
-            view = view[os.write(fd, view[:65_536]) :]
-
-
-def _read(fd: int, size: int, deadline: float) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        _wait_ready(fd, select.POLLIN, deadline)
-        piece = os.read(fd, size - len(data))
-        if not piece:
-            raise ConnectionResetError("the helper ended")
-        data += piece
-    return bytes(data)
+        if running is not None:
+            running[1].close()
+            running[0].returncode = 0  # not our child: nothing to wait for or warn about
 
 
 def _reset_helpers() -> None:
@@ -209,39 +216,115 @@ def _stop_helpers() -> None:
 os.register_at_fork(after_in_child=_reset_helpers)
 atexit.register(_stop_helpers)
 
+_SEARCH_SECONDS = 0.06  # seconds of processor time for a pattern
 
-_STEP_LIMIT = 400_000  # steps of a pattern that may run in this process: a few milliseconds
-_SEARCH_SECONDS = 0.06  # seconds of processor time for a pattern that runs in the helper
-_CHARACTER_CLASS = re.compile(r"\\[^\d]|\[(?:\\.|[^\]\\])*\]", re.DOTALL)
-_BRANCHES = re.compile(r"[|?{\\]|\)[*+]")  # alternatives, optional, lazy, counted, reference, repeated group
-_REPEAT_LAST = re.compile(r"[*+]\)*")
-
-search_helper = HelperProcess("search", limit=_SEARCH_SECONDS)  # for every user's pattern in this process
+search_helper = HelperProcess(limit=_SEARCH_SECONDS)  # for every user's pattern in this process
 
 
 def find_last_match(pattern: str, text: str) -> str | None:
     """Group 1, or the whole, of a pattern's last match; None if nothing matches or it takes too long."""
-    if not _is_cheap(pattern, len(text)):
-        reply = search_helper.ask({"pattern": pattern, "text": text})
-        matched_text = reply.get("found") if reply is not None else None
-        return matched_text if isinstance(matched_text, str) else None
+    reply = search_helper.ask({"pattern": pattern, "text": text})
+    return None if reply is None else reply.get("match")
+
+
+class _Child:
+    """In the helper: a forked process that answers one message at a time."""
+
+    def __init__(self, work: Work) -> None:
+        ours, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            ours.close()
+            _run_child(work, _Channel(theirs))
+        theirs.close()
+        self._channel = _Channel(ours)
+
+    def answer(self, message: Message) -> Message:
+        """The child's reply; `late` if it used too much processor time, `lost` if it died or stalled."""
+        remaining = limit = float(message["limit"])
+        started, used_before = time.monotonic(), _processor_seconds(self._pid)
+        with contextlib.suppress(OSError):
+            self._channel.send(message)
+            while remaining > 0:
+                if self._channel.is_ready(remaining):
+                    return self._channel.receive() or {"lost": True}
+                if time.monotonic() - started > _WALL_TIME_FACTOR * limit:
+                    return {"lost": True}
+                # processor time, so that a busy machine doesn't turn answers into timeouts
+                remaining = limit - (_processor_seconds(self._pid) - used_before)
+            return {"late": True}
+        return {"lost": True}
+
+    def kill(self) -> None:
+        """Ends the child and leaves neither a zombie nor an open socket."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, 9)
+        os.waitpid(self._pid, 0)
+        self._channel.close()
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of another process; wall time where the system can't say."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            return time.clock_gettime((~pid << 3) | 2)  # the kernel's clock id of a process
+    return time.monotonic()
+
+
+def _run_child(work: Work, channel: _Channel) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        while (message := channel.receive()) is not None:
+            # if the parent is killed while we work, the kernel ends us soon
+            limit = int(time.process_time()) + int(message["limit"]) + 5
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+            channel.send(work(message))
+    finally:
+        os._exit(0)
+
+
+def make_search() -> Work:
+    """Makes the work of finding a pattern's last match: nothing need be loaded for it."""
+    return _search
+
+
+def _search(message: Message) -> Message:
+    """Group 1, or the whole, of a pattern's last match; `invalid` says why a pattern is none."""
+    try:
+        pattern = re.compile(message["pattern"])
+    except (re.error, RecursionError, OverflowError) as exc:
+        return {"invalid": str(exc)[:80]}
     last = None
-    for match in re.finditer(pattern, text):
+    for match in pattern.finditer(message["text"]):
         last = match
     if last is None:
-        return None
-    return last.group(1) if last.re.groups else last.group()
+        return {"match": None}
+    return {"match": last.group(1) if last.re.groups else last.group()}
 
 
-def _is_cheap(pattern: str, size: int) -> bool:
-    """Whether a pattern can't take long: no branches and at most one repeat, so its steps can be bounded.
+def main(channel: _Channel) -> None:
+    """In the helper: reads its kind of work, prepares, then answers until the input ends."""
+    start = channel.receive()
+    if start is None:
+        return
+    sys.path[:] = start["path"]
+    work: Work = pkgutil.resolve_name(start["work"])()
+    gc.collect()
+    gc.freeze()  # otherwise the collector touches, and so copies, every page in every child
+    child = _Child(work)
+    channel.send({"ready": True})
+    while (message := channel.receive()) is not None:
+        reply = child.answer(message)
+        channel.send(reply)
+        if "late" in reply or "lost" in reply:
+            child.kill()
+            child = _Child(work)
+    child.kill()
 
-    Without a repeat, or with one that ends the pattern and so can't fail, every character is passed once
-    for each part of the pattern; with a repeat elsewhere, once more for each character.
-    """
-    bare = _CHARACTER_CLASS.sub("x", pattern)
-    if _BRANCHES.search(bare) or bare.count("*") + bare.count("+") > 1:
-        return False
-    repeat = re.search(r"[*+]", bare)
-    linear = repeat is None or _REPEAT_LAST.fullmatch(bare, repeat.start())
-    return len(bare) * size * (1 if linear else size) <= _STEP_LIMIT
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):  # the program that started us has ended
+        main(_Channel(socket.socket(fileno=int(sys.argv[1]))))

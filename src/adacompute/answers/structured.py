@@ -14,8 +14,10 @@ Input may be hostile: lengths, depths and the work of applying a schema are boun
 has no canonical form.
 """
 
+import ast
 import hashlib
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +38,9 @@ __all__ = [
     "find_free_text",
     "find_last_object",
     "format_calls",
+    "list_leaves",
     "parse_json",
+    "read_json_field",
     "read_json_value",
     "read_tool_calls",
     "select_arguments",
@@ -105,18 +109,22 @@ def bound_answer(canonical: str) -> str:
     return f"{canonical[: _MAX_ANSWER - 20]}… #{digest}"
 
 
-def _write(value: object, levels: int) -> str:
+def _write(value: object, levels: int, *, is_canonical: bool = True) -> str:
+    """A value as JSON, in its canonical form or as it is usually written."""
     if levels == 0:
         raise ValueError("nested too deeply")
-    if isinstance(value, RawNumber):
-        return write_number(value)
     if isinstance(value, str):
-        return _write_string(value)
+        if not is_canonical:
+            return str(value) if isinstance(value, RawNumber) else json.dumps(value, ensure_ascii=False)
+        return write_number(value) if isinstance(value, RawNumber) else _write_string(value)
+    comma, colon = (",", ":") if is_canonical else (", ", ": ")
     if isinstance(value, list | tuple):
-        return "[" + ",".join([_write(item, levels - 1) for item in value]) + "]"
+        return f"[{comma.join([_write(item, levels - 1, is_canonical=is_canonical) for item in value])}]"
     if isinstance(value, Mapping):
-        items = zip(_write_names(value), [_write(item, levels - 1) for item in value.values()], strict=True)
-        return "{" + ",".join([f"{name}:{item}" for name, item in sorted(items)]) + "}"
+        names = _write_names(value) if is_canonical else map(json.dumps, value)
+        items = [_write(item, levels - 1, is_canonical=is_canonical) for item in value.values()]
+        fields = map(colon.join, zip(names, items, strict=True))
+        return "{" + comma.join(sorted(fields) if is_canonical else fields) + "}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         return write_number(repr(value))
     return json.dumps(value)
@@ -157,16 +165,8 @@ def write_number(text: str) -> str:
     return f"{number:f}" if -7 <= number.adjusted() < _MAX_EXPONENT else f"{number:e}"
 
 
-_LITERAL_TOKEN = re.compile(
-    r"""\s*(?:(?P<string>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
-    r"""|(?P<number>[-+]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)"""
-    r"""|(?P<name>True|False|None)\b|(?P<sign>[\[\](){},:]))\s*"""
-)
-_LITERAL_STARTS = frozenset("'\"[({")
-_CLOSING_SIGNS = {"[": "]", "(": ")", "{": "}"}
-_LITERAL_NAMES = {"True": "1", "False": "0", "None": "None"}
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0"}
+_LITERAL_STARTS = tuple("'\"[({")
+_ODD_ESCAPE = re.compile(r"\\([^xuU\\'\"ntrbfva0])|\\.", re.DOTALL)
 _MAX_LITERAL = 1000  # characters
 
 
@@ -177,89 +177,35 @@ def canonicalise_literal(text: str) -> str | None:
     ('{"a":"x","b":[1,(2,)]}', '"it\\'s"')
     """
     text = text.strip()
-    if text[:1] not in _LITERAL_STARTS or len(text) > _MAX_LITERAL:
+    if not text.startswith(_LITERAL_STARTS) or len(text) > _MAX_LITERAL:
         return None
     try:
-        literal = _LiteralReader(text)
-        written = literal.read(_MAX_LEVELS)
-    except (ValueError, OverflowError):
+        # Python warns of escapes that it doesn't know, and keeps them
+        value = ast.literal_eval(_ODD_ESCAPE.sub(lambda match: "\\" * bool(match[1]) + match[0], text))
+        is_plain = value is None or isinstance(value, int | float)  # in round brackets
+        return None if is_plain else _write_literal(value, _MAX_LEVELS)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
-    is_number = written[:1] not in _LITERAL_STARTS  # in round brackets
-    return None if is_number or not literal.at_end else written
 
 
-class _LiteralReader:
-    """Reads one Python literal, and writes each of its values in one way."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._place = 0
-
-    @property
-    def at_end(self) -> bool:
-        return self._place == len(self._text)
-
-    def read(self, levels: int) -> str:
-        if levels == 0:
-            raise ValueError("nested too deeply")
-        token = self._take()
-        if token["string"] is not None:
-            return json.dumps(_ESCAPE.sub(_decode_escape, token["string"][1:-1]))
-        if token["number"] is not None:
-            return write_number(token["number"])
-        if token["name"] is not None:
-            return _LITERAL_NAMES[token["name"]]
-        if token["sign"] not in _CLOSING_SIGNS:
-            raise ValueError("not a value")
-        return self._read_items(token["sign"], levels - 1)
-
-    def _read_items(self, opening: str, levels: int) -> str:
-        closing = _CLOSING_SIGNS[opening]
-        items: list[str] = []
-        fields: dict[str, str] = {}
-        has_comma = False
-        while not self._skip(closing):
-            if (items or fields) and not has_comma:
-                raise ValueError("no comma between two items")
-            item = self.read(levels)
-            if opening == "{" and not items and self._skip(":"):
-                fields[item] = self.read(levels)
-            elif fields:
-                raise ValueError("a dict with an item that has no key")
-            else:
-                items.append(item)
-            has_comma = self._skip(",")
-        if opening == "[":
-            return f"[{','.join(items)}]"
-        if opening == "(":
-            if len(items) == 1 and not has_comma:
-                return items[0]
-            return f"({','.join(items)},)"
-        parts = [f"{key}:{value}" for key, value in sorted(fields.items())] or sorted(set(items))
-        return "{" + ",".join(parts) + "}"
-
-    def _take(self) -> re.Match[str]:
-        token = _LITERAL_TOKEN.match(self._text, self._place)
-        if token is None:
-            raise ValueError("not a literal")
-        self._place = token.end()
-        return token
-
-    def _skip(self, sign: str) -> bool:
-        """Goes past a sign, where it comes next; ValueError at the end of the text."""
-        place = self._place
-        if self._take()["sign"] == sign:
-            return True
-        self._place = place
-        return False
-
-
-def _decode_escape(match: re.Match[str]) -> str:
-    digits = match[1] or match[2] or match[3]
-    if digits:
-        return chr(int(digits, 16))
-    sign = match[4]
-    return _ESCAPES.get(sign) or (sign if sign in "\\'\"" else match[0])
+def _write_literal(value: object, levels: int) -> str:
+    if levels == 0:
+        raise ValueError("nested too deeply")
+    if isinstance(value, str):
+        return json.dumps(value)
+    if value is None:
+        return "None"
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return write_number(repr(value + 0))
+    if isinstance(value, dict):
+        fields = [[_write_literal(part, levels - 1) for part in item] for item in value.items()]
+        return "{" + ",".join(sorted(map(":".join, fields))) + "}"
+    if not isinstance(value, list | tuple | set):
+        raise ValueError(f"a {type(value).__name__} is no answer")
+    items = [_write_literal(item, levels - 1) for item in value]
+    if isinstance(value, set):
+        return "{" + ",".join(sorted(set(items))) + "}"
+    return f"[{','.join(items)}]" if isinstance(value, list) else f"({','.join(items)},)"
 
 
 _FENCE = re.compile(r"```[ \t]{0,9}(?:json|JSON|jsonc|json5)?[ \t]{0,9}\r?\n?")
@@ -340,8 +286,6 @@ class FieldSelection:
 
     def for_tool(self, name: str) -> "FieldSelection":
         """The selection within one tool's arguments."""
-        if not self.fields and not self.exclude:
-            return self
         prefix = f"{name}."
         return FieldSelection(
             fields=tuple(path.removeprefix(prefix) for path in self.fields),
@@ -416,22 +360,32 @@ def _drop(value: Any, path: str) -> Any:  # noqa: ANN401 - JSON data
     return {**value, head: _drop(value[head], rest)} if rest and head in value else value
 
 
-def find_free_text(value: Any, words: int, place: str = "", levels: int = 8) -> str:  # noqa: ANN401 - JSON data
+def list_leaves(value: Any, place: str = "", levels: int = 8) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """The values within a value by their paths; those of a list's items have the path of the list."""
+    if levels and isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from list_leaves(item, f"{place}.{name}" if place else str(name), levels - 1)
+    elif levels and isinstance(value, list) and value:
+        for item in value[:50]:
+            yield from list_leaves(item, place, levels - 1)
+    else:
+        yield place, value
+
+
+def find_free_text(value: Any, words: int) -> str:  # noqa: ANN401 - JSON data
     """The path of a string of more than so many words; "" if there is none.
 
     >>> find_free_text({"to": "me", "note": {"body": "so much to say here"}}, 4)
     'note.body'
     """
-    if isinstance(value, str):
-        return (place or "text") if len(value[:2000].split(None, words)) > words else ""
-    if levels == 0 or not isinstance(value, dict | list):
-        return ""
-    items = value.items() if isinstance(value, dict) else (("", item) for item in value[:50])
-    for name, item in items:
-        path = ".".join(part for part in (place, str(name)) if part)
-        if inner_path := find_free_text(item, words, path, levels - 1):
-            return inner_path
-    return ""
+    return next(
+        (
+            path or "text"
+            for path, leaf in list_leaves(value)
+            if isinstance(leaf, str) and len(leaf[:2000].split(None, words)) > words
+        ),
+        "",
+    )
 
 
 class _SchemaWalk:
@@ -458,7 +412,8 @@ class _SchemaWalk:
         if not isinstance(properties, dict):
             return value
         self._left -= len(properties)
-        is_required = frozenset(filter(_is_text, required)) if isinstance(required, list) else frozenset()
+        names = required if isinstance(required, list) else []
+        is_required = {name for name in names if isinstance(name, str)}
         full = {}
         for name, item in value.items():
             part = properties.get(name)
@@ -506,10 +461,6 @@ def apply_schema(value: Any, schema: object) -> Any:  # noqa: ANN401 - JSON data
     '{"days":3,"unit":"C"}'
     """
     return _SchemaWalk(schema).apply(value, schema) if isinstance(schema, dict) else value
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _has_default(rule: object) -> bool:
@@ -571,24 +522,11 @@ def _read_arguments(arguments: object) -> dict[str, Any] | None:
     """Arguments as an object: a JSON text, or an object as some servers send it; None if they are neither."""
     if arguments is None or arguments == "":
         return {}
-    if isinstance(arguments, Mapping):
-        return _keep_digits(arguments)
-    if not isinstance(arguments, str):
-        return None
-    try:
-        value = parse_json(arguments)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else {} if value is None else None
-
-
-def _keep_digits(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """An object with its numbers as they would be written."""
-    try:
-        value = parse_json(json.dumps(arguments))
+    try:  # an object gets its numbers as they would be written
+        value = parse_json(arguments if isinstance(arguments, str) else json.dumps(arguments))
     except (TypeError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {} if value is None else None
 
 
 def format_calls(
@@ -601,18 +539,26 @@ def format_calls(
     texts: list[str] = []
     try:
         for call in calls:
-            value = call.arguments
-            if isinstance(value, dict):
-                value = select_arguments(call, schemas.get(call.name), selection)
+            value = select_arguments(call, schemas.get(call.name), selection)
             texts.append(write_canonical({call.name: value}))
     except ValueError:
         return None
     return bound_answer(texts[0] if len(texts) == 1 else f"[{','.join(sorted(texts))}]")
 
 
-def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> dict[str, Any]:
-    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out.
-
-    Free text counts, too: what a tool is called with is what it does.
-    """
+def select_arguments(call: ToolCall, schema: object, selection: FieldSelection) -> Any:  # noqa: ANN401
+    """The arguments of a call that count, with defaults filled in: all but what the selection leaves out."""
+    if not isinstance(call.arguments, dict):
+        return call.arguments
     return _select_named(apply_schema(call.arguments, schema), selection.for_tool(call.name))
+
+
+def read_json_field(text: str, field: str) -> str | None:
+    """The field's value in the last JSON object, or None; what is no string as JSON text."""
+    value = (find_last_object(text) or {}).get(field)
+    if value is None:
+        return None
+    try:
+        return str(value) if isinstance(value, str) else _write(value, _MAX_LEVELS, is_canonical=False)
+    except ValueError:  # too deep for an answer
+        return None

@@ -1,10 +1,14 @@
 """Counts votes, one at a time (`Tally`) or all at once (`vote`), plain or weighted by confidence."""
 
 import math
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final, Literal, get_args
+
+import msgspec
 
 from adacompute.answers.equal import Classes
 from adacompute.answers.task import DEFAULT_TASK, Task
@@ -84,24 +88,19 @@ class SignalModel:
             raise TaskError(f"signals {self.names!r} can't be read; give some of {', '.join(MODEL_SIGNALS)}")
         for part in ("centre", "spread", "coefficients", "bare"):
             values = getattr(self, part)
-            if len(values) != len(self.names) or not all(map(_is_number, values)):
+            if len(values) != len(self.names):
                 raise TaskError(f"{part} {values!r} of a signal model is not one number for each signal")
-        if min(self.spread) <= 0:
-            raise TaskError(f"spread {self.spread!r} of a signal model holds a number that is not above 0")
-        if not _is_number(self.sharpness) or self.sharpness < 0:
-            raise TaskError(
-                f"sharpness {format_value(self.sharpness)} can't be used; give a number from 0 up"
-            )
-        if not _is_number(self.slope) or not _is_number(self.intercept):
-            raise TaskError(
-                f"slope {format_value(self.slope)} and intercept {format_value(self.intercept)} of a signal "
-                "model are not two numbers"
-            )
+            for value in values:
+                _check_number(part, value, above=0.0 if part == "spread" else -math.inf)
+        _check_number("sharpness", self.sharpness, least=0.0)
+        _check_number("slope", self.slope)
+        _check_number("intercept", self.intercept)
 
     @property
     def reads_alternatives(self) -> bool:
         """Whether it reads signals that need the endpoint's `top_logprobs`."""
-        return _reads_alternatives(self.names, self.coefficients)
+        pairs = zip(self.names, self.coefficients, strict=True)
+        return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
 
     def read(self, sample: Sample) -> list[float | None] | None:
         """The sample's values in the order of `names`; None where nothing but its mean is known."""
@@ -172,29 +171,16 @@ class SignalModel:
 
     def dump(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
 
     @classmethod
     def load(cls, value: object) -> "SignalModel":
         """The model that `dump` wrote."""
-        names = {each.name for each in fields(cls)}
-        numbers = {"sharpness", "slope", "intercept"}
-        if not isinstance(value, Mapping) or not names - numbers <= set(value) <= names:
-            raise TaskError(f"{format_value(value)} is not a signal model; it has {', '.join(sorted(names))}")
-        parts: dict[str, Any] = {
-            name: tuple(part) if isinstance(part, list) else part for name, part in value.items()
-        }
-        if not all(isinstance(parts[name], tuple) for name in names - numbers):
-            raise TaskError(f"{format_value(value)} is not a signal model: some of its parts are not lists")
-        return cls(**parts)
-
-
-@lru_cache(maxsize=64)  # asked for every request, of the few models there are
-def _reads_alternatives(names: tuple[str, ...], coefficients: tuple[float, ...]) -> bool:
-    pairs = zip(names, coefficients, strict=True)
-    return any(coefficient and name in NEED_ALTERNATIVES for name, coefficient in pairs)
+        try:
+            return msgspec.convert(value, cls)
+        except msgspec.ValidationError as exc:
+            raise TaskError(f"{format_value(value)} is not a signal model: {exc}") from exc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,13 +198,9 @@ class ScoreWeights:
     spread: float = 1.0  # standard deviation of scores
 
     def __post_init__(self) -> None:
-        if not _is_number(self.beta) or self.beta < 0:
-            raise TaskError(f"beta {format_value(self.beta)} can't be used; give a number from 0 (plain) up")
-        if not (_is_number(self.centre) and _is_number(self.spread)) or self.spread <= 0:
-            raise TaskError(
-                f"centre {format_value(self.centre)} and spread {format_value(self.spread)} of scores can't "
-                "be used; give numbers, the spread above 0"
-            )
+        _check_number("beta", self.beta, least=0.0)
+        _check_number("centre", self.centre)
+        _check_number("spread", self.spread, above=0.0)
 
     def exponent(self, score: float) -> float:
         """What the score adds to the logarithm of a vote's weight."""
@@ -251,24 +233,20 @@ class VoteWeights:
     modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; other samples are weighed as this says
 
     def __post_init__(self) -> None:
-        if not _is_number(self.factor) or self.factor <= 0:
-            raise TaskError(f"factor {format_value(self.factor)} can't be used; give a number above 0")
-        if self.score is not None and not isinstance(self.score, ScoreWeights):
-            raise TaskError(f"score {format_value(self.score)} can't weigh votes; give ScoreWeights, or None")
-        if self.model is not None and not isinstance(self.model, SignalModel):
-            raise TaskError(
-                f"model {format_value(self.model)} can't weigh votes; give a SignalModel, or None"
-            )
+        _check_number("factor", self.factor, above=0.0)
+        _check_number("sharpness", self.sharpness, least=0.0)
+        _check_number("scale", self.scale)
+        for name, value, kind in (("score", self.score, ScoreWeights), ("model", self.model, SignalModel)):
+            if value is not None and not isinstance(value, kind):
+                raise TaskError(
+                    f"{name} {format_value(value)} can't weigh votes; give {kind.__name__}, or None"
+                )
         if self.signal not in get_args(Signal):
             raise TaskError(f"signal {self.signal!r} is not known; give 'logprob' or 'entropy'")
-        if not _is_number(self.scale) or (self.scale >= 0 if self.signal == "logprob" else self.scale <= 0):
+        if self.scale >= 0 if self.signal == "logprob" else self.scale <= 0:
             sign = "negative" if self.signal == "logprob" else "positive"
             raise TaskError(
                 f"scale {format_value(self.scale)} can't be an average {self.signal}; give a {sign} number"
-            )
-        if not _is_number(self.sharpness) or self.sharpness < 0:
-            raise TaskError(
-                f"sharpness {format_value(self.sharpness)} can't be used; give a number from 0 (plain) up"
             )
 
     def weight(self, sample: Sample) -> float:
@@ -341,13 +319,14 @@ def _read_signal(sample: Sample, signal: Signal) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _is_number(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number too large for a float
-        return False
+def _check_number(
+    name: str, value: object, *, above: float = -math.inf, least: float = -sys.float_info.max
+) -> None:
+    """TaskError unless it is a finite number above one bound, and at least the other."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not above < value or not least <= value <= sys.float_info.max:  # type: ignore[operator]
+        bound = " above 0" if above == 0 else " from 0 up" if least == 0 else ""
+        raise TaskError(f"{name} {format_value(value)} can't be used; give a number{bound}")
 
 
 Ties = Literal["first", "share", "abstain"]
@@ -369,14 +348,22 @@ class Vote:
 class ModeVotes:
     """The votes of one mode's samples, by class; `weights` are in units and without the mode's factor."""
 
-    drawn: int = 0
     classes: list[int] = field(default_factory=list)  # of each sample; -1: it states no answer
-    counts: dict[int, int] = field(default_factory=dict)
-    weights: dict[int, int] = field(default_factory=dict)
+    weights: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def drawn(self) -> int:
+        """Samples of the mode, with and without an answer."""
+        return len(self.classes)
+
+    @property
+    def counts(self) -> Counter[int]:
+        """Plain votes of each class."""
+        return Counter(number for number in self.classes if number >= 0)
 
 
 class Tally:
-    """The votes so far on one request: answer classes and their counts, kept in constant work per sample.
+    """The votes so far on one request: answer classes and their counts, as they come.
 
     `ties` says who leads when the first two weigh the same:
     `"first"` and `"share"` name the one seen first, `"abstain"` none.
@@ -386,27 +373,6 @@ class Tally:
     ('5', 2, 1, 4)
     """
 
-    __slots__ = (
-        "_answered",
-        "_classes",
-        "_counts",
-        "_cut_off",
-        "_entropy",
-        "_last",
-        "_modes",
-        "_placed",
-        "_run",
-        "_runner",
-        "_silent",
-        "_spellings",
-        "_ties",
-        "_top",
-        "_total",
-        "_weigh",
-        "_weights",
-        "abstained",
-    )
-
     def __init__(
         self, *, task: Task = DEFAULT_TASK, weigh: VoteWeights | None = None, ties: Ties = "first"
     ) -> None:
@@ -414,24 +380,18 @@ class Tally:
             raise TaskError(f"ties {ties!r} is not known; give 'first', 'share' or 'abstain'")
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
+        self.weigh = weigh  # None: votes are plain
+        self.entropy: float | None = None  # of the first sample, mean, nats; None: not known
         self._classes = Classes(task)
-        self._weigh = weigh
         self._ties = ties
         self._spellings: list[str] = []  # by class, in order of first appearance
         self._counts: list[int] = []
         self._weights: list[int] = []  # in units of 2^-36: whole numbers, so exact in any order
-        self._top = -1  # the class that leads, the runner-up; -1: none
-        self._runner = -1
-        self._answered = 0
-        self._total = 0
+        self._ranking: list[int] = []  # the class that leads, and the runner-up
         self._silent = 0  # weight of the samples without an answer
         self._cut_off = 0  # weight of those of them that were cut off
-        self._entropy: float | None = None
         self._placed: list[int] = []  # the class of each sample; -1: it abstained
-        self._last = -1  # the class of the last sample; -1: it abstained, or there is none
-        self._run = 0
         self._modes: dict[str, ModeVotes] = {}  # of the samples that have a mode
-        self.abstained = 0  # samples without an answer
 
     @classmethod
     def of(
@@ -453,44 +413,36 @@ class Tally:
     def add(self, item: VoteItem) -> None:
         """Counts one more answer or sample; its text is not read again."""
         answer, correct, weight = self._read_item(item)
-        number = self._classes.place(answer, correct)
-        self._note_signals(item, weight)
-        self._count_vote(number, answer, weight)
-        self._count_mode(item, number)
+        self._count_vote(item, answer, self._classes.place(answer, correct), weight)
 
     async def add_async(self, item: VoteItem) -> None:
         """As `add`, with slow comparisons off the event loop. One call at a time for one tally."""
         answer, correct, weight = self._read_item(item)
-        number = await self._classes.place_async(answer, correct)
-        self._note_signals(item, weight)
-        self._count_vote(number, answer, weight)
-        self._count_mode(item, number)
+        self._count_vote(item, answer, await self._classes.place_async(answer, correct), weight)
 
     def pass_over(self, item: VoteItem) -> None:
         """Counts a sample that is not voted on, such as a text among calls of tools: it weighs nothing."""
-        self._note_signals(item, 0)
-        self._count_vote(-1, None, 0)
-        self._count_mode(item, -1)
+        self._count_vote(item, None, -1, 0)
 
     @property
     def drawn(self) -> int:
         """Samples counted, with and without an answer."""
-        return self.abstained + self.answered
+        return len(self._placed)
 
     @property
     def answered(self) -> int:
         """Samples that gave an answer."""
-        return self._answered
+        return sum(self._counts)
+
+    @property
+    def abstained(self) -> int:
+        """Samples without an answer."""
+        return self.drawn - self.answered
 
     @property
     def votes(self) -> dict[str, int]:
         """Plain counts of each answer, by its first-seen spelling, in order of first appearance."""
         return _sum_by_spelling(self._spellings, self._counts)
-
-    @property
-    def weigh(self) -> VoteWeights | None:
-        """What weighs its votes; None: they are plain."""
-        return self._weigh
 
     @property
     def weights(self) -> dict[str, float]:
@@ -502,16 +454,6 @@ class Tally:
     def drawn_by_mode(self) -> dict[str, int]:
         """Samples counted of each mode, of those that have one."""
         return {mode: votes.drawn for mode, votes in self._modes.items()}
-
-    @property
-    def votes_by_mode(self) -> dict[str, dict[str, int]]:
-        """As `votes`, for each mode of a menu."""
-        return {
-            mode: _sum_by_spelling(
-                [self._spellings[number] for number in votes.counts], list(votes.counts.values())
-            )
-            for mode, votes in self._modes.items()
-        }
 
     def get_mode_votes(self, mode: str) -> ModeVotes:
         """The votes of one mode's samples, by class number."""
@@ -527,10 +469,6 @@ class Tally:
         number = self.find_mode_class(mode)
         return None if number is None else self._spellings[number]
 
-    def list_classes(self, mode: str) -> list[int]:
-        """The class of each sample of a mode, in the order of counting; -1 states no answer."""
-        return list(self.get_mode_votes(mode).classes)
-
     @property
     def class_weights(self) -> Sequence[int]:
         """The weight of each class in units, in order of first appearance; factors of modes included."""
@@ -539,9 +477,10 @@ class Tally:
     @property
     def leader(self) -> str | None:
         """The answer that would be returned now; None when all abstain, or on a tie that abstains."""
-        if self._top < 0 or (self._ties == "abstain" and self._is_tie):
+        is_tie = len({self._weights[number] for number in self._ranking}) < len(self._ranking)
+        if not self._ranking or (self._ties == "abstain" and is_tie):
             return None
-        return self._spellings[self._top]
+        return self._spellings[self._ranking[0]]
 
     @property
     def winner(self) -> str | None:
@@ -558,44 +497,38 @@ class Tally:
 
         Samples that were cut off don't count here: they didn't get to say anything.
         """
-        return self._top >= 0 and self._weights[self._top] < self._silent - self._cut_off
+        return bool(self._ranking) and self._get_ranked(0, self._weights) < self._silent - self._cut_off
 
     @property
     def winners(self) -> list[str]:
         """All answers that share the lead, in order of first appearance."""
-        if self._top < 0:
-            return []
-        best = self._weights[self._top]
+        best = self._get_ranked(0, self._weights)
         return [s for s, weight in zip(self._spellings, self._weights, strict=True) if weight == best]
 
     @property
     def supporters(self) -> list[int]:
         """Positions, in the order of counting, of the samples that gave the leading answer."""
-        return [place for place, number in enumerate(self._placed) if number == self._top >= 0]
+        return [place for place, number in enumerate(self._placed) if number in self._ranking[:1]]
 
     @property
     def first(self) -> int:
         """Plain votes of the answer that leads (under every rule for ties); 0 when none answered."""
-        return self._counts[self._top] if self._top >= 0 else 0
+        return self._get_ranked(0, self._counts)
 
     @property
     def second(self) -> int:
         """Plain votes of the runner-up, the second by weight; 0 when there is none."""
-        return self._counts[self._runner] if self._runner >= 0 else 0
+        return self._get_ranked(1, self._counts)
 
     @property
     def margin(self) -> float:
         """Weighted lead of the first answer over the runner-up, in votes of average weight."""
-        if self._top < 0:
-            return 0.0
-        return (
-            self._weights[self._top] - (self._weights[self._runner] if self._runner >= 0 else 0)
-        ) / WEIGHT_UNIT
+        return (self._get_ranked(0, self._weights) - self._get_ranked(1, self._weights)) / WEIGHT_UNIT
 
     @property
     def agreement(self) -> float:
         """The first answer's share of the answered weight, 0 to 1; 0.0 when none answered."""
-        return self._weights[self._top] / self._total if self._top >= 0 else 0.0
+        return self._get_ranked(0, self._weights) / sum(self._weights) if self._ranking else 0.0
 
     @property
     def support(self) -> float:
@@ -604,7 +537,8 @@ class Tally:
         >>> Tally.of(["4", "4", "5", None]).support
         0.5
         """
-        return self._weights[self._top] / (self._total + self._silent) if self._top >= 0 else 0.0
+        every = sum(self._weights) + self._silent
+        return self._get_ranked(0, self._weights) / every if self._ranking else 0.0
 
     @property
     def kinds(self) -> int:
@@ -614,91 +548,65 @@ class Tally:
     @property
     def lead(self) -> float:
         """Weight of the first answer, in votes of average weight; 0.0 when none answered."""
-        return self._weights[self._top] / WEIGHT_UNIT if self._top >= 0 else 0.0
+        return self._get_ranked(0, self._weights) / WEIGHT_UNIT
 
     @property
     def runner(self) -> float:
         """Weight of the runner-up, in votes of average weight; 0.0 when there is none."""
-        return self._weights[self._runner] / WEIGHT_UNIT if self._runner >= 0 else 0.0
+        return self._get_ranked(1, self._weights) / WEIGHT_UNIT
 
     @property
     def total(self) -> float:
         """Weight of all answers, in votes of average weight."""
-        return self._total / WEIGHT_UNIT
-
-    @property
-    def entropy(self) -> float | None:
-        """Mean entropy of the first sample, in nats; None where it isn't known."""
-        return self._entropy
+        return sum(self._weights) / WEIGHT_UNIT
 
     @property
     def run(self) -> int:
         """How many of the last samples gave the same answer; 0 if the last gave none."""
-        return self._run
+        last = self._placed[-1] if self._placed else -1
+        return sum(1 for _ in takewhile(last.__eq__, reversed(self._placed))) if last >= 0 else 0
 
-    @property
-    def _is_tie(self) -> bool:
-        return self._runner >= 0 and self._weights[self._runner] == self._weights[self._top]
+    def _get_ranked(self, rank: int, amounts: list[int]) -> int:
+        """The amount of the leading class (0) or the runner-up (1); 0 when there is none."""
+        return amounts[self._ranking[rank]] if rank < len(self._ranking) else 0
 
     def _read_item(self, item: VoteItem) -> tuple[str | None, float | None, int]:
         if isinstance(item, Sample):
-            return item.answer, item.correct, WEIGHT_UNIT if self._weigh is None else self._weigh.units(item)
+            return item.answer, item.correct, WEIGHT_UNIT if self.weigh is None else self.weigh.units(item)
         if item is None or isinstance(item, str):
             return item, None, WEIGHT_UNIT
         raise TaskError(
             f"{format_value(item)} is not a vote; give an answer (a string), None to abstain, or a Sample"
         )
 
-    def _note_signals(self, item: VoteItem, weight: int) -> None:
-        if not isinstance(item, Sample):
-            return
-        if self.drawn == 0:
-            self._entropy = item.entropy
-        if item.answer is None and item.finished is False:
-            self._cut_off += weight
-
-    def _count_vote(self, number: int, answer: str | None, weight: int) -> None:
-        self._placed.append(number if answer is not None else -1)
-        if number < 0 or answer is None:
-            self.abstained += 1
+    def _count_vote(self, item: VoteItem, answer: str | None, number: int, weight: int) -> None:
+        if isinstance(item, Sample):
+            self._note_sample(item, number if answer is not None else -1, weight)
+        self._placed.append(number)
+        if answer is None:
             self._silent += weight
-            self._last, self._run = -1, 0
             return
-        self._run = self._run + 1 if number == self._last else 1
-        self._last = number
         if number == len(self._counts):
             self._spellings.append(answer)
             self._counts.append(0)
             self._weights.append(0)
-        self._answered += 1
-        self._total += weight
         self._counts[number] += 1
         self._weights[number] += weight
         # weights only grow, so the first two are among the old first two and this one
-        if number != self._top:
-            if self._beats(number, self._top):
-                self._top, self._runner = number, self._top
-            elif number != self._runner and self._beats(number, self._runner):
-                self._runner = number
+        self._ranking = sorted({*self._ranking, number}, key=lambda each: (-self._weights[each], each))[:2]
 
-    def _count_mode(self, item: VoteItem, number: int) -> None:
-        if not isinstance(item, Sample) or item.mode is None:
+    def _note_sample(self, sample: Sample, number: int, weight: int) -> None:
+        if not self._placed:
+            self.entropy = sample.entropy
+        if sample.answer is None and sample.finished is False:
+            self._cut_off += weight
+        if sample.mode is None:
             return
-        votes = self._modes.setdefault(item.mode, ModeVotes())
-        votes.drawn += 1
-        has_answer = number >= 0 and item.answer is not None
-        votes.classes.append(number if has_answer else -1)
-        if not has_answer:
-            return
-        units = WEIGHT_UNIT if self._weigh is None else self._weigh.get_mode(item.mode).own_units(item)
-        votes.counts[number] = votes.counts.get(number, 0) + 1
-        votes.weights[number] = votes.weights.get(number, 0) + units
-
-    def _beats(self, number: int, other: int) -> bool:
-        if other < 0:
-            return True
-        ours, theirs = self._weights[number], self._weights[other]
-        return ours > theirs or (ours == theirs and number < other)
+        votes = self._modes.setdefault(sample.mode, ModeVotes())
+        votes.classes.append(number)
+        if number >= 0:
+            weigh = None if self.weigh is None else self.weigh.get_mode(sample.mode)
+            votes.weights[number] += WEIGHT_UNIT if weigh is None else weigh.own_units(sample)
 
 
 def vote(
@@ -715,17 +623,15 @@ def vote(
     """
     tally = Tally.of(answers, weigh=weigh, task=task, ties=ties)
     winners = tally.winners if ties == "share" else [tally.leader] if tally.leader is not None else []
-    shares: dict[str, float] = {}
-    for winner in winners:
-        shares[winner] = shares.get(winner, 0.0) + 1.0 / len(winners)
+    shares = {winner: count / len(winners) for winner, count in Counter(winners).items()}
     return Vote(answer=tally.leader, shares=shares, agreement=tally.agreement, margin=tally.margin)
 
 
 def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for spelling, amount in zip(spellings, amounts, strict=True):
-        totals[spelling] = totals.get(spelling, 0) + amount  # one spelling with two labels is two classes
-    return totals
+        totals[spelling] += amount  # one spelling with two labels is two classes
+    return dict(totals)
 
 
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:

@@ -539,12 +539,18 @@ class Pool(PoolReader):
         """
         with self._transaction(f"problem {problem_id!r}") as connection:
             rows = [sample_to_row(index, sample) for index, sample in samples]
-            problem, gold = self._find_problem(connection, problem_id)
+            problem, question, gold = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
             numbering = self._load_classes(connection, record)
             graded_rows = grade_new_samples(
-                rows, gold=gold, record=record, prefix=prefix, numbering=numbering, task=self.task
+                rows,
+                question=question,
+                gold=gold,
+                record=record,
+                prefix=prefix,
+                numbering=numbering,
+                task=self.task,
             )
             insert_samples(connection, graded_rows)
 
@@ -559,7 +565,7 @@ class Pool(PoolReader):
         """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
         with self._transaction(f"problem {problem_id!r}") as connection:
             row = read_failure(0, failure_to_dict(failure))
-            problem, _ = self._find_problem(connection, problem_id)
+            problem, *_ = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
             insert_failures(connection, [row], record=record, prefix=prefix)
@@ -610,7 +616,7 @@ class Pool(PoolReader):
         """The graded rows of the samples; failures are inserted at once."""
         if drawn.problem_id is None:
             return []
-        problem, gold = self._find_problem(connection, drawn.problem_id)
+        problem, question, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
         if drawn.failures:
             failures = [read_failure(0, failure_to_dict(failure)) for failure in drawn.failures]
@@ -619,6 +625,7 @@ class Pool(PoolReader):
             return []
         return grade_new_samples(
             [sample_to_row(index, sample) for index, sample in drawn.samples],
+            question=question,
             gold=gold,
             record=record,
             prefix=prefix,
@@ -661,11 +668,13 @@ class Pool(PoolReader):
             return DuplicateRecord(f"{self.path}: {what}: already exists ({exc}); give another id or index")
         return translate_error(exc, self.path) if isinstance(exc, sqlite3.Error) else exc
 
-    def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str | None]:
-        row = connection.execute("SELECT key, gold FROM problems WHERE id = ?", (problem_id,)).fetchone()
+    def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
+        """The key of a problem, its question and its gold answer."""
+        selected = "SELECT key, question, gold FROM problems WHERE id = ?"
+        row = connection.execute(selected, (problem_id,)).fetchone()
         if row is None:
             raise RecordNotFound(f"{self.path}: has no problem {problem_id!r}; add it with add_problem first")
-        return row[0], row[1]
+        return row[0], row[1], row[2]
 
     def _load_classes(self, connection: sqlite3.Connection, record: int) -> ClassNumbering:
         """The numbering of a record's stored answers, from the cache or read in order of insertion."""

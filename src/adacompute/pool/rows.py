@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
 
-from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
+from adacompute.answers import Classes, Task, classify, read_answers, same_answer
 from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
 from adacompute.records import SIGNAL_NAMES, Failure, Problem, Sample, Signals
 
@@ -733,7 +733,7 @@ def grade_line(
     `classes` are given for a recording inside the package, where comparing answers again would take
     seconds.
     """
-    votes = _extract_votes(line.samples, gold=line.problem[2], task=task)
+    votes = _extract_votes(line.samples, question=line.problem[1], gold=line.problem[2], task=task)
     if classes is not None:
         return [
             _build_row(row, vote, number, record, prefix)
@@ -752,6 +752,7 @@ def grade_line(
 def grade_new_samples(
     rows: Sequence[SampleRow],
     *,
+    question: str,
     gold: str | None,
     record: int,
     prefix: bytes,
@@ -759,7 +760,7 @@ def grade_new_samples(
     task: Task,
 ) -> list[StoredRow]:
     """Like `grade_line`, for samples that join those already in `numbering`."""
-    votes = _extract_votes(rows, gold=gold, task=task)
+    votes = _extract_votes(rows, question=question, gold=gold, task=task)
     return [
         _build_row(row, vote, numbering.assign(*vote), record, prefix)
         for row, vote in zip(rows, votes, strict=True)
@@ -780,14 +781,19 @@ def encode_text(text: str | None) -> bytes | None:
         ) from exc
 
 
-def _extract_votes(rows: Sequence[SampleRow], *, gold: str | None, task: Task) -> list[GradedAnswer]:
+def _extract_votes(
+    rows: Sequence[SampleRow], *, question: str, gold: str | None, task: Task
+) -> list[GradedAnswer]:
+    """The answers and grades of a problem's samples; texts without an answer are read together."""
+    unread = [row for row in rows if row[2] is MISSING and row[1] is not None]
+    texts, ends = [row[1] or "" for row in unread], [row[7] != 0 for row in unread]
+    answers = iter(read_answers(texts, question, task, finished=ends))
     votes: list[GradedAnswer] = []
     grade_of_answer: dict[str | None, float] = {None: 0.0}  # an abstention is not right
     for row in rows:
         answer, correct = row[2], row[3]
         if answer is MISSING:
-            text = row[1]
-            answer = None if text is None else extract_answer(text, task, finished=row[7] != 0)
+            answer = None if row[1] is None else next(answers)
         if correct is MISSING:
             correct = None
             if gold is not None:

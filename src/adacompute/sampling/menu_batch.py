@@ -26,7 +26,7 @@ from adacompute.records import Account, Problem, Sample, TokenPrices
 from adacompute.sampling.collect import LocalEngine, handle_signals
 from adacompute.sampling.menu_collection import ModePlan
 from adacompute.sampling.plan import Asking, SampleRun
-from adacompute.sampling.waves import Bools, DialSearch, Rows, Wave, WavePlanner, highest_dial
+from adacompute.sampling.waves import Bools, DialSearch, Rows, Wave, WavePlanner, highest_dial, read_together
 from adacompute.sampling.workers import (
     CollectProgress,
     CostBudget,
@@ -352,11 +352,12 @@ class MenuBatchVotes:
     def samples(self, row: int) -> list[Sample]:
         """A request's samples in the order drawn, with their modes, without grades: a vote must not know."""
         placed = [
-            (index, replace(sample, correct=None, mode=name))
+            (index, replace(sample, mode=name))
             for mode, name in enumerate(self._names)
             for index, sample in self._read_mode(row, mode)
         ]
-        return [sample for _, sample in sorted(placed, key=lambda pair: pair[0])]
+        samples = [sample for _, sample in sorted(placed, key=lambda pair: pair[0])]
+        return read_together(samples, self._problems[row].question, self._pool.task)
 
     def tally(self, samples: Sequence[Sample]) -> Tally:
         """The tally of these samples."""

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Tally, VoteWeights
+from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Floats, Ints, Policy
 from adacompute.policies.paths import VoteState
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 
-__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "split_room"]
+__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "read_together", "split_room"]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
@@ -35,6 +35,17 @@ class Wave(NamedTuple):
     rows: Rows
     counts: Ints  # (rows,)
     modes: Ints  # (rows,) by their place among the modes of the batch; 0 where there is only one
+
+
+def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
+    """A request's samples without their grades; their texts are read together, as by the gateway."""
+    texts = [sample.text or "" for sample in samples]
+    ends = [sample.finished is not False for sample in samples]
+    answers = read_answers(texts, question, task, finished=ends)
+    return [
+        replace(sample, correct=None, answer=answer if sample.text else sample.answer)
+        for sample, answer in zip(samples, answers, strict=True)
+    ]
 
 
 class BatchVotes:
@@ -89,8 +100,9 @@ class BatchVotes:
         )
         if not self._has_source:
             return []
-        recorded = self._pool.recorded(self._problems[row].id, self._model, parameters=self._parameters)
-        return [replace(sample, correct=None) for sample in recorded.samples]
+        problem = self._problems[row]
+        recorded = self._pool.recorded(problem.id, self._model, parameters=self._parameters)
+        return read_together(recorded.samples, problem.question, self._pool.task)
 
     def take_indexes(self, wave: Wave) -> Ints:
         """The index of the first new sample of each request of a wave, (rows,)."""

@@ -20,7 +20,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from adacompute.answers import Task, extract_answer
+from adacompute.answers import Task, read_answers
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess, Response, Verifier
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.errors import (
@@ -49,10 +49,10 @@ __all__ = [
     "StopReason",
     "Stoppable",
     "add_score",
-    "build_sample",
     "compute_batch_spent",
     "compute_max_cost",
     "compute_spent",
+    "read_responses",
 ]
 
 Scores = Mapping[int, float]  # of responses, by their place in a call's reply
@@ -334,15 +334,11 @@ class SamplingEngine(Protocol):
         """
 
 
-def build_sample(response: Response, task: Task) -> Sample:
-    """The response as a pool stores it; where tokens tell how sure its answer is, with that answer.
-
-    The pool would read the same answer, but gets no tokens.
-    """
-    if response.signals is None:
-        return response.to_sample()
-    text, finished = replace_surrogates(response.text), response.finished is not False
-    return response.to_sample(answer=extract_answer(text, task, finished=finished))
+def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
+    """The answers of one call's responses, read together, as the pool would."""
+    texts = [replace_surrogates(response.text) for response in responses]
+    ends = [response.finished is not False for response in responses]
+    return read_answers(texts, question, task, finished=ends)
 
 
 def add_score(sample: Sample, score: float | None) -> Sample:
@@ -651,12 +647,8 @@ class SamplingWorkers(SamplerTotals):
         """The verifier's scores of responses that state an answer, by their place; none without one."""
         if self._verifier is None or isinstance(outcome, DrawFailure):
             return {}
-        answers = {
-            place: extract_answer(response.text, self._writer.task, finished=response.finished is not False)
-            for place, response in enumerate(outcome.responses)
-            if response.text
-        }
-        places = [place for place, answer in answers.items() if answer is not None]
+        answers = read_responses(outcome.responses, run.problem.question, self._writer.task)
+        places = [place for place, answer in enumerate(answers) if answer is not None]
         replies = await asyncio.gather(
             *[
                 self._verifier.score(
@@ -724,10 +716,13 @@ class SamplingWorkers(SamplerTotals):
         self, run: SampleRun, outcome: DrawSuccess, calls: tuple[Call, ...], scores: Scores
     ) -> DrawnSamples:
         self._failing_problems.clear()
-        task = self._writer.task
+        responses = outcome.responses
+        answers: list[str | None] = [None] * len(responses)
+        if any(response.signals is not None for response in responses):  # the pool gets no tokens
+            answers = read_responses(responses, run.problem.question, self._writer.task)
         samples = [
-            (outcome.first + i, add_score(build_sample(response, task), scores.get(i)))
-            for i, response in enumerate(outcome.responses)
+            (outcome.first + i, add_score(response.to_sample(answer=answer), scores.get(i)))
+            for i, (response, answer) in enumerate(zip(responses, answers, strict=True))
         ]
         return DrawnSamples(run.problem.id, samples, (), calls)
 

@@ -38,7 +38,7 @@ from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling import Asking
 from adacompute.sampling.collect import handle_signals
 from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler, build_sample
+from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler, read_responses
 from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
@@ -245,7 +245,9 @@ def build_record(row: ProcessorRow) -> DrawnSamples:
 def _build_result(
     response: Response, row: ProcessorRow, *, prompt_tokens: int | None, completion_tokens: int | None
 ) -> _RowResult:
-    sample = build_sample(response, Task(row.get("extract") or DEFAULT_TASK.extract))
+    task = Task(row.get("extract") or DEFAULT_TASK.extract)
+    answer = None if response.signals is None else read_responses([response], "", task)[0]
+    sample = response.to_sample(answer=answer)
     fields = {name: value for name, value in asdict(sample).items() if value is not None}
     return _RowResult(sample=fields, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 

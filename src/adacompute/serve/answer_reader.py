@@ -12,28 +12,34 @@ import asyncio
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
+from dataclasses import field, replace
+from itertools import compress, islice
 from typing import Any, Literal
 
 import orjson
 
-from adacompute.answers import Task, extract_answer
-from adacompute.answers.extract import check_pattern, extract_in_sandbox, search_in_sandbox, strip_thinking
+from adacompute.answers import Task
+from adacompute.answers.extract import (
+    abstains,
+    check_pattern,
+    read_in_sandbox,
+    read_replies,
+    search_answer,
+    strip_thinking,
+)
 from adacompute.answers.normalise import trim
-from adacompute.answers.phrase import abstains
 from adacompute.answers.question import classify_purpose
 from adacompute.answers.structured import (
     FieldSelection,
     RawNumber,
-    ToolCall,
     apply_schema,
     bound_answer,
     convert_to_snake_case,
     find_free_text,
     format_calls,
+    list_leaves,
     parse_json,
     read_json_value,
     read_tool_calls,
@@ -47,7 +53,7 @@ from adacompute.errors import RequestInvalid, shorten
 from adacompute.records import Sample, quick_dataclass
 from adacompute.serve.request_parser import ChatRequest
 
-__all__ = ["AnswerReader", "Reading", "Shape", "read_sample", "read_sample_blocking", "select_candidates"]
+__all__ = ["AnswerReader", "FieldMemory", "Reading", "Shape", "select_candidates"]
 
 Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
@@ -55,6 +61,7 @@ Form = Literal["text", "json", "sections", "calls"]
 # Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
 # one a fourth of it, while asking another process takes half a millisecond
 _MAX_INLINE = 2_000
+_MAX_TOGETHER = 4_000  # characters of the texts that are read together in the event loop
 _THREAD_COUNT = 2  # that wait for the other process
 _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
 # characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
@@ -66,40 +73,17 @@ _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples 
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
 # fields whose string is an answer in words or numbers; any other may be a code, where every character counts
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-_DIFFERENT_SAMPLES = 3  # that differ only in words, after which more are useless
-_ALL_DIFFERENT = 5  # samples of JSON or calls that differ in any way, after which more are useless
+_COMPARED_TEXTS = 8  # of a request that are read anew with each further one; the others keep their answers
+_MIN_COMPARED = 8  # samples that could have repeated a field, after which it is known whether it does
+_FREE_SHARE = 0.1  # of them that repeat a field by chance
+_MIN_CONSTANT = 24  # of them after which a field that all repeat is taken for constant
+_COMPARISONS_KEPT = 64  # after which the counts are halved, so that they follow the traffic
+_SKIPPED = 100  # requests without a vote, after which a route is learned anew
+_ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
+_NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wait for what their route learns
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 _pattern_verdicts: OrderedDict[str, str] = OrderedDict()
-
-
-async def read_sample(
-    response: Response, task: Task, *, question: str | None = None, loose: bool = False
-) -> Sample:
-    """The response as a sample, with its answer to the question; one that takes too long to read abstains.
-
-    `loose`: where it doesn't answer the question, any answer that it states counts.
-    """
-    read = partial(read_sample_blocking, response, task, question=question, loose=loose)
-    if _is_cheap(response.text, task):
-        return read()
-    return await asyncio.get_running_loop().run_in_executor(_get_executor(), read)
-
-
-def read_sample_blocking(
-    response: Response, task: Task, *, question: str | None = None, loose: bool = False
-) -> Sample:
-    """As `read_sample`, for a thread that may block."""
-    text, finished = replace_surrogates(response.text), response.finished is not False
-    return _build_sample(response, _extract(text, task, finished=finished, question=question, loose=loose))
-
-
-def _extract(text: str, task: Task, *, finished: bool, question: str | None, loose: bool) -> str | None:
-    extract = extract_answer if _is_cheap(text, task) else extract_in_sandbox
-    answer = extract(text, task, finished=finished, question=question)
-    if answer is None and loose and question is not None and not abstains(text):
-        return extract(text, task, finished=finished)
-    return answer
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
@@ -122,6 +106,61 @@ def _get_executor() -> ThreadPoolExecutor:
     return _pool[1]
 
 
+class FieldMemory:
+    """Which fields of JSON and arguments of tools repeat between the samples of a request, by route.
+
+    What never repeats is free text, or noise such as a confidence, and would split every vote. A field is
+    taken for that after 8 samples that could have repeated it, which four requests of a new route pay for.
+    A route on which there is nothing to vote on is forgotten after 100 requests, and so learned anew.
+    """
+
+    def __init__(self) -> None:
+        self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
+        # ^ by route and field: samples that could have repeated it, and those that did
+        self._skipped: Counter[str] = Counter()
+
+    def is_new(self, route: str) -> bool:
+        """Whether too little of a route was seen to tell which fields repeat."""
+        return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
+
+    def find_free(self, route: str) -> frozenset[str]:
+        """The fields that don't repeat."""
+        return frozenset(
+            name
+            for name, (compared, repeated) in self._routes.get(route, {}).items()
+            if compared >= _MIN_COMPARED and repeated <= _FREE_SHARE * compared
+        )
+
+    def never_differ(self, route: str, names: Collection[str]) -> bool:
+        """Whether every sample so far repeated these fields, so that there is nothing to vote on."""
+        counts = [self._routes.get(route, {}).get(name, (0.0, 0.0)) for name in names]
+        return all(repeated == compared >= _MIN_CONSTANT for compared, repeated in counts)
+
+    def observe(self, route: str, samples: Sequence[Mapping[str, str]]) -> None:
+        """Learns from the fields of a request's samples."""
+        if len(samples) < 2:
+            self._skipped[route] += route in self._routes
+            if self._skipped[route] >= _SKIPPED:
+                self._forget(route)
+            return
+        counts = self._routes.setdefault(route, {})
+        self._routes.move_to_end(route)
+        for name in list(dict.fromkeys(name for fields in samples for name in fields))[:_MAX_FIELDS]:
+            values = [fields.get(name) for fields in samples]
+            compared, repeated = counts.get(name, (0.0, 0.0))
+            scale = 0.5 if compared > _COMPARISONS_KEPT else 1.0
+            counts[name] = (
+                scale * compared + len(values) - 1,
+                scale * repeated + len(values) - len(set(values)),
+            )
+        while len(self._routes) > _ROUTES_KEPT:
+            self._forget(next(iter(self._routes)))
+
+    def _forget(self, route: str) -> None:
+        self._routes.pop(route, None)
+        self._skipped.pop(route, None)
+
+
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One response as it was read."""
@@ -131,20 +170,28 @@ class Reading:
     text: str = ""  # of the text or the section that has the answer
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
     is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
-    free_text: str = ""  # the field or argument that holds a text, if one does
+    route: str = ""  # what its fields are remembered by
+    fields: Mapping[str, str] = field(default_factory=dict)  # of JSON, sections or calls, by their paths
     left_out: tuple[str, ...] = ()  # fields of free text that don't count
 
 
 class AnswerReader:
-    """Reads the samples of one request, in their order."""
+    """Reads the samples of one request, in their order; texts together: one may tell how to read another."""
 
     def __init__(
-        self, request: ChatRequest, task: Task, *, loose: bool = False, finds_json: bool = True
+        self,
+        request: ChatRequest,
+        task: Task,
+        *,
+        loose: bool = False,
+        finds_json: bool = True,
+        memory: FieldMemory | None = None,
     ) -> None:
         options = request.options
         self._loose = loose  # whether a text that doesn't answer the question is read for any answer
         self._finds_json = finds_json  # whether JSON that is asked for in words is read as such
         self.readings: list[Reading] = []
+        self._responses: list[Response] = []
         self._request = request
         self._pattern = options.extract.removeprefix("regex:") if _has_own_pattern(request) else ""
         self._operator_task = self._task = task
@@ -152,6 +199,9 @@ class AnswerReader:
             self._task = Task(extract=options.extract, percent=task.percent)
         self._shape: Shape | None = None
         self._section_question: str | None = None
+        self._memory = FieldMemory() if memory is None else memory
+        self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
+        self._new_routes: set[str] = set()  # of which too little was known when the request began
 
     @property
     def shape(self) -> Shape:
@@ -169,10 +219,6 @@ class AnswerReader:
         if self._section_question is None:
             self._section_question = _read_section_prompt(self._request)
         return self._section_question
-
-    @property
-    def _selection(self) -> FieldSelection:
-        return FieldSelection(fields=self._request.options.fields, exclude=self._request.options.exclude)
 
     @property
     def left_out(self) -> list[str]:
@@ -197,32 +243,75 @@ class AnswerReader:
                 f"extract {shown!r} {verdict}; give another pattern, or json:FIELD", param="extract"
             )
 
-    async def read(self, response: Response) -> Sample:
-        """The next response as a sample, with its answer; one that takes too long to read abstains."""
-        if self._is_cheap(response):
-            reading = self.read_blocking(response)
-        else:
-            reading = await asyncio.get_running_loop().run_in_executor(
-                _get_executor(), self.read_blocking, response
-            )
-        self.readings.append(reading)
-        return reading.sample
+    async def read(self, responses: Sequence[Response]) -> list[Sample]:
+        """All samples so far, read with these further ones; one that takes too long to read abstains."""
+        texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
+        size = sum(map(len, [*texts, *(response.text for response in responses)]))
+        if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
+            return self.read_blocking(responses)
+        return await asyncio.get_running_loop().run_in_executor(
+            _get_executor(), self.read_blocking, responses
+        )
 
-    def read_blocking(self, response: Response) -> Reading:
-        """A response as it is read; for a thread that may block. Remembers nothing."""
+    def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
+        """As `read`, for a thread that may block."""
+        for response in responses:
+            self._responses.append(response)
+            self.readings.append(self._read_alone(response))
+        for place, reading in enumerate(self.readings):
+            counted = reading.fields.keys() - reading.left_out
+            if not counted.isdisjoint(self._free.get(reading.route, ())):  # as a later sample has shown
+                self.readings[place] = self._read_alone(self._responses[place])
+        places = [place for place, reading in enumerate(self.readings) if reading.text]
+        new = [place for place in places if place >= len(self.readings) - len(responses)]
+        if new:
+            is_compared = self._task.extract == "auto" and not self._pattern
+            self._read_texts(sorted({*(places[:_COMPARED_TEXTS] if is_compared else ()), *new}))
+        return [reading.sample for reading in self.readings]
+
+    def _read_alone(self, response: Response) -> Reading:
+        """A response as it is read by itself; a text has no answer yet."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
-        text, finished = replace_surrogates(response.text), response.finished is not False
+        text = replace_surrogates(response.text)
         if message.get("refusal") and not message.get("content"):
-            return Reading(sample=_build_sample(response, None), text=text)
+            return Reading(sample=_build_sample(response, None))
         if shape in ("json", "maybe_json"):
             reading = self._read_json(response, text)
             if reading is not None:
                 return reading
         if shape == "sections":
             return self._read_sections(response, text)
-        return Reading(sample=_build_sample(response, self._read_text(text, finished=finished)), text=text)
+        return Reading(sample=_build_sample(response, None), text=text)
+
+    def _read_texts(self, places: Sequence[int]) -> None:
+        """Reads the texts of these samples together."""
+        texts = [self.readings[place].text for place in places]
+        ends = [self._responses[place].finished is not False for place in places]
+        answers = self._find_answers(texts, ends, self.question)
+        for place, text, end, answer in zip(places, texts, ends, answers, strict=True):
+            if answer is None and self._loose and not self._pattern and not abstains(text):
+                (answer,) = self._find_answers([text], [end], None)
+            if answer != self.readings[place].sample.answer:
+                sample = _build_sample(self._responses[place], answer)
+                self.readings[place] = replace(self.readings[place], sample=sample)
+
+    def _find_answers(
+        self, texts: Sequence[str], ends: Sequence[bool], question: str | None
+    ) -> list[str | None]:
+        if self._pattern:
+            return [search_answer(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
+        is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and _is_cheap("", self._task)
+        read = read_replies if is_cheap else read_in_sandbox
+        return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
+
+    def teach(self) -> None:
+        """Has the memory learn which fields repeated; it is for later requests."""
+        readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
+        if readings:
+            route = readings[0].route
+            self._memory.observe(route, [reading.fields for reading in readings if reading.route == route])
 
     def get_text(self, response: Response) -> Response:
         """The first response with the text that its answer is looked for in."""
@@ -234,31 +323,26 @@ class AnswerReader:
         first = self.readings[0]
         if first.form == "text":
             return self._check_first_text(first)
-        if first.free_text:
+        kept = first.fields.keys() - self._free.get(first.route, frozenset())
+        if first.fields and len(kept) < len(first.fields) and self._memory.never_differ(first.route, kept):
             place = "calls a tool with" if first.form == "calls" else "is JSON with"
-            remedy = "exclude it, or name the fields that count"
-            return f"the first sample {place} free text ({first.free_text[:60]}); {remedy}"
+            free = ", ".join(name for name in first.fields if name not in kept)
+            return f"the first sample {place} free text ({free[:60]}), and nothing else differs"
         return None if first.form == "sections" and first.text else ""
 
     def check_different(self) -> str:
-        """Why more samples are useless: those so far agree on nothing, and differ only in words."""
-        if len(self.readings) < _DIFFERENT_SAMPLES:
-            return ""
+        """Why more samples are useless: all differ, and it isn't known yet which of their fields repeat."""
         chosen = [
-            reading.sample.answer
-            for reading, is_candidate in zip(self.readings, select_candidates(self.readings), strict=True)
-            if is_candidate and reading.form != "text" and reading.sample.answer is not None
+            reading
+            for reading in compress(self.readings, select_candidates(self.readings))
+            if reading.fields and reading.sample.answer is not None
         ]
-        if len(chosen) < _DIFFERENT_SAMPLES or len(set(chosen)) < len(chosen):
+        if len(chosen) < _NEW_ROUTE or chosen[0].route not in self._new_routes:
             return ""
-        what = "calls of tools" if self.readings[0].form == "calls" else "JSON"
-        if len({_PHRASE.sub('""', answer) for answer in chosen}) == 1:
-            return (
-                f"the first {len(chosen)} samples are {what} that all differ in free text; exclude it to vote"
-            )
-        if len(chosen) >= _ALL_DIFFERENT and all(answer[:1] in "{[" for answer in chosen):
-            return f"the first {len(chosen)} samples are {what} that all differ; name the fields that count"
-        return ""
+        if len({reading.sample.answer for reading in chosen}) < len(chosen):
+            return ""
+        what = "calls of tools" if chosen[0].form == "calls" else "JSON"
+        return f"the first {len(chosen)} samples are {what} that all differ; name the fields that count"
 
     def _check_first_text(self, first: Reading) -> str | None:
         if not self._request.options.extract:
@@ -273,10 +357,31 @@ class AnswerReader:
             return count_characters(calls) <= _MAX_INLINE and len(str(calls)) <= _MAX_INLINE
         return not self._pattern and _is_cheap(response.text, self._task)
 
-    def _read_text(self, text: str, *, finished: bool) -> str | None:
-        if self._pattern:
-            return search_in_sandbox(self._pattern, text[-_PATTERN_TEXT:])
-        return _extract(text, self._task, finished=finished, question=self.question, loose=self._loose)
+    def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
+        """The fields of a value by their paths; those that hold free text count no more in this request."""
+        fields: dict[str, str] = {}
+        if route not in self._free and self._memory.is_new(route):
+            self._new_routes.add(route)
+        free = set(self._free.get(route) or self._memory.find_free(route))
+        for path, leaf in islice(list_leaves(value), _MAX_LEAVES):
+            fields[path] = f"{fields.get(path, '')},{write_canonical(leaf)}"
+            if find_free_text(leaf, _FREE_TEXT_WORDS):
+                free.add(path)
+        self._free[route] = frozenset(free)
+        return fields
+
+    def _leave_out(self, route: str, fields: Mapping[str, str]) -> tuple[str, ...]:
+        """The fields that don't count, unless they are all there is."""
+        left_out = tuple(name for name in fields if name in self._free[route])
+        return left_out if len(left_out) < len(fields) else ()
+
+    def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
+        """The fields that count, as the request has it, without further ones."""
+        options = self._request.options
+        return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
+
+    def _name_route(self, form: Form, names: Iterable[str]) -> str:
+        return "\n".join([str(self._request.body.get("model"))[:100], form, *sorted(names)])[:1_000]
 
     def _read_calls(self, response: Response) -> Reading:
         calls = read_tool_calls(response.message)
@@ -286,23 +391,26 @@ class AnswerReader:
             return Reading(sample=sample, form="calls", is_broken=True)
         tools = tuple(sorted(call.name for call in calls))
         schemas = _find_tool_schemas(self._request.body, set(tools))
-        answer = format_calls(calls, schemas, self._selection)
+        route, selection = self._name_route("calls", tools), self._select()
+        fields: dict[str, str] = {}
+        left_out: tuple[str, ...] = ()
+        answer = format_calls(calls, schemas, selection)
+        if answer is not None:
+            arguments = [
+                {call.name: select_arguments(call, schemas.get(call.name), selection)} for call in calls
+            ]
+            fields = self._note_fields(route, arguments)
+            left_out = self._leave_out(route, fields)
+            answer = format_calls(calls, schemas, self._select(left_out)) if left_out else answer
         return Reading(
             sample=replace(_build_sample(response, answer), text=text),
             form="calls",
             tools=tools,
             is_broken=answer is None,
-            free_text="" if answer is None else self._find_argument_text(calls, schemas),
+            route=route,
+            fields=fields,
+            left_out=left_out,
         )
-
-    def _find_argument_text(self, calls: Sequence[ToolCall], schemas: Mapping[str, Any]) -> str:
-        for call in calls:
-            value = call.arguments
-            if isinstance(value, dict):
-                value = select_arguments(call, schemas.get(call.name), self._selection)
-            if path := find_free_text(value, _FREE_TEXT_WORDS):
-                return f"{call.name}.{path}"
-        return ""
 
     def _read_json(self, response: Response, text: str) -> Reading | None:
         """A reply that is JSON; None if it may be a text and is one."""
@@ -311,35 +419,49 @@ class AnswerReader:
             return None
         schema = find_reply_schema(self._request.body)
         try:
-            value, left_out = select_fields(apply_schema(value, schema), self._selection, schema)
-            answer = _format_value(value, self._selection.fields)
+            value = apply_schema(value, schema)
+            return self._read_fields(response, value, "json", schema)
         except ValueError:
             return Reading(sample=_build_sample(response, None), form="json", is_broken=True)
-        is_missing = value is None or (value == {} and bool(self._selection.fields))
+
+    def _read_fields(
+        self,
+        response: Response,
+        value: Any,  # noqa: ANN401 - JSON data
+        form: Form,
+        schema: object = None,
+    ) -> Reading:
+        """The fields of an object that count; ValueError if they have no canonical form."""
+        selection = self._select()
+        selected, named = select_fields(value, selection, schema)
+        names = (schema.get("properties") if isinstance(schema, dict) else None) or value
+        route = self._name_route(form, names if isinstance(names, dict) else ())
+        fields = self._note_fields(route, selected)
+        left_out = self._leave_out(route, fields)
+        if left_out:
+            selected, _ = select_fields(value, self._select((*named, *left_out)), schema)
+        answer = _format_value(selected, selection.fields)
+        is_missing = value is None or (selected == {} and bool(selection.fields))
         return Reading(
             sample=_build_sample(response, None if is_missing else answer),
-            form="json",
+            form=form,
             is_broken=value is None,
-            free_text=find_free_text(value, _FREE_TEXT_WORDS),
-            left_out=tuple(left_out),
+            route=route,
+            fields=fields,
+            left_out=(*named, *left_out),
         )
 
     def _read_sections(self, response: Response, text: str) -> Reading:
         """A reply in sections: the one that isn't reasoning, or all of them as an object."""
         sections = dict(split_sections(strip_thinking(text)))
-        sections, left_out = select_fields(sections, self._selection)
-        if len(sections) == 1:
-            (content,) = sections.values()
-            answer = self._read_text(content, finished=response.finished is not False)
-            return Reading(sample=_build_sample(response, answer), form="sections", text=content)
+        selected, _ = select_fields(sections, self._select())
+        if len(selected) == 1:
+            (content,) = selected.values()
+            return Reading(sample=_build_sample(response, None), form="sections", text=content)
+        if not selected:
+            return Reading(sample=_build_sample(response, None), form="sections")
         value = {name: _parse_section(content) for name, content in sections.items()}
-        answer = _format_value(value) if value else None
-        return Reading(
-            sample=_build_sample(response, answer),
-            form="sections",
-            free_text=find_free_text(value, _FREE_TEXT_WORDS),
-            left_out=tuple(left_out),
-        )
+        return self._read_fields(response, value, "sections")
 
 
 def select_candidates(readings: Sequence[Reading]) -> list[bool]:
@@ -360,9 +482,6 @@ def select_candidates(readings: Sequence[Reading]) -> list[bool]:
     return [not reading.is_broken and reading.tools == tools for reading in readings]
 
 
-_PHRASE = re.compile(
-    r'(?<=[:\[,])"(?=[^"\\]*\s)(?:[^"\\]|\\.)*"'
-)  # a string of several words in canonical JSON
 _SECTION = re.compile(r"\[\[ ## (\w{1,60}) ## \]\]")
 _LAST_SECTION = "completed"
 _SECTIONS_END = f"[[ ## {_LAST_SECTION} ## ]]"

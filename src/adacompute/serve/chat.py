@@ -531,7 +531,7 @@ class Gateway:
     def learn(self) -> None:
         """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
         for active, outcome in self.unlearned:
-            self.guard(active.sampling.teach_weights)
+            self.guard(active.sampling.teach)
             if outcome.counts_as_voted:
                 self.guard(self.learn_cost, outcome)
             counts = outcome.decided or self.settings.average == "all"

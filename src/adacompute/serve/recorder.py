@@ -349,8 +349,7 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
 
 
 def _read_samples(item: QueuedRequest, task: Task) -> list[Sample]:
-    reader = AnswerReader(item.request, task)
-    return [reader.read_blocking(response).sample for response in item.responses]
+    return AnswerReader(item.request, task).read_blocking(item.responses)
 
 
 def _keep_calls(response: Response) -> Response:

@@ -25,8 +25,8 @@ from adacompute.client import (
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw, Floats
-from adacompute.records import Call, Sample
-from adacompute.serve.answer_reader import AnswerReader, select_candidates
+from adacompute.records import Call, Sample, Signals
+from adacompute.serve.answer_reader import AnswerReader, FieldMemory, select_candidates
 from adacompute.serve.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, TokenBounds, WaveReservation
 from adacompute.serve.policy_registry import ServedPolicy
 from adacompute.serve.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
@@ -99,6 +99,7 @@ class SamplingResources:
     task: Task
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
+    memory: FieldMemory = field(default_factory=FieldMemory)
     client: Client = field(init=False)  # of the endpoint, or of the default mode, for what isn't a sample
     rates: Rates = field(init=False)  # the token prices there
     has_menu: bool = field(init=False)  # whether there are several modes to choose among
@@ -183,9 +184,10 @@ class SampleLoop:
         if self.has_vote:
             self.weigh = self._choose_weights()
         self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+        self._counted: list[tuple[str | None, bool]] = []  # their answers, and whether they are candidates
         self._reader: AnswerReader | None = None  # made only where there is a vote, as is the tally
         self._tally: Tally | None = None
-        self._unobserved: list[tuple[list[Sample], str]] = []  # that the policy's weights may learn from
+        self._unobserved: list[tuple[slice, str]] = []  # samples that the policy's weights may learn from
 
     def _check_modes(self) -> str:
         """Why there is no vote over the modes that a request names; "": there may be one."""
@@ -219,6 +221,7 @@ class SampleLoop:
                 resources.task,
                 loose=eligibility.reads_everything,
                 finds_json=eligibility.votes_on_json,
+                memory=resources.memory,
             )
         return self._reader
 
@@ -568,7 +571,8 @@ class SampleLoop:
         """How the samples of each mode have voted."""
         tally = self.tally
         return {
-            name: (tally.list_classes(name), tally.find_mode_class(name)) for name in self._resources.modes
+            name: (tally.get_mode_votes(name).classes, tally.find_mode_class(name))
+            for name in self._resources.modes
         }
 
     def _ask_default(self) -> tuple[Draw, ...]:
@@ -587,7 +591,11 @@ class SampleLoop:
         if is_first and (reason := self._check_first(self.samples[0])):
             self._refuted = True
             return reason
-        return eligibility.check_tally(self.tally) or (
+        silent = sum(
+            is_candidate and sample.answer is None and sample.finished is not False
+            for sample, is_candidate in zip(self.samples, self._candidates, strict=True)
+        )
+        return eligibility.check_tally(self.tally, silent) or (
             "" if eligibility.reads_everything else reader.check_different()
         )
 
@@ -804,23 +812,35 @@ class SampleLoop:
             came_after = bool(responses) and len(self.responses) > self.request.n
             self._answered_by_default = self._answered_by_default or came_after
             return
-        share, samples = source.client.share, []
-        for response in responses:
-            await share.take_turn()
-            sample = await self.reader.read(response)
-            samples.append(sample if source.mode is None else replace(sample, mode=source.name))
+        await source.client.share.take_turn()
+        samples = await self._read(source, responses)
         scorer = self._resources.scorer
         if scorer is not None and not self._is_refuted_by(samples):  # what isn't voted on needs no score
             samples = await self._verify(scorer, samples)
+        places = slice(len(self.samples), len(self.samples) + len(samples))
         self.samples += samples
         await self._tally_samples()
-        self._unobserved.append((samples, self._model if source.mode is None else source.name))
+        self._unobserved.append((places, self._model if source.mode is None else source.name))
 
-    def teach_weights(self) -> None:
-        """Has the policy's weights learn from the samples: those of later requests, not its own."""
+    async def _read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
+        """The responses as samples; earlier ones are read anew with them."""
+        samples = await self.reader.read(responses)
+        for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
+            if new.answer != old.answer:
+                signals = new.signals
+                if old.signals is not None and old.signals.score is not None:
+                    signals = replace(signals or Signals(), score=old.signals.score)
+                self.samples[place] = replace(new, mode=old.mode, signals=signals)
+        added = samples[len(self.samples) :]
+        return added if source.mode is None else [replace(sample, mode=source.name) for sample in added]
+
+    def teach(self) -> None:
+        """Has the policy's weights and the reader learn from the samples: for later requests, not its own."""
         unobserved, self._unobserved = self._unobserved, []
-        for samples, name in unobserved:
-            self.served.observe(samples, name)
+        for places, name in unobserved:
+            self.served.observe(self.samples[places], name)
+        if self._reader is not None:
+            self._reader.teach()
 
     async def _verify(self, scorer: SampleScorer, samples: list[Sample]) -> list[Sample]:
         """The samples with their scores; what that costs is part of what the request costs."""
@@ -840,12 +860,14 @@ class SampleLoop:
         return samples
 
     async def _tally_samples(self) -> None:
-        """Counts the votes of new samples; of all again, if others than before are candidates now."""
-        candidates, counted = select_candidates(self.reader.readings), len(self._candidates)
-        if candidates[:counted] != self._candidates:
+        """Counts the votes of new samples; of all again, if earlier ones are read otherwise now."""
+        self._candidates = select_candidates(self.reader.readings)
+        votes = [(sample.answer, own) for sample, own in zip(self.samples, self._candidates, strict=True)]
+        counted = len(self._counted)
+        if votes[:counted] != self._counted:
             self._tally, counted = None, 0
-        self._candidates = candidates
-        for sample, is_candidate in list(zip(self.samples, candidates, strict=True))[counted:]:
+        self._counted = votes
+        for sample, is_candidate in list(zip(self.samples, self._candidates, strict=True))[counted:]:
             await self._resources.client.share.take_turn()
             if is_candidate:
                 await self.tally.add_async(sample)

@@ -8,8 +8,7 @@ import re
 from typing import Literal
 
 from adacompute.answers import Tally, Task, extract, extract_answer
-from adacompute.answers.extract import DATA, HEDGE, is_slow_pattern
-from adacompute.answers.phrase import CHAT, abstains
+from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, check_pattern
 from adacompute.answers.question import Purpose, classify_purpose
 from adacompute.client import Response
 from adacompute.config import ServeConfig, compile_vote_pattern
@@ -149,11 +148,19 @@ class VoteEligibility:
         """How many of the samples that a policy wants are drawn next: one, until one states an answer."""
         return count if self._vote == "always" or tally.answered else min(count, 1)
 
-    def check_tally(self, tally: Tally) -> str:
-        """Why there is nothing to vote on, judging by several samples; "": there may be."""
-        if self._vote == "always" or tally.answered or tally.drawn < _MIN_SILENT:
+    def check_tally(self, tally: Tally, silent: int) -> str:
+        """Why there is nothing to vote on, judging by several samples; "": there may be.
+
+        `silent` of them came to their end without an answer that can be read: where they are the majority,
+        the others' form must not win.
+        """
+        if self._vote == "always" or tally.drawn < _MIN_SILENT:
             return ""
-        return f"none of the first {tally.drawn} samples states an answer that can be read"
+        if not tally.answered:
+            return f"none of the first {tally.drawn} samples states an answer that can be read"
+        if silent <= max(tally.answered, 1):
+            return ""
+        return f"{silent} of the first {tally.drawn} samples state no answer that can be read"
 
     def _check_extracted(self, first: Response, sample: Sample | None) -> str:
         if first.finished is False:
@@ -230,7 +237,7 @@ def _join_content(content: object) -> str:
 
 def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
     regex = compile_vote_pattern(pattern)
-    if is_slow_pattern(pattern, _MAX_PROMPT):
+    if check_pattern(pattern, _MAX_PROMPT):
         raise ConfigError(
             f"vote_pattern {pattern!r} takes too long on long prompts; give one without nested repeats"
         )

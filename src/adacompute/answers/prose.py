@@ -1,0 +1,728 @@
+"""Reads the answers of several replies to one question by comparing them, in any language.
+
+`read_prose` decides by all replies together which form the answers have (one of the question's alternatives,
+yes or no, a date, a number, words) and reads each reply in that form. What a reply repeats of the question is
+phrasing, and so are a language's common words; what is left over, its new words, is where the answer stands.
+
+A wrong merge is worse than a wrong split. A reply that may mean one of several answers counts as the one that
+another reply gives plainly; a reading that is less sure than `_SURE` counts only beside a surer one that is
+the same answer; and a reply that can't be compared abstains.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from adacompute.answers import quantity
+from adacompute.answers.quantity import Choice
+from adacompute.answers.question import (
+    Options,
+    Question,
+    Token,
+    drop_brackets,
+    mask_denied,
+    shares_stem,
+    split_clauses,
+    split_sentences,
+)
+
+__all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "read_prose"]
+
+SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
+_ITEMS, _ITEM_WORDS = 12, 4  # of a list
+_PHRASE_WORDS = 8  # words of an answer
+_BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
+_CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
+_FEW_WORDS = 3  # the same, if all of its words are common or the question's
+_SURE, _DOUBTFUL, _SETTLED = 0.5, 0.4, 0.6
+
+
+class ReadAnswer(NamedTuple):
+    """The answer of a reply, and how sure it is that the reply means it, from 0 to 1."""
+
+    answer: str | None
+    sure: float = 1.0
+
+
+SILENT = ReadAnswer(None)
+_SILENT_CHOICE = Choice(None)
+
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
+_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+
+
+class ReplyText:
+    """A reply without its marks, as sentences that state something: no questions, politeness or excuses."""
+
+    def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
+        self.question, self.finished = question, finished
+        self.text = _clean(text)
+        self.is_long = len(self.text) > SHORT_REPLY
+        whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
+        said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
+        self.sentences = _select_stating(said, question)
+        self.abstains = not self.sentences and any(_cant_tell(s, question) for s in said)
+        if not finished and self.is_long:  # it may conclude otherwise
+            self.sentences = self.sentences[:1]
+
+    @cached_property
+    def asserted(self) -> list["Sentence"]:
+        """The sentences with their words."""
+        return [Sentence(text, self.question) for text in self.sentences]
+
+
+def _clean(text: str) -> str:
+    if len(text) > _HEAD + _TAIL:
+        text = text[:_HEAD] + "\n" + text[-_TAIL:]
+    fences = _FENCE.findall(text)
+    outside = _FENCE.sub("\n", text)
+    if len(fences) == 1 and not outside.strip():
+        outside = fences[0]
+    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
+
+
+def _join_items(text: str) -> str:
+    """A list with an item on each line as one sentence."""
+    first = _BULLET.search(text) if "\n" in text else None
+    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
+    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
+        return text
+    before = text[: first.start()].strip()
+    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
+
+
+def _select_stating(sentences: list[str], question: Question) -> list[str]:
+    """The sentences before one that says it can't tell, without politeness; the guess that follows that."""
+    selected: list[str] = []
+    for sentence in sentences:
+        if not selected and _says_only("polite", sentence, question):
+            continue
+        if _cant_tell(sentence, question):
+            _, *guess = question.lexicon.find("but").split(sentence, maxsplit=1)
+            is_guess = guess and not selected and not _cant_tell(guess[0], question)
+            return [guess[0].lstrip(" ,，")] if is_guess else selected
+        selected.append(sentence)
+    return selected
+
+
+def _cant_tell(sentence: str, question: Question) -> bool:
+    unsure = question.lexicon.find("unsure").search(sentence) is not None
+    return unsure or _says_only("silent", sentence, question)
+
+
+def _says_only(name: str, sentence: str, question: Question) -> bool:
+    """Whether a sentence consists of phrases of a list."""
+    rest = question.lexicon.find(name).sub(" ", sentence)
+    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
+
+
+class Clause(NamedTuple):
+    """A part of a sentence between commas."""
+
+    begin: int
+    end: int
+    pieces: list[Token]
+
+
+class Sentence:
+    """A sentence, its words labelled by what they are to the question."""
+
+    def __init__(self, text: str, question: Question) -> None:
+        self.text = drop_brackets(text)
+        self.question = question
+
+    @cached_property
+    def pieces(self) -> list[Token]:
+        """Its words with their labels. The question's words count once: what is repeated is new."""
+        question, is_common = self.question, self.question.lexicon.is_common
+        tokens = question.tokenize(self.text)
+        left = Counter({w: count for w, count in question.words.items() if not is_common(w)})
+        asked = set()
+        for is_form in (str.__eq__, question.is_form):  # the words as they are come first
+            for token in tokens:
+                word = next((w for w in left if left[w] and is_form(token.key, w)), "")
+                if word and token not in asked and not is_common(token.key):
+                    left[word] -= 1
+                    asked.add(token)
+        pieces: list[Token] = []
+        for token in tokens:
+            label = "question" if token in asked else "common" if is_common(token.key) else "new"
+            if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
+                label = "new"  # the symbol of iodine is "I"
+            label = "number" if token.kind == "number" else label
+            pieces += _split_cjk(token, question) if token.kind == "cjk" else [token._replace(label=label)]
+        return pieces
+
+    @cached_property
+    def clauses(self) -> list[Clause]:
+        """Its parts between commas, colons and dashes."""
+        return [
+            Clause(begin, end, [p for p in self.pieces if begin <= p.begin < end])
+            for begin, end in split_clauses(self.text)
+        ]
+
+    @cached_property
+    def hits(self) -> list[str]:
+        """The words of the question that it repeats."""
+        return [p.key for p in self.pieces if p.label == "question"]
+
+    @property
+    def denies(self) -> bool:
+        """Whether it has a "not" that the question doesn't have."""
+        return not self.question.negated and mask_denied(self.text, self.question.lexicon) != self.text
+
+
+def _split_cjk(token: Token, question: Question) -> list[Token]:
+    """The parts of a run of characters: two or more of the question's, particles, and the rest."""
+    run, pieces, at, begin = token.text, list[Token](), 0, 0
+    particles = question.lexicon.cjk_common
+    while at <= len(run):
+        end = at
+        while end < len(run) and end - at < 30 and run[at : end + 1] in question.asking:
+            end += 1
+        if end - at < 2 and at < len(run):
+            at += 1
+            continue
+        for match in particles.finditer(run, begin, at):
+            pieces += [_cut(token, begin, match.start(), "new"), _cut(token, *match.span(), "common")]
+            begin = match.end()
+        pieces += [_cut(token, begin, at, "new"), _cut(token, at, end, "question")]
+        if at == len(run):
+            break
+        at = begin = end
+    return [piece for piece in pieces if piece.text]
+
+
+def _cut(token: Token, begin: int, end: int, label: str) -> Token:
+    text = token.text[begin:end]
+    return Token("cjk", text, text, token.begin + begin, token.begin + end, label)
+
+
+def _holds_cjk(words: frozenset[str], text: str) -> bool:
+    """Whether a Chinese or Japanese text holds one of some words."""
+    return bool(text) and any(word in text for word in words if not word[0].isascii())
+
+
+# Answers in words
+
+
+class _Run(NamedTuple):
+    """New words that stand together, with the small words inside a name: "Rio de Janeiro"."""
+
+    pieces: list[Token]
+    clause: Clause
+
+    @property
+    def is_name(self) -> bool:
+        return any(p.is_name for p in self.pieces)
+
+
+def read_words(reply: ReplyText) -> Choice:
+    """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
+    sentences = reply.asserted
+    on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
+    best = _SILENT_CHOICE
+    for sentence in sentences:
+        is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
+        if (reply.is_long and sentence not in on_point) or (on_point and is_off):
+            continue  # it is about the subject, and another says what is asked of it
+        words, beside = _read_sentence(sentence, alone=len(sentences) == 1)
+        if words.answer is None or (reply.is_long and beside > _BESIDE_WORDS):
+            continue
+        is_name = words.answer[0].isupper() or not words.answer[0].isascii()
+        if (is_off and beside > 0) or (not is_name and any(s.denies for s in sentences)):
+            words = words._replace(sure=_DOUBTFUL)
+        if len(on_point) < 2 or is_name:
+            return words
+        best = best if best.answer else words
+    return best
+
+
+def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
+    """The answer of a sentence, and how many new words it has beside it."""
+    runs = _rank_runs(sentence)
+    if not runs:
+        return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
+    items = _collect_list(runs[0], runs, sentence)
+    if alone and not sentence.hits and len(items) == 1 and _is_phrase(sentence):
+        return Choice(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
+    is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
+    answer = _spell_items(items, sentence)
+    count = len(answer.split())
+    if not answer or count > _PHRASE_WORDS * len(items) or not (is_clear or alone):
+        return _SILENT_CHOICE, 0
+    others = [run for run in runs if run not in items]
+    beside = sum(p.label == "new" for p in sentence.pieces) - count
+    sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
+    return Choice(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
+
+
+def _is_phrase(sentence: Sentence) -> bool:
+    """Whether a sentence is a few words without a verb: "on the border of Nepal and China"."""
+    is_copula = sentence.question.lexicon.is_copula
+    return len(sentence.pieces) <= _PHRASE_WORDS and not any(is_copula(p.text) for p in sentence.pieces)
+
+
+def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
+    """How sure it is that a run is the answer: less if others may be, too."""
+    question, end = sentence.question, run.pieces[-1].end
+    new = [r for r in others if r.is_name and not all(question.has(p.key) for p in r.pieces)]
+    beside = [r for r in new if r.clause is run.clause]
+    later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
+    if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
+        return _DOUBTFUL  # "Many think it's Sydney, but it's Canberra"
+    return 1.0
+
+
+def _is_bare(run: _Run, runs: list[_Run]) -> bool:
+    """Whether a clause that repeats nothing of the question may be the answer: "I think it's Hanoi"."""
+    is_only = sum(other.clause is run.clause for other in runs) == 1
+    return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
+
+
+def _read_bare(sentence: Sentence) -> Choice:
+    """All of a reply of a word or two though the question has it: "German"."""
+    pieces = sentence.pieces
+    kept = [p for p in pieces if p.label != "common"] or pieces
+    if not kept or len(pieces) > _FEW_WORDS or sentence.denies:
+        return _SILENT_CHOICE
+    return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
+
+
+def _rank_runs(sentence: Sentence) -> list[_Run]:
+    """The runs of what a sentence states, the answer first: said of what is asked, then names."""
+    question = sentence.question
+
+    def rank(run: _Run) -> tuple[bool, bool, bool]:
+        on_point = question.is_focus(p.key for p in run.clause.pieces if p.label == "question")
+        return not on_point, not run.is_name, not _follows_copula(run, question)
+
+    runs = (run for clause in _select_clauses(sentence) for run in _find_runs(clause, question))
+    return sorted(runs, key=rank)
+
+
+def _select_clauses(sentence: Sentence) -> list[Clause]:
+    """The clauses without what they deny."""
+    question = sentence.question
+    selected = []
+    for clause in sentence.clauses:
+        denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
+        begin = clause.begin
+        if denied:
+            turn = question.lexicon.find("but").search(sentence.text, denied[0].end, clause.end)
+            begin = turn.end() if turn is not None else clause.end
+        selected.append(clause._replace(pieces=[p for p in clause.pieces if p.begin >= begin]))
+    return selected
+
+
+def _find_runs(clause: Clause, question: Question) -> list[_Run]:
+    runs: list[list[Token]] = []
+    between: list[Token] = []
+    for piece in clause.pieces:
+        if piece.label == "new":
+            if runs and _are_joined(runs[-1][-1], between, piece, question):
+                runs[-1] += [*between, piece]
+            else:
+                runs.append([piece])
+            between = []
+        else:
+            between.append(piece)
+    return [_Run(_extend_run(run, clause, question), clause) for run in runs]
+
+
+def _are_joined(last: Token, between: list[Token], piece: Token, question: Question) -> bool:
+    gap = piece.begin - last.end
+    if "cjk" in (piece.kind, last.kind) or not between:
+        return not between and gap <= (2 if piece.kind == last.kind == "word" else 0)
+    links = question.lexicon.links - question.lexicon.gather("and")
+    return len(between) <= 2 and links.issuperset(p.key for p in between) and last.is_name and piece.is_name
+
+
+def _follows_copula(run: _Run, question: Question) -> bool:
+    """Whether a run ends a clause, right after "is", which tells it from names before: "the word is Hund"."""
+    pieces = run.clause.pieces
+    before = pieces[: pieces.index(run.pieces[0])][-2:]
+    return run.pieces[-1] is pieces[-1] and any(question.lexicon.is_copula(p.text) for p in before)
+
+
+def _extend_run(run: list[Token], clause: Clause, question: Question) -> list[Token]:
+    """A run with a name of the question's right before it: "Mexico City"."""
+    pieces, begin = clause.pieces, clause.pieces.index(run[0])
+    while begin > 0 and _belongs(pieces[begin - 1], pieces[begin], question):
+        begin -= 1
+    return [*pieces[begin : pieces.index(run[0])], *run]
+
+
+def _belongs(piece: Token, beside: Token, question: Question) -> bool:
+    is_name = piece.label == "question" and piece.text[0].isupper() and beside.text[0].isupper()
+    return is_name and beside.begin == piece.end + 1 and not question.is_focus([piece.key])
+
+
+_ELIDED = re.compile(r"^[dlDL]'(?=\w)")
+
+
+def _spell(pieces: list[Token], sentence: Sentence) -> str:
+    return _ELIDED.sub("", sentence.text[pieces[0].begin : pieces[-1].end].strip(" \"'.,;:!()"))
+
+
+def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run]:
+    """The items of the list that a run is in, or only itself."""
+    items: list[_Run] = []
+    for run in sorted(runs, key=lambda run: run.pieces[0].begin):
+        if items and not _is_next(items[-1], run, sentence):
+            if best in items:
+                break
+            items = []
+        items.append(run)
+    is_list = len(items) <= _ITEMS and all(len(item.pieces) <= _ITEM_WORDS for item in items)
+    return items if is_list else [best]
+
+
+def _spell_items(items: list[_Run], sentence: Sentence) -> str:
+    answer = ", ".join(_spell(item.pieces, sentence) for item in items)
+    return f"({answer})" if len(items) > 1 and sentence.question.asks_order else answer
+
+
+_LIST_GAP_LENGTH = 12  # characters between two items
+_LIST_SIGN = re.compile(r"[,，、;]")
+
+
+def _is_next(item: _Run, run: _Run, sentence: Sentence) -> bool:
+    """Whether a comma or "and" joins two runs, and nothing else stands between them."""
+    lexicon = sentence.question.lexicon
+    gap = lexicon.find("and").sub(",", sentence.text[item.pieces[-1].end : run.pieces[0].begin])
+    words = _LIST_SIGN.sub(" ", gap).casefold().split()
+    alike = run.pieces[0].kind == "cjk" or item.is_name == run.is_name or item.pieces[0].begin == 0
+    is_joined = len(gap) <= _LIST_GAP_LENGTH and _LIST_SIGN.search(gap) is not None
+    return alike and is_joined and lexicon.links.issuperset(words)
+
+
+# Yes and no: what is stated beats the word that opens, so that "Ja, 51 ist keine Primzahl" is a no
+
+
+class _Verdict(NamedTuple):
+    agrees: bool
+    stated: bool  # by a statement about the question, rather than by "yes" or "no"
+    sure: float = 1.0
+
+
+def read_verdict(reply: ReplyText) -> Choice:
+    """Yes or no."""
+    first, *others = reply.asserted
+    verdict = _judge_sentence(first, alone=not others)
+    if verdict is None:
+        later = [v for sentence in others if (v := _judge_sentence(sentence)) is not None]
+        verdict = next((v for v in reversed(later) if v.stated), later[0] if later else None)
+    elif others and not verdict.stated:
+        second = _judge_sentence(others[0])
+        if second is not None and second.stated and second.agrees != verdict.agrees:
+            verdict = second._replace(sure=_DOUBTFUL)  # "はい。105は素数ではありません。"
+    if verdict is None:
+        return _SILENT_CHOICE
+    words = ("False", "True") if reply.question.asks_truth else ("No", "Yes")
+    return Choice(words[verdict.agrees], verdict.sure)
+
+
+def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | None:
+    question, lexicon = sentence.question, sentence.question.lexicon
+    verdicts = [v for clause in sentence.clauses if (v := _judge_clause(clause, question, alone=alone))]
+    opened = {v.agrees for v in verdicts if not v.stated and v.sure == 1.0}
+    if len(opened) > 1:
+        return None  # "No, wait, yes."
+    said = [v for v in verdicts if not v.stated and (v.sure == 1.0 or not opened)]
+    stated = [v for v in verdicts if v.stated and not question.negated]
+    if not stated or lexicon.find("suppose").search(sentence.text):
+        return said[-1]._replace(sure=1.0) if said else None
+    contradicted = len(opened | {v.agrees for v in stated}) > 1
+    return stated[0]._replace(sure=_DOUBTFUL) if contradicted else stated[0]
+
+
+def _judge_clause(clause: Clause, question: Question, *, alone: bool) -> _Verdict | None:
+    """What a clause says by a statement, or by words that agree or refuse."""
+    lexicon, pieces = question.lexicon, clause.pieces
+    cjk = "".join(p.text for p in pieces if p.kind == "cjk")
+    keys = [p.key for p in pieces if p.kind == "word"]
+    negated = [at for at, p in enumerate(pieces) if p.key in lexicon.negation]
+    denied = bool(negated) or _holds_cjk(lexicon.negation, cjk)
+    hits = {p.key: at for at, p in reversed(list(enumerate(pieces))) if _is_asked(p, question)}
+    beyond = [at for at, p in enumerate(pieces) if _is_beyond(p, question)]
+    if hits and not _says_other(pieces, hits, beyond, question):
+        return _Verdict(not (denied if cjk else any(at < max(hits.values()) for at in negated)), stated=True)
+    if hits or beyond:
+        return None
+    agrees = not lexicon.yes.isdisjoint(keys) or _holds_cjk(lexicon.yes, cjk)
+    refuses = not lexicon.no.isdisjoint(keys) or _holds_cjk(lexicon.no, cjk)
+    if denied or refuses:
+        return None if agrees and refuses and not cjk else _Verdict(agrees=False, stated=False)
+    if agrees:
+        return _Verdict(agrees=True, stated=False)
+    bare = alone and bool(keys) and lexicon.common.issuperset(keys)  # "It is."
+    return _Verdict(agrees=True, stated=False, sure=0.9) if bare else None
+
+
+def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], question: Question) -> bool:
+    """Whether a clause says something else than is asked: new words before the last one asked, or without it.
+
+    So it does if it compares the question's numbers the other way round.
+    """
+    numbers = [p.key for p in pieces if p.kind == "number" and p.key in question.numbers]
+    if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
+        return True
+    last = question.content[-1:]
+    complete = not last or any(question.is_form(key, last[0]) for key in hits)
+    return any(at < max(hits.values()) for at in beyond) if complete else bool(beyond)
+
+
+def _is_asked(piece: Token, question: Question) -> bool:
+    """Whether a word is one of those that the question asks about."""
+    if piece.kind == "cjk":
+        return piece.label == "question" and not question.lexicon.cjk_common.fullmatch(piece.text)
+    return piece.kind == "word" and question.asks_about(piece.key)
+
+
+def _is_beyond(piece: Token, question: Question) -> bool:
+    """Whether a word is neither the question's nor common, nor says yes or no."""
+    lexicon = question.lexicon
+    words = lexicon.yes | lexicon.no | lexicon.negation
+    if piece.kind == "cjk":
+        return piece.label == "new" and not _holds_cjk(words, piece.key)
+    return piece.label == "new" and piece.key not in words and not question.has(piece.key)
+
+
+# Alternatives of the question: the one counts that isn't denied, nor what the other is compared with
+
+
+def find_option(text: str, options: Options) -> str | None:
+    """The letter of the only option whose words a text holds."""
+    words = f" {' '.join(_find_words(text))} "
+    own = {letter: f" {' '.join(_find_words(option))} " for letter, option in options}
+    named = [letter for letter, option in own.items() if option.strip() and option in words]
+    longest = [a for a in named if not any(own[a] != own[b] and own[a] in own[b] for b in named)]
+    return longest[0] if len(longest) == 1 else None
+
+
+_OPTION_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*|[-−+](?=\d)|[/%°]")
+
+
+def _find_words(text: str) -> list[str]:
+    return [word for word in map(str.casefold, _OPTION_WORD.findall(text)) if word not in ("a", "an", "the")]
+
+
+class _Mention(NamedTuple):
+    option: int
+    begin: int
+    end: int
+
+
+def read_alternative(reply: ReplyText) -> Choice:
+    """The alternative that the last sentence that names one chooses."""
+    suppose = reply.question.lexicon.find("suppose")
+    told = [sentence for sentence in reversed(reply.asserted) if not suppose.match(sentence.text)]
+    chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
+    return Choice(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENT_CHOICE
+
+
+def _choose_alternative(sentence: Sentence) -> str:
+    """The alternative that a sentence chooses; "" if it chooses none."""
+    question, text, mentions = sentence.question, sentence.text, _find_mentions(sentence)
+    words = [p for p in sentence.pieces if not _is_in(p, mentions)]
+    asks = any(_is_asked(p, question) or not question.characters.isdisjoint(p.text) for p in words)
+    told = text if question.negated else mask_denied(text, question.lexicon, clauses=True)
+    stated = [m for m in mentions if told[m.begin : m.end].strip() and not _is_compared(told, m, question)]
+    ends = question.lexicon.clause_end
+    pairs = [pair for pair in pairwise(mentions) if ends.fullmatch(text[pair[0].end : pair[1].begin].strip())]
+    stated = [m for m in stated if not any(m in pair for pair in pairs)] or stated  # "of A and B, B"
+    is_choice = asks or _SIGN.search(text) or len({m.option for m in stated}) == 1
+    if not stated or not is_choice or not _fits_alternatives(sentence, mentions, asks):
+        return ""
+    return question.alternatives[stated[0].option]
+
+
+def _find_mentions(sentence: Sentence) -> list[_Mention]:
+    """Where the question's alternatives are named."""
+    question, text = sentence.question, sentence.text
+    mentions: list[_Mention] = []
+    tokens = question.tokenize(text)
+    for at, option in enumerate(question.alternatives):
+        words = question.tokenize(option)
+        if words[:1] and words[0].kind == "cjk":
+            mentions += [_Mention(at, *match.span()) for match in re.finditer(re.escape(option), text)]
+            continue
+        for first, token in enumerate(tokens):
+            own = tokens[first : first + len(words)]
+            if words and _is_same(token, words) and [t.key for t in own[1:]] == [w.key for w in words[1:]]:
+                mentions.append(_Mention(at, token.begin, own[-1].end))
+    return sorted(mentions, key=lambda mention: mention.begin)
+
+
+def _is_same(token: Token, words: Sequence[Token]) -> bool:
+    first, is_word = words[0], len(words) == 1 and words[0].kind == token.kind == "word"
+    return token.key == first.key or (is_word and shares_stem(token.key, first.key))
+
+
+_SIGN = re.compile("[><＞＜]")
+
+
+def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
+    """Whether an alternative is only what the other is compared with: "than the Moon", 「月より」."""
+    if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
+        return True
+    lexicon = question.lexicon
+    than, links = lexicon.find("than").pattern, "|".join(map(re.escape, lexicon.links))
+    compared = lexicon.compile("compared", lambda: rf"(?:(?:{than})\s(?:(?:{links})\s)?|[<＜]\s?)$")
+    return compared.search(text[: mention.begin][-25:]) is not None
+
+
+def _is_in(piece: Token, mentions: Sequence[_Mention]) -> bool:
+    return any(m.begin <= piece.begin < m.end for m in mentions)
+
+
+def _fits_alternatives(sentence: Sentence, mentions: list[_Mention], asks: bool) -> bool:
+    """Whether a sentence says what the question asks, or nothing beside the alternatives that it names.
+
+    If it names several, a new word before one of them may say something else of it: "and release oxygen".
+    """
+    question = sentence.question
+    words = (p for p in sentence.pieces if p.label == "new" and p.kind == "word")
+    new = [p for p in words if not _is_in(p, mentions) and p.key not in question.context]
+    if not new or len({m.option for m in mentions}) == 1:
+        return not new or asks or not question.focus
+    return asks and len(new) == 1 and (new[0].begin > mentions[-1].begin or new[0].is_name)
+
+
+# All replies together
+
+
+def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool]) -> list[ReadAnswer]:
+    """The answers of the replies, read in the form that most of them have."""
+    places = list(zip(texts, finished, strict=True))
+    known = {place: ReplyText(place[0], question, finished=place[1]) for place in set(places)}
+    replies = [known[place] for place in places]  # samples often repeat one another
+    stating = [reply for reply in replies if reply.sentences]
+    if not stating:
+        return [SILENT] * len(texts)
+    form = _choose_form(stating, question)
+    read = {reply: _READERS[form](reply) for reply in set(stating)}
+    choices = [read.get(reply, _SILENT_CHOICE) for reply in replies]
+    readings = _spell_alike(choices, question) if form == "words" else _settle(choices, str)
+    sure = {reading.answer for reading in readings if reading.sure >= _SURE}
+    readings = [reading if reading.answer in sure else SILENT for reading in readings]
+    readable = sum(reading.answer is not None for reading in readings)
+    can_tell = sum(not reply.abstains and reply.finished for reply in replies)
+    return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
+
+
+def _settle(choices: list[Choice], make_key: Callable[[str], object]) -> list[ReadAnswer]:
+    """The answers; of a reply that may mean one of several, the only one that another reply gives plainly."""
+    plain = {make_key(c.answer) for c in choices if c.answer is not None and c.sure >= _SURE and not c.others}
+    return [_settle_choice(choice, plain, make_key) for choice in choices]
+
+
+def _settle_choice(choice: Choice, plain: set[object], make_key: Callable[[str], object]) -> ReadAnswer:
+    own = ReadAnswer(choice.answer, choice.sure)
+    given = [answer for answer in (choice.answer, *choice.others) if answer and make_key(answer) in plain]
+    if not choice.others or (choice.sure >= _SURE and choice.answer in given):
+        return own
+    if len(given) == 1:
+        return ReadAnswer(given[0], _SETTLED)
+    return own if choice.sure >= _SURE else SILENT
+
+
+def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
+    """One spelling, the shortest, for the answers that have the same words."""
+
+    def make_key(answer: str) -> object:
+        words = (t.key for t in question.tokenize(answer))
+        return frozenset(word for word in words if word not in question.lexicon.common) or answer
+
+    readings = _settle(choices, make_key)
+    shortest: dict[object, str] = {}
+    for answer in sorted(r.answer for r in readings if r.answer and "," not in r.answer):
+        shortest[make_key(answer)] = min(shortest.get(make_key(answer), answer), answer, key=len)
+    return [r._replace(answer=r.answer and shortest.get(make_key(r.answer), r.answer)) for r in readings]
+
+
+def _choose_form(replies: list[ReplyText], question: Question) -> str:
+    """The form that the question asks for, unless most replies have another."""
+    times = Counter(replies)
+
+    def count(test: Callable[[ReplyText], bool]) -> float:
+        return sum(times[reply] for reply in times if test(reply)) / len(replies)
+
+    if question.form == "either" and count(_names_alternative) >= 0.5:
+        return "either"
+    if question.form in ("date", "number"):
+        return question.form
+    if question.form == "yes_no" and count(_is_name) <= 0.5:
+        return "yes_no"
+    return "number" if count(_is_numeric) > 0.5 else "words"
+
+
+def _is_name(reply: ReplyText) -> bool:
+    """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
+    first = reply.asserted[0]
+    new = [p for p in first.pieces if p.label == "new"]
+    says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
+    if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
+        return False
+    bare = len(reply.sentences) == 1 and len(first.pieces) == len(new) <= _FEW_WORDS
+    last = first.clauses[-1]
+    is_last = new[-1].is_name and last.pieces[-1:] == new
+    return bare or (is_last and _follows_copula(_Run(new, last), first.question))
+
+
+def _names_alternative(reply: ReplyText) -> bool:
+    return any(_find_mentions(sentence) for sentence in reply.asserted)
+
+
+def _is_numeric(reply: ReplyText) -> bool:
+    """Whether a reply's numbers, rather than its words, answer."""
+    question = reply.question
+    if not any(quantity.has_new_number(text, question) for text in reply.sentences):
+        return False
+    if question.numbers and question.purpose in ("value", ""):
+        return True
+    new = [p for sentence in reply.asserted for p in sentence.pieces if p.label == "new"]
+    new = [p for p in new if not quantity.is_unit(p.text, question)]
+    return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
+
+
+def _read_number(reply: ReplyText) -> Choice:
+    """The number at which a solution arrives, or that a fact is told by; a few words instead of one."""
+    if not reply.finished:
+        return _SILENT_CHOICE
+    if reply.question.numbers or reply.is_long:
+        return quantity.find_solution(reply.sentences, reply.question)
+    found = quantity.find_quantity(reply.sentences, reply.question)
+    if found.answer or len(reply.sentences) > 1 or quantity.has_new_number(reply.text, reply.question):
+        return found
+    words = read_words(reply)
+    return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
+
+
+def _read_date(reply: ReplyText) -> Choice:
+    """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
+    if reply.is_long and not reply.finished:
+        return _SILENT_CHOICE
+    date = quantity.find_date(reply.sentences, reply.question)
+    if date.answer or any(quantity.has_new_number(text, reply.question) for text in reply.sentences):
+        return date
+    return read_words(reply)
+
+
+_READERS: dict[str, Callable[[ReplyText], Choice]] = {
+    "either": read_alternative,
+    "yes_no": read_verdict,
+    "date": _read_date,
+    "number": _read_number,
+    "words": read_words,
+}
