@@ -79,6 +79,23 @@ class PromptCharge:
     tokens: float | None = None  # of a prompt, the mean of the recorded calls; None: none was recorded
     choices: int | None = 1  # samples that one call gives at most; None: any number
 
+    @staticmethod
+    def merge(charges: "Sequence[tuple[PromptCharge, int]]") -> "PromptCharge":
+        """The charge of several files together, each given with its number of problems.
+
+        >>> few, many = PromptCharge(tokens=10.0, choices=1), PromptCharge(tokens=40.0, choices=4)
+        >>> PromptCharge.merge([(PromptCharge(), 0), (few, 2), (many, 4)])
+        PromptCharge(tokens=30.0, choices=4)
+        """
+        if len({charge for charge, _ in charges}) == 1:
+            return charges[0][0]
+        known = [(charge.tokens, count) for charge, count in charges if charge.tokens is not None and count]
+        if not known:
+            return PromptCharge()
+        largest = [charge.choices for charge, _ in charges if charge.choices is not None]
+        tokens = sum(mean * count for mean, count in known) / sum(count for _, count in known)
+        return PromptCharge(tokens=tokens, choices=max(largest, default=None))
+
     def __str__(self) -> str:
         if self.tokens is None:
             return (

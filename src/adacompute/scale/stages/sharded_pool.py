@@ -298,7 +298,7 @@ class ShardedPool:
             merged[name] = np.concatenate([getattr(piece, name) for piece in pieces])[place]
             merged[name].setflags(write=False)
         merged["signals"] = _merge_signals(pieces, place)
-        charge = pieces[0].charge if pieces else PromptCharge()
+        charge = PromptCharge.merge([(piece.charge, len(piece)) for piece in pieces])
         return Ballots(**merged, model=self.model, parameters=self.parameters, charge=charge)
 
 
