@@ -658,7 +658,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
     def count(test: Callable[[ReplyText], bool]) -> float:
         return sum(times[reply] for reply in times if test(reply)) / len(replies)
 
-    if question.form == "either" and count(_names_alternative) >= 0.5:
+    if question.form == "either" and count(lambda reply: any(map(_find_mentions, reply.asserted))) >= 0.5:
         return "either"
     if question.form in ("date", "number"):
         return question.form
@@ -678,10 +678,6 @@ def _is_name(reply: ReplyText) -> bool:
     last = first.clauses[-1]
     is_last = new[-1].is_name and last.pieces[-1:] == new
     return bare or (is_last and _follows_copula(_Run(new, last), first.question))
-
-
-def _names_alternative(reply: ReplyText) -> bool:
-    return any(_find_mentions(sentence) for sentence in reply.asserted)
 
 
 def _is_numeric(reply: ReplyText) -> bool:

@@ -476,14 +476,21 @@ _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 def find_solution(sentences: list[str], question: Question) -> Choice:
     """The value at which a solution arrives: the last number that the question doesn't have.
 
-    The last sentence that computes counts, or the last one. Without a new number, it is the only old one.
+    The last sentence that says what was counted, or computes, has it. Without one it is the only old number.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
     if not numeric:
         return _choose([], [found for text in sentences for found in _list_quantities(text, question)])
     computed = [new for text, new in numeric if _COMPUTES.search(text)]
-    return Choice((computed[-1] if computed else numeric[-1][1])[-1].answer)
+    told = [new for text, new in numeric if not _COMPUTES.search(text) and _repeats(text, question)]
+    return Choice((told or computed or [numeric[-1][1]])[-1][-1].answer)
+
+
+def _repeats(text: str, question: Question) -> bool:
+    """Whether a text has words of the question."""
+    words = (question.asks_about(word.key) for word in _list_content(text, question))
+    return any(words) or not question.characters.isdisjoint(text)
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
