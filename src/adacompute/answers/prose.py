@@ -291,9 +291,8 @@ def _is_bare(run: _Run, runs: list[_Run]) -> bool:
 
 def _read_bare(sentence: Sentence) -> Choice:
     """All of a reply of a word or two though the question has it: "German"."""
-    pieces = sentence.pieces
-    kept = [p for p in pieces if p.label != "common"] or pieces
-    if not kept or len(pieces) > _FEW_WORDS or sentence.denies:
+    kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
+    if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
         return _SILENT_CHOICE
     return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
 
@@ -312,8 +311,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
     """The clauses without what they deny."""
-    question = sentence.question
-    selected = []
+    question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
         begin = clause.begin

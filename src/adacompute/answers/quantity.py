@@ -325,7 +325,8 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
     """The dates or quantities of a text, with "1939 to 1945" and "6 or 7" as one each."""
-    gaps = lexicon.compile("range", lambda: rf"\s?(?:{_RANGE}|{lexicon.find('or').pattern})\s?")
+    name = "and" if lexicon.find("between").search(text) else "or"  # "between 5 and 7"
+    gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []
     for found in listed:
         first = joined[-1] if joined else found
