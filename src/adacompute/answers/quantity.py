@@ -489,9 +489,9 @@ def find_solution(sentences: list[str], question: Question) -> Meaning:
 
 
 def _repeats(text: str, question: Question) -> bool:
-    """Whether a text has words of the question."""
+    """Whether a text has words of the question, and announces nothing."""
     words = (question.asks_about(word.key) for word in _list_content(text, question))
-    return any(words) or not question.characters.isdisjoint(text)
+    return not text.endswith((":", "：")) and (any(words) or not question.characters.isdisjoint(text))
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
