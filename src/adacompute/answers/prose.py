@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from adacompute.answers import quantity
-from adacompute.answers.quantity import Choice
+from adacompute.answers.quantity import Meaning
 from adacompute.answers.question import (
     Options,
     Question,
@@ -49,7 +49,7 @@ class ReadAnswer(NamedTuple):
 
 
 SILENT = ReadAnswer(None)
-_SILENT_CHOICE = Choice(None)
+_SILENCE = Meaning(None)
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
@@ -226,11 +226,11 @@ class _Run(NamedTuple):
         return any(p.is_name for p in self.pieces)
 
 
-def read_words(reply: ReplyText) -> Choice:
+def read_words(reply: ReplyText) -> Meaning:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
     sentences = reply.asserted
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
-    best = _SILENT_CHOICE
+    best = _SILENCE
     for sentence in sentences:
         is_off = bool(sentence.hits) and sentence not in on_point  # "Peru is a country in South America"
         if (reply.is_long and sentence not in on_point) or (on_point and is_off):
@@ -247,23 +247,23 @@ def read_words(reply: ReplyText) -> Choice:
     return best
 
 
-def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Choice, int]:
+def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
     """The answer of a sentence, and how many new words it has beside it."""
     runs = _rank_runs(sentence)
     if not runs:
-        return (_read_bare(sentence) if alone else _SILENT_CHOICE), 0
+        return (_read_bare(sentence) if alone else _SILENCE), 0
     items = _collect_list(runs[0], runs, sentence)
     if alone and not sentence.hits and len(items) == 1 and _is_phrase(sentence):
-        return Choice(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
+        return Meaning(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
     is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
     answer = _spell_items(items, sentence)
     count = len(answer.split())
     if not answer or count > _PHRASE_WORDS * len(items) or not (is_clear or alone):
-        return _SILENT_CHOICE, 0
+        return _SILENCE, 0
     others = [run for run in runs if run not in items]
     beside = sum(p.label == "new" for p in sentence.pieces) - count
     sure = _rate_run(runs[0], others, sentence) if is_clear and beside <= _PHRASE_WORDS else _DOUBTFUL
-    return Choice(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
+    return Meaning(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
 
 
 def _is_phrase(sentence: Sentence) -> bool:
@@ -289,13 +289,12 @@ def _is_bare(run: _Run, runs: list[_Run]) -> bool:
     return is_only and len(run.clause.pieces) <= _CLAUSE_WORDS
 
 
-def _read_bare(sentence: Sentence) -> Choice:
+def _read_bare(sentence: Sentence) -> Meaning:
     """All of a reply of a word or two though the question has it: "German"."""
-    pieces = sentence.pieces
-    kept = [p for p in pieces if p.label != "common"] or pieces
-    if not kept or len(pieces) > _FEW_WORDS or sentence.denies:
-        return _SILENT_CHOICE
-    return Choice(sentence.text[kept[0].begin : kept[-1].end], 0.8)
+    kept = [p for p in sentence.pieces if p.label != "common"] or sentence.pieces
+    if not kept or len(sentence.pieces) > _FEW_WORDS or sentence.denies:
+        return _SILENCE
+    return Meaning(sentence.text[kept[0].begin : kept[-1].end], 0.8)
 
 
 def _rank_runs(sentence: Sentence) -> list[_Run]:
@@ -312,8 +311,7 @@ def _rank_runs(sentence: Sentence) -> list[_Run]:
 
 def _select_clauses(sentence: Sentence) -> list[Clause]:
     """The clauses without what they deny."""
-    question = sentence.question
-    selected = []
+    question, selected = sentence.question, list[Clause]()
     for clause in sentence.clauses:
         denied = [] if question.negated else [p for p in clause.pieces if p.key in question.lexicon.negation]
         begin = clause.begin
@@ -415,7 +413,7 @@ class _Verdict(NamedTuple):
     sure: float = 1.0
 
 
-def read_verdict(reply: ReplyText) -> Choice:
+def read_verdict(reply: ReplyText) -> Meaning:
     """Yes or no."""
     first, *others = reply.asserted
     verdict = _judge_sentence(first, alone=not others)
@@ -427,9 +425,9 @@ def read_verdict(reply: ReplyText) -> Choice:
         if second is not None and second.stated and second.agrees != verdict.agrees:
             verdict = second._replace(sure=_DOUBTFUL)  # "はい。105は素数ではありません。"
     if verdict is None:
-        return _SILENT_CHOICE
+        return _SILENCE
     words = ("False", "True") if reply.question.asks_truth else ("No", "Yes")
-    return Choice(words[verdict.agrees], verdict.sure)
+    return Meaning(words[verdict.agrees], verdict.sure)
 
 
 def _judge_sentence(sentence: Sentence, *, alone: bool = False) -> _Verdict | None:
@@ -523,12 +521,12 @@ class _Mention(NamedTuple):
     end: int
 
 
-def read_alternative(reply: ReplyText) -> Choice:
+def read_alternative(reply: ReplyText) -> Meaning:
     """The alternative that the last sentence that names one chooses."""
     suppose = reply.question.lexicon.find("suppose")
     told = [sentence for sentence in reversed(reply.asserted) if not suppose.match(sentence.text)]
     chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
-    return Choice(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENT_CHOICE
+    return Meaning(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENCE
 
 
 def _choose_alternative(sentence: Sentence) -> str:
@@ -612,8 +610,8 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
         return [SILENT] * len(texts)
     form = _choose_form(stating, question)
     read = {reply: _READERS[form](reply) for reply in set(stating)}
-    choices = [read.get(reply, _SILENT_CHOICE) for reply in replies]
-    readings = _spell_alike(choices, question) if form == "words" else _settle(choices, str)
+    meanings = [read.get(reply, _SILENCE) for reply in replies]
+    readings = _spell_alike(meanings, question) if form == "words" else _settle(meanings, str)
     sure = {reading.answer for reading in readings if reading.sure >= _SURE}
     readings = [reading if reading.answer in sure else SILENT for reading in readings]
     readable = sum(reading.answer is not None for reading in readings)
@@ -621,30 +619,30 @@ def read_prose(texts: Sequence[str], question: Question, finished: Sequence[bool
     return readings if 2 * readable >= can_tell else [SILENT] * len(texts)
 
 
-def _settle(choices: list[Choice], make_key: Callable[[str], object]) -> list[ReadAnswer]:
+def _settle(meanings: list[Meaning], make_key: Callable[[str], object]) -> list[ReadAnswer]:
     """The answers; of a reply that may mean one of several, the only one that another reply gives plainly."""
-    plain = {make_key(c.answer) for c in choices if c.answer is not None and c.sure >= _SURE and not c.others}
-    return [_settle_choice(choice, plain, make_key) for choice in choices]
+    plain = {make_key(m.answer) for m in meanings if m.answer and m.sure >= _SURE and not m.others}
+    return [_settle_meaning(meaning, plain, make_key) for meaning in meanings]
 
 
-def _settle_choice(choice: Choice, plain: set[object], make_key: Callable[[str], object]) -> ReadAnswer:
-    own = ReadAnswer(choice.answer, choice.sure)
-    given = [answer for answer in (choice.answer, *choice.others) if answer and make_key(answer) in plain]
-    if not choice.others or (choice.sure >= _SURE and choice.answer in given):
+def _settle_meaning(meaning: Meaning, plain: set[object], make_key: Callable[[str], object]) -> ReadAnswer:
+    own = ReadAnswer(meaning.answer, meaning.sure)
+    given = [answer for answer in (meaning.answer, *meaning.others) if answer and make_key(answer) in plain]
+    if not meaning.others or (meaning.sure >= _SURE and meaning.answer in given):
         return own
     if len(given) == 1:
         return ReadAnswer(given[0], _SETTLED)
-    return own if choice.sure >= _SURE else SILENT
+    return own if meaning.sure >= _SURE else SILENT
 
 
-def _spell_alike(choices: list[Choice], question: Question) -> list[ReadAnswer]:
+def _spell_alike(meanings: list[Meaning], question: Question) -> list[ReadAnswer]:
     """One spelling, the shortest, for the answers that have the same words."""
 
     def make_key(answer: str) -> object:
         words = (t.key for t in question.tokenize(answer))
         return frozenset(word for word in words if word not in question.lexicon.common) or answer
 
-    readings = _settle(choices, make_key)
+    readings = _settle(meanings, make_key)
     shortest: dict[object, str] = {}
     for answer in sorted(r.answer for r in readings if r.answer and "," not in r.answer):
         shortest[make_key(answer)] = min(shortest.get(make_key(answer), answer), answer, key=len)
@@ -658,7 +656,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
     def count(test: Callable[[ReplyText], bool]) -> float:
         return sum(times[reply] for reply in times if test(reply)) / len(replies)
 
-    if question.form == "either" and count(_names_alternative) >= 0.5:
+    if question.form == "either" and count(lambda reply: any(map(_find_mentions, reply.asserted))) >= 0.5:
         return "either"
     if question.form in ("date", "number"):
         return question.form
@@ -680,10 +678,6 @@ def _is_name(reply: ReplyText) -> bool:
     return bare or (is_last and _follows_copula(_Run(new, last), first.question))
 
 
-def _names_alternative(reply: ReplyText) -> bool:
-    return any(_find_mentions(sentence) for sentence in reply.asserted)
-
-
 def _is_numeric(reply: ReplyText) -> bool:
     """Whether a reply's numbers, rather than its words, answer."""
     question = reply.question
@@ -696,30 +690,30 @@ def _is_numeric(reply: ReplyText) -> bool:
     return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 
 
-def _read_number(reply: ReplyText) -> Choice:
+def _read_number(reply: ReplyText) -> Meaning:
     """The number at which a solution arrives, or that a fact is told by; a few words instead of one."""
     if not reply.finished:
-        return _SILENT_CHOICE
+        return _SILENCE
     if reply.question.numbers or reply.is_long:
         return quantity.find_solution(reply.sentences, reply.question)
     found = quantity.find_quantity(reply.sentences, reply.question)
     if found.answer or len(reply.sentences) > 1 or quantity.has_new_number(reply.text, reply.question):
         return found
     words = read_words(reply)
-    return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENT_CHOICE
+    return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENCE
 
 
-def _read_date(reply: ReplyText) -> Choice:
+def _read_date(reply: ReplyText) -> Meaning:
     """The date that a reply states, or what it says instead; none if it may conclude otherwise."""
     if reply.is_long and not reply.finished:
-        return _SILENT_CHOICE
+        return _SILENCE
     date = quantity.find_date(reply.sentences, reply.question)
     if date.answer or any(quantity.has_new_number(text, reply.question) for text in reply.sentences):
         return date
     return read_words(reply)
 
 
-_READERS: dict[str, Callable[[ReplyText], Choice]] = {
+_READERS: dict[str, Callable[[ReplyText], Meaning]] = {
     "either": read_alternative,
     "yes_no": read_verdict,
     "date": _read_date,

@@ -20,7 +20,7 @@ from adacompute.answers.formula import FUNCTIONS
 from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
 __all__ = [
-    "Choice",
+    "Meaning",
     "count_seconds",
     "find_date",
     "find_quantity",
@@ -224,7 +224,7 @@ class Stated(NamedTuple):
     answer: str
 
 
-class Choice(NamedTuple):
+class Meaning(NamedTuple):
     """The answer that a reply states; if it may be one of several, those."""
 
     answer: str | None
@@ -266,7 +266,7 @@ def _list_date_patterns(lexicon: Lexicon) -> list[re.Pattern[str]]:
     return [_ISO_DATE, _CJK_DATE, _NUMERIC_DATE, *named, _YEAR_ONLY]
 
 
-def find_date(sentences: list[str], question: Question) -> Choice:
+def find_date(sentences: list[str], question: Question) -> Meaning:
     """The only date that the sentences have, or the one said of the question's verb."""
     texts = [drop_brackets(mask_denied(sentence, question.lexicon)) for sentence in sentences]
     stated = [(text, date) for text in texts for date in _list_dates(text, question)]
@@ -276,19 +276,19 @@ def find_date(sentences: list[str], question: Question) -> Choice:
     return _choose(fitting, precise)
 
 
-def _choose(fitting: list[Stated], stated: list[Stated]) -> Choice:
+def _choose(fitting: list[Stated], stated: list[Stated]) -> Meaning:
     """The one that fits what is asked, or the only one; unclear if several fit, or none of several does."""
     fit, every = (list(dict.fromkeys(found.answer for found in group)) for group in (fitting, stated))
     if len(fit or every) == 1:
-        return Choice((fit or every)[0])
-    return Choice(None) if fit or not every else Choice(every[0], _UNSURE, tuple(every[1:]))
+        return Meaning((fit or every)[0])
+    return Meaning(None) if fit or not every else Meaning(every[0], _UNSURE, tuple(every[1:]))
 
 
-def _cut_clause(text: str, found: Stated, question: Question) -> tuple[str, str]:
+def _cut_clause(text: str, stated: Stated, question: Question) -> tuple[str, str]:
     """What its clause says before and after a date or quantity; "and" and "or" end a clause, too."""
     ends = question.lexicon.clause_end
-    before, after = text[: found.begin], text[found.end :]
-    return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not found.begin else after)[0]
+    before, after = text[: stated.begin], text[stated.end :]
+    return ends.split(before)[-1], ends.split(after.lstrip(" ,") if not stated.begin else after)[0]
 
 
 def _list_content(text: str, question: Question) -> list[Token]:
@@ -325,14 +325,15 @@ def _list_dates(sentence: str, question: Question) -> list[Stated]:
 
 def _join_ranges(listed: list[Stated], text: str, lexicon: Lexicon) -> list[Stated]:
     """The dates or quantities of a text, with "1939 to 1945" and "6 or 7" as one each."""
-    gaps = lexicon.compile("range", lambda: rf"\s?(?:{_RANGE}|{lexicon.find('or').pattern})\s?")
+    name = "and" if lexicon.find("between").search(text) else "or"  # "between 5 and 7"
+    gaps = lexicon.compile(f"range with {name}", lambda: rf"\s?(?:{_RANGE}|{lexicon.find(name).pattern})\s?")
     joined: list[Stated] = []
-    for found in listed:
-        first = joined[-1] if joined else found
-        if first.answer == (first.key or first.answer) and gaps.fullmatch(text[first.end : found.begin]):
-            found = found._replace(begin=first.begin, answer=f"{first.key or first.answer}–{found.answer}")
+    for item in listed:
+        first = joined[-1] if joined else item
+        if first.answer == (first.key or first.answer) and gaps.fullmatch(text[first.end : item.begin]):
+            item = item._replace(begin=first.begin, answer=f"{first.key or first.answer}–{item.answer}")
             joined.pop()
-        joined.append(found)
+        joined.append(item)
     return joined
 
 
@@ -473,34 +474,41 @@ def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
 _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 
 
-def find_solution(sentences: list[str], question: Question) -> Choice:
+def find_solution(sentences: list[str], question: Question) -> Meaning:
     """The value at which a solution arrives: the last number that the question doesn't have.
 
-    The last sentence that computes counts, or the last one. Without a new number, it is the only old one.
+    The last sentence that says what was counted, or computes, has it. Without one it is the only old number.
     """
     stated = [(text, _select_new(text, question)) for text in map(drop_brackets, sentences)]
     numeric = [(text, new) for text, new in stated if new]
     if not numeric:
         return _choose([], [found for text in sentences for found in _list_quantities(text, question)])
     computed = [new for text, new in numeric if _COMPUTES.search(text)]
-    return Choice((computed[-1] if computed else numeric[-1][1])[-1].answer)
+    told = [new for text, new in numeric if not _COMPUTES.search(text) and _repeats(text, question)]
+    return Meaning((told or computed or [numeric[-1][1]])[-1][-1].answer)
+
+
+def _repeats(text: str, question: Question) -> bool:
+    """Whether a text has words of the question, and announces nothing."""
+    words = (question.asks_about(word.key) for word in _list_content(text, question))
+    return not text.endswith((":", "：")) and (any(words) or not question.characters.isdisjoint(text))
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
     return [found for found in _list_quantities(text, question) if found.key not in question.numbers]
 
 
-def find_quantity(sentences: list[str], question: Question) -> Choice:
+def find_quantity(sentences: list[str], question: Question) -> Meaning:
     """The only quantity that a reply has and the question doesn't, or the one said of what is asked."""
     denied = [mask_denied(sentence, question.lexicon) for sentence in sentences]
     listed = [(text, q) for text in map(drop_brackets, denied) for q in _list_quantities(text, question)]
     if not listed:
-        every = {found.answer for text in sentences for found in _list_quantities(text, question)}
-        return Choice("0" if every == {"0"} else None)  # "no moons"
-    in_unit = [(text, found) for text in denied for found in _select_unit(text, question)]
+        every = {item.answer for text in sentences for item in _list_quantities(text, question)}
+        return Meaning("0" if every == {"0"} else None)  # "no moons"
+    in_unit = [(text, item) for text in denied for item in _select_unit(text, question)]
     stated = in_unit or [pair for pair in listed if not _is_part(*pair, question)]
-    fitting = [found for text, found in stated if _fits(text, found, question)]
-    return _choose(fitting, [found for _, found in stated])
+    fitting = [item for text, item in stated if _fits(text, item, question)]
+    return _choose(fitting, [item for _, item in stated])
 
 
 def _select_unit(text: str, question: Question) -> list[Stated]:
@@ -514,11 +522,11 @@ def _select_unit(text: str, question: Question) -> list[Stated]:
     return [found for found, unit in listed if unit is not None and unit[1].removeprefix("° ") in units]
 
 
-def _fits(text: str, found: Stated, question: Question) -> bool:
+def _fits(text: str, stated: Stated, question: Question) -> bool:
     """Whether a clause says a quantity of what is asked: "a spider has 8", not "insects have 6 legs"."""
-    before, after = _cut_clause(text, found, question)
+    before, after = _cut_clause(text, stated, question)
     following = _list_content(after, question)[:1]
-    if not following and _YEAR.fullmatch(found.answer):
+    if not following and _YEAR.fullmatch(stated.answer):
         return False  # "in 2023"
     return all(question.asks_about(word.key) for word in [*_list_content(before, question), *following])
 
@@ -526,9 +534,9 @@ def _fits(text: str, found: Stated, question: Question) -> bool:
 _YEAR = re.compile(r"(?:1\d|20)\d\d")
 
 
-def _is_part(text: str, found: Stated, question: Question) -> bool:
+def _is_part(text: str, stated: Stated, question: Question) -> bool:
     """Whether a number counts pairs or thirds, and so isn't the number asked for."""
-    following = question.tokenize(text[found.end : found.end + 40])[:1]
+    following = question.tokenize(text[stated.end : stated.end + 40])[:1]
     return any(
         t.key in question.lexicon.gather("parts") and not question.asks_about(t.key) for t in following
     )

@@ -111,8 +111,7 @@ class Lexicon:
     @cached_property
     def cjk_common(self) -> re.Pattern[str]:
         """Particles and other frequent parts of Chinese and Japanese, longest first."""
-        parts = sorted((word for word in self.common if _CJK_RUN.match(word)), key=len, reverse=True)
-        return re.compile("|".join(map(re.escape, parts)) or r"(?!)")
+        return re.compile(spell_phrases(word for word in self.common if _CJK_RUN.match(word)))
 
     @cached_property
     def clause_end(self) -> re.Pattern[str]:
@@ -526,8 +525,8 @@ class Question:
         return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
-        is_common = self.lexicon.is_common
-        return [t.key for t in tokens if t.kind == "word" and not is_common(t.key) and len(t.key) > 1]
+        words = (t.key for t in tokens if t.kind == "word" and len(t.key) > 1)
+        return [word for word in words if not self.lexicon.is_common(word)]
 
     def _list_numbers(self, text: str) -> list[str]:
         words = self.lexicon.get_pairs("numbers")
