@@ -2,9 +2,9 @@
 
 import pytest
 
-from adacompute.answers import get_judge
+from adacompute.answers import shared_judge
 
 
 @pytest.fixture(scope="session", autouse=True)
 def judge_is_warm():
-    assert get_judge().warm()
+    assert shared_judge.warm()

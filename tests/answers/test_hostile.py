@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.answers import Classes, Task, classify, extract_answer, get_judge, same_answer
+from adacompute.answers import Classes, Task, classify, extract_answer, same_answer, shared_judge
 from adacompute.answers import sandbox as searching
 from adacompute.answers.normalise import clear_form_cache
 
@@ -117,7 +117,7 @@ def processor_seconds():
     if sys.platform != "linux":
         return time.perf_counter()
     spent = time.process_time()
-    for helper in (get_judge().helper.pid, searching.search_helper.pid):
+    for helper in (shared_judge.helper.pid, searching.search_helper.pid):
         spent += spent_by_family(helper) if helper is not None else 0.0
     return spent
 
@@ -167,7 +167,7 @@ def test_comparison_is_bounded(name):
 
         def compare(other=other):
             clear_form_cache()
-            get_judge().forget()
+            shared_judge.forget()
             assert same_answer(HOSTILE[name], other) in (True, False)
 
         assert best_of_several(compare) <= LIMIT, other[:40]
@@ -232,10 +232,10 @@ def test_an_object_at_the_end_is_read_after_many_that_are_broken():
 
 
 def test_hostile_answers_are_classified_within_bounds():
-    before = get_judge().helper.timeouts
+    before = shared_judge.helper.timeouts
     answers = [f"\\sum_{{k=1}}^{{10^{{{n}}}}} k^k" for n in range(10, 40)]
     assert classify(answers) == list(range(30))
-    assert get_judge().helper.timeouts - before <= 4
+    assert shared_judge.helper.timeouts - before <= 4
     assert classify(list(HOSTILE.values()) * 2) == list(range(len(HOSTILE))) * 2
 
 

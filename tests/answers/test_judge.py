@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.answers import Classes, FormulaJudge, get_judge, same_answer
+from adacompute.answers import Classes, FormulaJudge, same_answer, shared_judge
 from adacompute.answers.sandbox import HelperProcess
 
 OPEN = r"\sum_{k=1}^{1} k"  # one: a formula that the fast path leaves open, and that is judged quickly
@@ -267,8 +267,8 @@ def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_
 
 
 def test_the_shared_judge_can_be_closed_at_any_time():
-    get_judge().close()
-    assert get_judge().helper.pid is None
+    shared_judge.close()
+    assert shared_judge.helper.pid is None
     assert Classes().place(OPEN) == 0
 
 

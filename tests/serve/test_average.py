@@ -138,7 +138,7 @@ def test_a_first_sample_without_an_answer_is_no_vote_and_three_without_one_are()
         data = gate.gateway.observability.dashboard_data()
         return data["ever"]["voted"]["requests"]
 
-    prose = "Nobody knows how the long story of the keeper and the ships on the grey sea went on, " * 4
+    prose = "So the long story of the keeper and the ships on the grey sea went on, " * 4
     with Upstream(Reply(texts=[prose])) as up:
         with Running(up.url, price=1e-6) as gate:
             assert "notes" in gate.ask().json["adacompute"]

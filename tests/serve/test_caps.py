@@ -178,8 +178,8 @@ def test_caps_in_two_units_or_another_currency_are_refused_at_the_start():
         ({"cap": "5 USD", "key_cap": "9 tokens"}, "caps are in several units"),
         ({"cap": "5 EUR"}, "cap: .*not in USD"),
         ({"cap": "5 USD per 1000"}, "cap: .*is per request"),
-        ({"cap": ""}, "cap is empty; give e.g. 5 USD, or 0 for none"),
-        ({"key_cap": ""}, "key_cap is empty"),
+        ({"cap": ""}, "cap: budget '' can't be read; give e.g. 3"),
+        ({"key_cap": ""}, "key_cap: budget '' can't be read"),
     ):
         prices = {"input_price": 1.0, "output_price": 1.0}
         with (

@@ -2,7 +2,7 @@
 
 from adacompute.answers.equal import Classes, classify, same_answer
 from adacompute.answers.extract import extract_answer, read_answers
-from adacompute.answers.judge import FormulaJudge, get_judge
+from adacompute.answers.judge import FormulaJudge, shared_judge
 from adacompute.answers.task import Task
 from adacompute.answers.vote import Tally, Vote, VoteWeights, pick_representative, vote
 
@@ -15,9 +15,9 @@ __all__ = [
     "VoteWeights",
     "classify",
     "extract_answer",
-    "get_judge",
     "pick_representative",
     "read_answers",
     "same_answer",
+    "shared_judge",
     "vote",
 ]

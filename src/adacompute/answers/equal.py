@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from adacompute.answers.judge import FormulaJudge, get_judge
+from adacompute.answers.judge import FormulaJudge, shared_judge
 from adacompute.answers.normalise import Form, find_other_keys, must_differ, normalise
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
@@ -95,7 +95,7 @@ class Classes:
 
     def __init__(self, task: Task = DEFAULT_TASK, *, judge: FormulaJudge | None = None) -> None:
         self.task = task
-        self._judge = judge or get_judge()
+        self._judge = judge or shared_judge
         self._classes: list[_AnswerClass] = []
         self._buckets: dict[tuple[str, object], list[_AnswerClass]] = {}
         self._by_form: dict[tuple[str, object, str, float | None], _AnswerClass] = {}

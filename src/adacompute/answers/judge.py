@@ -11,7 +11,7 @@ from typing import Any
 
 from adacompute.answers.sandbox import HelperProcess, Message, Work
 
-__all__ = ["FormulaJudge", "get_judge"]
+__all__ = ["FormulaJudge", "shared_judge"]
 
 PAIR_SECONDS = 0.075  # seconds of processor time for a pair
 JUDGED_LENGTH = 300  # characters of one formula
@@ -61,12 +61,7 @@ class FormulaJudge:
         self.helper.close()
 
 
-_shared_judge = FormulaJudge()
-
-
-def get_judge() -> FormulaJudge:
-    """The judge that everything in this process shares."""
-    return _shared_judge
+shared_judge = FormulaJudge()  # by everything in this process
 
 
 def make_comparer() -> Work:

@@ -367,6 +367,8 @@ def find_other_keys(answer: str) -> tuple[tuple[str, object], ...]:
 
 @lru_cache(maxsize=65_536)
 def _normalise_short(answer: str, percent: Percent) -> Form:
+    if _PLAIN_NUMBER.fullmatch(answer):  # as most answers are
+        return Form("number", Fraction(answer), "", _count_places(answer))
     text = clean(answer)
     return _build_form(text, percent, 0) if text else Form("text", fold_text(answer))
 
@@ -550,6 +552,7 @@ def _make_equation(sides: list[str]) -> Form:
     return Form("equation", frozenset(keys)) if len(sides) == 2 else Form("open", tighten("=".join(sides)))
 
 
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?", re.ASCII)
 _DECIMAL = re.compile(r"-?\d*\.\d+")
 _LONG_DECIMAL = 10
 _CODE_OR_SPAN = re.compile(

@@ -269,8 +269,6 @@ def find_window_end(name: str) -> float | None:
 
 def parse_cap(place: str, value: float | str, unit: BudgetUnit, currency: str) -> Budget | None:
     """A cap: a number, which counts in `unit`, or a text such as "5 USD"; None: 0 is none."""
-    if value == "":
-        raise ConfigError(f"{place} is empty; give e.g. 5 USD, or 0 for none")
     try:
         return None if value == 0 else Budget.parse(value, unit=unit, currency=currency, total=True)
     except BudgetInvalid as exc:

@@ -36,8 +36,7 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 NEVER_SEEN = 127  # the rank of a class that was not given yet; classes of a request are fewer
 _ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
 _TINY = 1e-9
-JOINT_FEATURES = 4
-FEATURES_PER_MODE = 10
+JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
