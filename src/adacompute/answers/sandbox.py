@@ -49,15 +49,21 @@ class _Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._lines = end.makefile("rb")
+        self._received = b""  # no file object: its lock, held by a thread at a fork, would never be free
 
     def send(self, message: Message) -> None:
         self._socket.sendall(json.dumps(message).encode("ascii") + b"\n")
 
     def receive(self) -> Message | None:
         """The next message; None at the end of the stream."""
-        line = self._lines.readline()
-        return json.loads(line) if line else None
+        while b"\n" not in self._received:
+            part = self._socket.recv(65_536)
+            if not part:
+                return None
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        message: Message = json.loads(line)
+        return message
 
     def set_timeout(self, seconds: float) -> None:
         """Limits sending, and receiving, after which the channel can't be used any more."""
@@ -68,7 +74,6 @@ class _Channel:
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def close(self) -> None:
-        self._lines.close()
         self._socket.close()
 
 
