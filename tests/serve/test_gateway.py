@@ -274,9 +274,7 @@ def _text(events: list[dict[str, Any]]) -> str:
 
 
 def test_samples_that_state_no_answer_are_told_and_do_not_agree():
-    texts = iter(
-        ["The answer is 42.", "I don't know what to say about this.", "Who knows what that may be."] * 20
-    )
+    texts = iter(["The answer is 42.", "The answer is 41.", "I don't know what to say about this."] * 20)
 
     def script(_number: int, body: dict[str, Any]) -> Reply:
         return Reply(texts=[next(texts) for _ in range(body.get("n", 1))])

@@ -408,7 +408,7 @@ def _find_order(name: str, english: Lexicon) -> re.Pattern[str]:
         leads, composing, making, writings, solving, amounts, telling = (
             rf"\b(?:{'|'.join(sorted(english.gather(name)))})\b" for name in names
         )
-        begins = rf"(?:^|[.?!:;\n]\s*|{leads}\s+)"
+        begins = rf"(?:^|[.?!:;\n]\s{{0,4}}|{leads}\s{{1,4}})"
         return {
             "compose": rf"{begins}(?:{composing}|{making}{_NEAR}{writings})",
             "solve": rf"(?:{begins}|, ){solving}(?! (?:me|a|some)\b)|\b(?:what|which)\b{_NEAR}{amounts}",
