@@ -164,7 +164,7 @@ def test_several_processes_give_the_same_numbers():
     assert evaluate_modes(workers=2).to_dict() == evaluate_modes().to_dict()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_models_on_facts_are_worth_having_together():
     with join_pools({"smol": "facts", "qwen": "facts-qwen"}) as pool:
         menu = Menu.of(pool, costs={"smol": 0.1, "qwen": 1.0})

@@ -276,7 +276,7 @@ def test_a_model_without_a_calibration_is_read_as_before():
         SignalModel.load({**MODEL.dump(), "slope": "1"})
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_signals_add_half_a_point_to_transferred_stopping_on_the_mean_of_gsm8k_and_math(recordings: Path):
     script = import_script("recordings")
     pools = script.read_recordings(recordings)

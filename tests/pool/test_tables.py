@@ -138,6 +138,22 @@ def test_another_shape_than_a_pool_files_is_told_what_is_expected(
     assert words in str(refused.value)
 
 
+def test_gold_answers_are_read_as_replies_are(tmp_path: Path):
+    rows = [
+        {"question": "Liegt Paris in Deutschland?", "text": ["Nein", "Ja, das stimmt."], "gold": "Nein"},
+        {
+            "question": "Wie viele Beine hat eine Spinne?",
+            "text": ["Acht.", "Sie hat 6 Beine."],
+            "gold": "acht",
+        },
+        {"question": "What is 2 + 2?", "text": ['The answer is "4."', "The answer is 5."], "gold": "4"},
+    ]
+    table = ac.read_samples(write(tmp_path / "mine.jsonl", rows), columns={"text": "text"})
+    ac.import_file(table, tmp_path / "mine.sqlite")
+    pool = ac.open_pool(tmp_path / "mine.sqlite")
+    assert [[sample.correct for sample in recorded.samples] for recorded in pool] == [[1.0, 0.0]] * 3
+
+
 def test_the_command_imports_a_table(adacompute: Callable[..., Any], tmp_path: Path):
     write(tmp_path / "mine.csv", ROWS)
     words = ("import", "mine.csv", "--pool", "mine.sqlite")

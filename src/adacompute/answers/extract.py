@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
+from adacompute.answers.equal import same_answer
 from adacompute.answers.normalise import trim
 from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
 from adacompute.answers.question import (
@@ -43,6 +44,7 @@ __all__ = [
     "find_answer_phrase",
     "find_answer_starts",
     "find_box",
+    "grade_answer",
     "locate_choice",
     "read_answers",
     "read_in_sandbox",
@@ -314,7 +316,12 @@ def _strip_half_marks(answer: str, before: str) -> str:
             answer = answer.partition(mark)[0].strip()
         else:
             answer = answer.removeprefix(mark) if answer.startswith(mark) else answer.removesuffix(mark)
+    if answer.startswith(('"', "“")) and not _QUOTE_END.search(answer, 1):  # the sentence ended before it
+        answer = answer[1:]
     return answer.strip()
+
+
+_QUOTE_END = re.compile('["”]')
 
 
 _FIRST_LETTER, _LAST_LETTER = "A", "J"
@@ -536,6 +543,18 @@ def _read_question_for(asked: str, replies: list[str]) -> Question:
 
 
 _ENGLISH = frozenset(("en",))
+
+
+def grade_answer(answer: str | None, gold: str, question: str, task: Task = DEFAULT_TASK) -> float:
+    """1 if an answer is the gold one, as it is written or as a reply that gives it is read; else 0.
+
+    >>> grade_answer("No", "Nein", "Liegt Paris in Polen?"), grade_answer("7", "acht", "Wie viele Beine?")
+    (1.0, 0.0)
+    """
+    if same_answer(answer, gold, task):
+        return 1.0
+    is_read = task.extract == "auto" and answer is not None and gold.isalpha()  # "Nein", "acht"
+    return float(is_read and same_answer(answer, extract_answer(gold, question=question), task))
 
 
 def abstains(text: str, question: str = "") -> bool:

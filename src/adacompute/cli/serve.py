@@ -135,7 +135,10 @@ def show_started(facts: dict[str, Any]) -> None:
     print_line(f"  {format_curl(facts['url'], with_key=bool(facts['keys']), model=model or 'MODEL')}")
     print_line()
     if not model:
-        print_line("MODEL: the upstream lists none; put its name there, or start with --model NAME")
+        print_line(
+            "MODEL: the upstream lists none, or can't be reached; `serve --check` says which. Put a model's "
+            "name there, or start with --model NAME"
+        )
     print_line("Ctrl-C stops it, once requests under way are done")
 
 
@@ -318,7 +321,9 @@ def check_policy_folder(folder: str) -> None:
 
 def show_check(facts: dict[str, Any]) -> None:
     """Show that the gateway could be served."""
-    print_line(f"ready to be served at {facts['url'] or 'any free port'}")
+    is_used_up = any(text.endswith("used up") for text in facts["spent"])
+    remark = "a cap is used up, and requests would be refused; otherwise " if is_used_up else ""
+    print_line(f"{remark}ready to be served at {facts['url'] or 'any free port'}")
     print_line()
     show_facts(facts)
     models: list[str] = facts["models"]

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from adacompute.answers import Classes, Task, same_answer
+from adacompute.answers import Classes, Task, grade_answer, same_answer
 from adacompute.atomic import WriterLock
 from adacompute.errors import DuplicateRecord, PoolError, RecordInvalid, RecordNotFound, format_value
 from adacompute.pool.ballots import Ballots, read_ballots, read_spellings
@@ -398,7 +398,8 @@ def amend_problem(connection: sqlite3.Connection, row: ProblemRow, task: Task, *
     if new_gold != old_gold and new_gold is not None:
         for record, model, fingerprint in connection.execute(_SELECT_RECORDS, (key,)).fetchall():
             prefix = make_record_prefix(id_.encode(), encode_text(model), fingerprint.encode())
-            _regrade(connection, record, prefix, old_gold=old_gold, gold=new_gold, task=task)
+            golds = (old_gold, new_gold)
+            _regrade(connection, record, prefix, question=question, golds=golds, task=task)
     return True
 
 
@@ -410,22 +411,27 @@ def _merge_extra(extra: str | None, old: str | None) -> str | None:
 
 
 def _regrade(
-    connection: sqlite3.Connection, record: int, prefix: bytes, *, old_gold: str | None, gold: str, task: Task
+    connection: sqlite3.Connection,
+    record: int,
+    prefix: bytes,
+    *,
+    question: str,
+    golds: tuple[str | None, str],
+    task: Task,
 ) -> None:
+    """Grades samples by the second of two gold answers, unless their grade wasn't computed by the first."""
+    old_gold, gold = golds
     classes = Classes(task=task)
     numbers: dict[int, int] = {}  # class as placed now -> in order of first appearance
     for row in connection.execute(_SELECT_RECORD_SAMPLES, (record,)).fetchall():
         idx, text, answer, _, correct, *rest = row
-        if correct is None or (old_gold is not None and correct == _grade_answer(answer, old_gold, task)):
-            correct = _grade_answer(answer, gold, task)
+        was_computed = old_gold is not None and correct == grade_answer(answer, old_gold, question, task)
+        if correct is None or was_computed:
+            correct = grade_answer(answer, gold, question, task)
         class_number = classes.place(answer, correct)  # a grade can part answers that look alike
         number = -1 if class_number < 0 else numbers.setdefault(class_number, len(numbers))
         new_row: tuple[Any, ...] = rebuild_row((idx, text, *rest), (answer, correct), number, record, prefix)
         connection.execute(_UPDATE_GRADE, (number, correct, new_row[-1], record, idx))
-
-
-def _grade_answer(answer: str | None, gold: str, task: Task) -> float:
-    return 0.0 if answer is None else float(same_answer(answer, gold, task))
 
 
 _MARK_PREFIX = "taken in: "  # among the settings, of which the task is another

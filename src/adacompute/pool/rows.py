@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
 
-from adacompute.answers import Classes, Task, classify, read_answers, same_answer
+from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
 from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
 from adacompute.records import SIGNAL_NAMES, Failure, Problem, Sample, Signals
 
@@ -798,7 +798,7 @@ def _extract_votes(
             correct = None
             if gold is not None:
                 if answer not in grade_of_answer:
-                    grade_of_answer[answer] = float(same_answer(answer, gold, task))
+                    grade_of_answer[answer] = grade_answer(answer, gold, question, task)
                 correct = grade_of_answer[answer]
         votes.append((answer, correct))
     return votes

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adacompute.answers import Tally, Task, VoteWeights, pick_representative, same_answer
+from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_representative
 from adacompute.client import Endpoint, Verifier
 from adacompute.client.modes import estimate_menu
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
@@ -768,7 +768,7 @@ def build_answer(
         samples=len(samples),
         tokens=sum(known_tokens) if known_tokens else None,
         best=best,
-        correct=None if problem.gold is None else float(same_answer(leader, problem.gold, task)),
+        correct=None if problem.gold is None else grade_answer(leader, problem.gold, problem.question, task),
         error=error,
         mode=mode,
         modes=_count_modes(samples, modes),

@@ -440,10 +440,15 @@ def _list_keywords(function: Callable[..., object]) -> list[str]:
     ]
 
 
+_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # of its clients
+
+
 def _refuse_unknown(unknown: Mapping[str, object]) -> None:
     """RequestInvalid for a keyword that nothing here takes, with the nearest one that is taken."""
     for name in unknown:
-        nearest = suggest_name(name, {*_list_keywords(Asker), *_list_keywords(ask)})
+        known = {*_list_keywords(Asker), *_list_keywords(ask)}
+        ours = _OPENAI_NAMES.get(name)
+        nearest = suggest_name(name, known) if ours is None else f"did you mean {ours}? "
         raise RequestInvalid(
             f"there is no argument {name}; {nearest}A field for the endpoint goes into a prompt's "
             f"options={{{name!r}: …}}",
