@@ -455,7 +455,7 @@ _ASKS = ("?", "？", "吗", "ですか", "ますか")
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _ANY_LETTER = re.compile(r"[^\W\d_]")
-_SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")  # and no equation
+_SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
 
 
 @lru_cache(maxsize=4096)
