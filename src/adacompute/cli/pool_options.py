@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import typer
 
-from adacompute.cli.options import NO_ANSWER_HINT, PercentMode, build_tasks, open_source
+from adacompute.cli.options import NO_ANSWER_HINT, EngineName, PercentMode, build_tasks, open_source
 from adacompute.cli.terminal import format_count, format_path, print_message
 from adacompute.config import MODE_KEYS, AnswersConfig, read_toml
 from adacompute.errors import (
@@ -30,8 +29,8 @@ from adacompute.errors import (
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, Menu, MenuBallots, Pool, bundled_names, get_menu_ballots, join_pools
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
-from adacompute.scale.stages import ShardedPool
-from adacompute.scale.stages import open_sharded_pool as open_on_ray
+from adacompute.scale.stages import open_shards
+from adacompute.score.grades import BlockMap
 
 __all__ = [
     "Aggregate",
@@ -56,10 +55,10 @@ __all__ = [
     "build_menu",
     "build_scoring",
     "limit_budgets",
+    "open_ballots",
     "read_ballots",
     "read_menu",
     "read_menu_ballots",
-    "read_shards",
 ]
 
 ModelOption = Annotated[
@@ -113,19 +112,7 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
     return parsed
 
 
-class SampleCounts(Protocol):
-    """Problems with their numbers of samples: ballots, or the heads of shards."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """(problems,)"""
-
-    @property
-    def drawn(self) -> npt.NDArray[np.int64]:
-        """(problems,) samples."""
-
-
-def limit_budgets(ballots: SampleCounts, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
+def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
     """Return those default budgets that the samples allow; say so on stderr where some are left out.
 
     Problems with less than half of the median number of samples don't decide for the others: they are
@@ -151,7 +138,7 @@ def _select_budgets(budgets: tuple[int, ...], largest: int) -> tuple[int, ...]:
     return tuple(budget for budget in budgets if budget <= largest)
 
 
-def _explain_refusal(ballots: SampleCounts, defaults: tuple[int, ...]) -> str:
+def _explain_refusal(ballots: Ballots, defaults: tuple[int, ...]) -> str:
     drawn = ballots.drawn
     row, fewest = int(drawn.argmin()), int(drawn.min())
     listed = ",".join(map(str, _select_budgets(defaults, fewest)))
@@ -162,32 +149,36 @@ def _explain_refusal(ballots: SampleCounts, defaults: tuple[int, ...]) -> str:
 
 
 @contextmanager
-def read_shards(
+def open_ballots(
     source: Path,
     *,
+    engine: EngineName,
+    workers: int | None,
     answers: AnswersConfig,
     model: str | None,
     parameters: str | None,
     extract: str | None = None,
     percent: PercentMode | None = None,
-    workers: int | None = None,
-) -> Iterator[ShardedPool]:
-    """Open the votes of one model in a folder of Parquet shards on Ray; warn where no answer was found."""
-    name, sampling_parameters = format_path(source), parse_parameters(parameters)
+) -> Iterator[tuple[Ballots, BlockMap]]:
+    """Read the votes of one model by an engine; yield them, and what maps blocks of work over it."""
+    options: dict[str, Any] = {"answers": answers, "model": model, "parameters": parameters}
+    options |= {"extract": extract, "percent": percent}
+    if engine is EngineName.local:
+        yield read_ballots(source, **options), map
+        return
+    name = format_path(source)
     if name in bundled_names() and not source.exists():
         raise ScaleError(
             f"{name}: is a recording in the package, and engine ray works on a folder of Parquet; write one "
             f"with adacompute export {name} FOLDER --shards 8, or use --engine local"
         )
     _, task = build_tasks(answers, extract, percent)
-    with open_on_ray(
-        source, task=task, model=model, parameters=sampling_parameters, workers=workers
-    ) as shards:
-        heads = shards.index
-        if not heads.answered.any() and not heads.right.any():
-            samples = format_count(int(heads.drawn.sum()), "sample")
-            print_message(f"{name}: no answer was found in any of {samples}; {NO_ANSWER_HINT}")
-        yield shards
+    sampling_parameters = parse_parameters(parameters)
+    with open_shards(source, task=task, model=model, parameters=sampling_parameters, workers=workers) as (
+        ballots,
+        map_blocks,
+    ):
+        yield read_ballots(source, ballots=ballots, **options), map_blocks
 
 
 class Aggregate(StrEnum):

@@ -1,6 +1,5 @@
 """`adacompute replay`: what a saved policy costs and how often it is right on recorded samples."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,8 +29,7 @@ from adacompute.cli.pool_options import (
     ParametersOption,
     TooFew,
     TooFewOption,
-    read_ballots,
-    read_shards,
+    open_ballots,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -49,7 +47,6 @@ from adacompute.policies.base import Policy
 from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
-from adacompute.scale.stages import calibrate_shards, replay_open_shards
 
 __all__ = ["replay"]
 
@@ -129,36 +126,21 @@ def replay(
         )
     if isinstance(budget, str):
         average = Budget.parse(budget, currency=None)
-        if engine is EngineName.ray and average.unit != "samples":
-            raise typer.BadParameter(
-                f"{budget!r}: engine ray counts samples; give e.g. 2", param_hint="--budget"
-            )
         budget = average.amount if average.unit == "samples" else budget
-    read_options: dict[str, Any] = {
-        "answers": load_settings(context).answers,
-        "model": model,
-        "parameters": parameters,
-    }
-    read_options |= {"extract": extract, "percent": percent}
-    replay_options: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
-
-    def run_replay(
-        calibrate_policy: Callable[..., float | None], replay_policy: Callable[..., Replayed], samples: object
-    ) -> Replayed:
-        dial = price
+    with open_ballots(
+        source,
+        engine=engine,
+        workers=workers,
+        answers=load_settings(context).answers,
+        model=model,
+        parameters=parameters,
+        extract=extract,
+        percent=percent,
+    ) as (ballots, map_blocks):
+        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
         if budget is not None:
-            dial = calibrate_policy(
-                loaded_policy, samples, budget, rng=np.random.default_rng(seed), **replay_options
-            )
-        return replay_policy(
-            loaded_policy, samples, price=dial, rng=np.random.default_rng(seed), **replay_options
-        )
-
-    if engine is EngineName.ray:
-        with read_shards(source, workers=workers, **read_options) as shards:
-            result = run_replay(calibrate_shards, replay_open_shards, shards)
-    else:
-        result = run_replay(calibrate, replay_here, read_ballots(source, **read_options))
+            price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
+        result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

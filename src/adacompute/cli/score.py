@@ -41,8 +41,7 @@ from adacompute.cli.pool_options import (
     build_cost,
     build_scoring,
     limit_budgets,
-    read_ballots,
-    read_shards,
+    open_ballots,
 )
 from adacompute.cli.terminal import (
     choose_scale,
@@ -59,7 +58,6 @@ from adacompute.config import ScoreConfig
 from adacompute.errors import needs_extra
 from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
-from adacompute.scale.stages import score_open_shards
 from adacompute.score.pool_summary import estimate_mean
 
 __all__ = ["score"]
@@ -113,14 +111,11 @@ def score(
     read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
     read_options |= {"extract": extract, "percent": percent}
     drop = too_few is TooFew.drop
-    if engine is EngineName.ray:
-        with read_shards(source, workers=workers, **read_options) as shards:
-            budget_list = limit_budgets(shards.index, budget_list, drop=drop) if uses_default else budget_list
-            scores = score_open_shards(shards, budget_list, too_few=too_few.value, **scoring_method.options())
-    else:
-        ballots = read_ballots(source, **read_options)
+    with open_ballots(source, engine=engine, workers=workers, **read_options) as (ballots, map_blocks):
         budget_list = limit_budgets(ballots, budget_list, drop=drop) if uses_default else budget_list
-        scores = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
+        scores = scoring_method.score_table(
+            ballots, budget_list, too_few=too_few.value, map_blocks=map_blocks
+        )
     if output is not None:
         _write_scores(scores, output)
     print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)

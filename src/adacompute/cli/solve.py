@@ -41,8 +41,7 @@ from adacompute.cli.pool_options import (
     build_cost,
     build_scoring,
     limit_budgets,
-    read_ballots,
-    read_shards,
+    open_ballots,
 )
 from adacompute.cli.terminal import (
     CostScale,
@@ -73,7 +72,6 @@ from adacompute.evaluate import (
 )
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable, Allocation, Budget, ModeName
-from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
 from adacompute.score import MeanEstimate
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
@@ -396,24 +394,18 @@ def solve(
     )
     read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
     read_options |= {"extract": extract, "percent": percent}
-    options = _SolveOptions(
+    with open_ballots(source, engine=engine, workers=workers, **read_options) as (ballots, map_blocks):
+        if uses_default:
+            budget_list = limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop)
+        table = scoring_method.score_table(ballots, budget_list, too_few=too_few.value, map_blocks=map_blocks)
+    allocation = solve_table(table, budget=average, method=method.value)
+    pairs, reason = _split_samples(ballots, table, scoring_method)
+    result = SolveResult(
         name=name,
-        budget=average,
-        scoring_method=scoring_method,
-        method=method,
-        too_few=too_few,
+        table=table,
+        comparison=compare_with_uniform(table, allocation, pairs),
+        no_lower_end=reason,
     )
-    if engine is EngineName.ray:
-        with read_shards(source, workers=workers, **read_options) as shards:
-            result = _solve_shards(shards, budget_list, options, uses_default=uses_default)
-    else:
-        ballots = read_ballots(source, **read_options)
-        budget_list = (
-            limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop) if uses_default else budget_list
-        )
-        table = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
-        allocation = solve_table(table, budget=average, method=method.value)
-        result = _build_result(ballots, table, allocation, options)
     print_json(build_result_object(result)) if json else show_result(result)
 
 
@@ -427,51 +419,6 @@ def _read_average(
     if cost is not None and cost.value != average.unit:
         raise typer.BadParameter(f"{budget!r} is not in {cost.value}; leave it out", param_hint="--cost")
     return average.amount, CostUnit(average.unit), average.currency or currency
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SolveOptions:
-    """The options of the command, without those that name the samples."""
-
-    name: str
-    budget: float
-    scoring_method: Scoring
-    method: SolveMethod
-    too_few: TooFew
-
-
-def _solve_shards(
-    shards: ShardedPool, budget_list: tuple[int, ...], options: _SolveOptions, *, uses_default: bool
-) -> SolveResult:
-    """Score and solve on Ray; the cross-fitted value is computed here, from votes without their texts."""
-    budget_list = (
-        limit_budgets(shards.index, budget_list, drop=options.too_few is TooFew.drop)
-        if uses_default
-        else budget_list
-    )
-    table = score_open_shards(
-        shards, budget_list, too_few=options.too_few.value, **options.scoring_method.options()
-    )
-    if options.method is SolveMethod.bisection:
-        allocation = solve_table(table, budget=options.budget, method="bisection")
-    else:
-        shard_ballots = shards.ballots
-        allocation = solve_table_on_ray(
-            table, budget=options.budget, workers=shard_ballots.workers, parts=len(shard_ballots)
-        )
-    return _build_result(shards.gather_ballots(), table, allocation, options)
-
-
-def _build_result(
-    ballots: Ballots, table: AccuracyTable, allocation: Allocation, options: _SolveOptions
-) -> SolveResult:
-    pairs, reason = _split_samples(ballots, table, options.scoring_method)
-    return SolveResult(
-        name=options.name,
-        table=table,
-        comparison=compare_with_uniform(table, allocation, pairs),
-        no_lower_end=reason,
-    )
 
 
 def _split_samples(
