@@ -137,10 +137,18 @@ def replay(
         extract=extract,
         percent=percent,
     ) as (ballots, map_blocks):
-        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
+        replay_options: dict[str, Any] = {
+            "orders": orders,
+            "too_few": too_few.value,
+            "map_blocks": map_blocks,
+        }
         if budget is not None:
-            price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
-        result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
+            price = calibrate(
+                loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **replay_options
+            )
+        result = replay_here(
+            loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **replay_options
+        )
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

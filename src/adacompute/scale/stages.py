@@ -173,7 +173,7 @@ class _Shard:
 
     ids: tuple[str, ...]  # of all problems, also of those without samples of the source
     places: npt.NDArray[np.int64]  # (problems,) of the ballots, in the order of the pool
-    sources: tuple[tuple[str | None, Mapping[str, Any]], ...]
+    sources: tuple[tuple[str | None, dict[str, Any]], ...]
     ballots: Ballots | None  # of the one source that fits; None: the files are empty
 
 
@@ -236,7 +236,7 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
     pieces = [shard.ballots for shard in shards if shard.ballots is not None]
     if not pieces:
         raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
-    sources: list[tuple[str | None, Mapping[str, Any]]] = []
+    sources: list[tuple[str | None, dict[str, Any]]] = []
     for source in (source for shard in shards for source in shard.sources):
         if source not in sources:
             sources.append(source)

@@ -286,16 +286,18 @@ def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
     return VoteWeights(signal=signal, scale=scale)
 
 
-def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
+def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial: bool = False) -> Ints:
     """The weight of every sample in whole units, (problems, samples); not to be written to.
 
-    `weigh` None fits the scale to the samples. The last few of a pool are kept: policies that are compared
-    weigh its votes alike.
+    `weigh` None fits the scale to the samples.
+
+    `partial`: these are some of the samples, and it is enough if others have the signal. The last few of a
+    pool are kept: policies that are compared weigh its votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
     kept = _LAST_WEIGHTS.setdefault(ballots, {})
     if weigh not in kept:
-        weights = _compute_weight_units(ballots, weigh)
+        weights = _compute_weight_units(ballots, weigh, partial=partial)
         weights.flags.writeable = False
         while len(kept) >= _KEPT_WEIGHTS:
             kept.pop(next(iter(kept)), None)
@@ -304,11 +306,11 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     return kept[weigh]
 
 
-def _compute_weight_units(ballots: Ballots, weigh: VoteWeights) -> Ints:
+def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = _read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots, weigh.score)
-    if not known.any() and not has_odds.any() and not has_score.any():
+    if not known.any() and not has_odds.any() and not has_score.any() and not partial:
         raise _build_unweighable_error(len(ballots), weigh.signal)
     exponents = np.zeros(values.shape)
     exponents[known] = weigh.sharpness * (1.0 - values[known] / weigh.scale)

@@ -178,10 +178,7 @@ def _estimate(
     if aggregate == "weighted":
         weights = _choose_weights(ballots, by)
         rng = np.random.default_rng(_SEED) if rng is None else rng
-        if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
-            raise ScoreError(
-                f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000"
-            )
+        _check_simulation(rng, draws)
         estimates = score_weighted_vote(
             ballots, values, budgets, weigh=weights, rng=rng, draws=draws, map_blocks=map_blocks
         )
@@ -250,6 +247,11 @@ def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
             f"votes can't be weighted by {description}; give by='logprob', 'entropy' or VoteWeights"
         )
     return fit_vote_weights(ballots, "entropy" if by == "entropy" else "logprob")
+
+
+def _check_simulation(rng: object, draws: object) -> None:
+    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
+        raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -1,9 +1,9 @@
 """One price over many blocks of problems, exact, by passes that each count choices.
 
 The price is the slope at which the budget ends, when the steps of all problems are taken steepest first.
-Each pass asks every block how many of its problems choose each mode at a few thousand prices. The sums
+Each pass asks every block how many of its problems choose each mode at a thousand prices. The sums
 say between which two of these the budget ends, and the next pass looks there. A slope, as hull.py rounds
-it, has 47 bits that count, and a pass settles 12 of them, so there are at most four. Then each block takes
+it, has 47 bits that count, and a pass settles 10 of them, so there are at most five. Then each block takes
 its problems' steps above the price; edges at the price are taken in order of rows while there is room.
 
     search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
@@ -26,7 +26,7 @@ __all__ = ["Edge", "ModeChoice", "PriceSearch", "Quota", "choose", "count_choice
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_PRICES = 1 << 12  # that a pass asks about
+_PRICES = 1 << 10  # that a pass asks about
 _GRAIN_BITS = 16  # the bits of a slope that hull.py rounds away
 _LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the number of the largest finite slope
 
