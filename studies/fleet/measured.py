@@ -15,7 +15,7 @@ import adacompute as ac
 from adacompute.policies.features import compute_prompt_features
 from adacompute.serve.pacer import Pacer
 from adacompute.solve.price_search import PriceSearch, count_choices
-from benchmarks.fleet.redis_times import redis_times
+from studies.fleet.redis_times import redis_times
 
 __all__ = ["measured"]
 
