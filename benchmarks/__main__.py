@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import (
     allocate,
@@ -22,7 +22,6 @@ from benchmarks import (
     gateway,
     imports,
     loop_hold,
-    merge,
     replay,
     report,
     score,
@@ -292,30 +291,6 @@ def allocate_memory_table() -> list[dict[str, str]]:
     ]
 
 
-def merge_table() -> list[dict[str, str]]:
-    """Seconds of merging, and of making what is merged, beside sorting everything at once."""
-    return [
-        {
-            "problems": f"{row['problems']:,}",
-            "shards": f"{row['shards']:,}",
-            "merge": f"{row['merging']:.2f} s",
-            "hulls and summaries": f"{row['made']:.1f} s",
-            "a summary, by round": ", ".join(f"{size / 1000:.1f} KB" for size in row["sizes"]),
-            "sorting all edges at once": _beside(row, "sorting"),
-            "`solve` on one table": _beside(row, "solve"),
-        }
-        for row in merge.run()
-    ]
-
-
-def _beside(row: dict[str, Any], way: str) -> str:
-    """An alternative's seconds, and how many times ours that is."""
-    if row["other"] is None:
-        return "–"
-    seconds = row["other"][way]
-    return f"{seconds:.2f} s ({seconds / (row['made'] + row['merging']):.2f}×)"
-
-
 FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a
 function, as wide as its share of the samples, above the one that called it; orange is adacompute, blue are
 libraries. The large tower is the request, from `Exchange.run` up; its widest part, above `Client.call`,
@@ -423,13 +398,6 @@ BENCHES = {
         "The peak of the whole process, by the number of short prompts (40 characters) in one file. The "
         "aim: flat (`python -m benchmarks allocate-memory --whole` goes to ten million).",
         allocate_memory_table,
-    ),
-    "merge": Bench(
-        "One price over many shards",
-        "Simulated shards of 100,000 problems × 5 budgets, one core: each is made, summed up and dropped, "
-        "three times; the making isn't counted. In brackets: how many times our hulls, summaries and merge "
-        "together. The aim: the merge for a hundred million problems in under a minute.",
-        merge_table,
     ),
     "replay": Bench(
         "Replaying a policy",

@@ -24,6 +24,7 @@ BY_FIXTURE = {
 }
 BY_PATH = {  # how a path begins, from the repository's root
     "studies/": "study",
+    "studies/fleet/tests/test_fleet_simulation.py": "nightly",
     "tests/answers/test_recordings.py": "slow",
     "tests/cli/test_commands_benchmark.py": "slow",
     "tests/cli/test_report.py": "slow",
@@ -39,7 +40,6 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/report/test_browser_page.py": "browser",
     "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
-    "tests/scale/test_fleet_simulation.py": "nightly",
     "tests/serve/test_benchmark.py": "slow",
     "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
     "tests/serve/fleet/test_fleet_command.py": "slow",

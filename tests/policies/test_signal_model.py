@@ -28,7 +28,6 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import fit_prior, load_bundled_prior
 from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
-from adacompute.scale.stages.score import merge_moments, report_moments
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
 from harness import import_script
 from shared import read_votes
@@ -165,12 +164,6 @@ def test_a_model_is_settled_on_samples_without_labels():
     assert abs(settled.centre[1]) < 1, "the placeholder -9999 counts as an outlier"
     assert settled.coefficients == MODEL.coefficients
     assert MODEL.settle({}) == MODEL
-
-
-def test_shards_settle_a_model_as_the_whole_pool_does():
-    ballots = add_signals(recording())
-    reports = [report_moments(ballots.only(rows), None, MODEL) for rows in (range(20), range(20, 56), [])]
-    assert merge_moments(reports, MODEL.names) == sum_moments(ballots, MODEL)
 
 
 @pytest.mark.parametrize("labels", [True, False])

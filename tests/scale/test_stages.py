@@ -1,7 +1,6 @@
 """score, solve and replay over shards on Ray: the numbers of one machine, and its errors, word for word."""
 
 import contextlib
-import math
 import os
 import signal
 import threading
@@ -23,20 +22,18 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool.formats import write_parquet
 from adacompute.pool.pool import Pool
 from adacompute.records import AccuracyTable
+from adacompute.replay import per_problem
+from adacompute.replay.per_problem import skip_draws
 from adacompute.scale.stages import (
-    ShardedPool,
-    calibrate_shards,
-    open_sharded_pool,
-    replay_open_shards,
+    MAX_SHARDS,
+    group_files,
+    open_shards,
     replay_shards,
-    score_open_shards,
     score_shards,
     solve_shards,
-    solve_table_on_ray,
 )
-from adacompute.scale.stages.replay import advance_generator
-from adacompute.scale.stages.score import sum_exactly
-from adacompute.scale.stages.sharded_pool import MAX_SHARDS, group_files
+from adacompute.score import aggregates
+from adacompute.score.grades import BlockMap
 
 SMALL = (1, 2, 4)
 
@@ -61,10 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(folder: Path, on_ray: None) -> Iterator[tuple[ShardedPool, Pool]]:
-    """The folder on Ray, and as a pool here."""
-    with ac.open_pool(folder) as pool, open_sharded_pool(folder, workers=2) as shards:
-        yield shards, pool
+def both(folder: Path, on_ray: None) -> Iterator[tuple[ac.Ballots, BlockMap, Pool]]:
+    """The folder's votes as Ray reads them, what maps blocks there, and the folder as a pool here."""
+    with ac.open_pool(folder) as pool, open_shards(folder, workers=2) as (ballots, map_blocks):
+        yield ballots, map_blocks, pool
 
 
 def assert_same_table(found: AccuracyTable, wanted: AccuracyTable) -> None:
@@ -88,8 +85,8 @@ def assert_same_replay(found: Any, wanted: Any) -> None:
 
 
 def test_shards_hold_the_ballots_of_the_pool(both):
-    shards, pool = both
-    found, wanted = shards.gather_ballots(), pool.ballots()
+    found, _, pool = both
+    wanted = pool.ballots()
     for name in ("ids", "prompts", "subjects", "levels", "model", "parameters"):
         assert getattr(found, name) == getattr(wanted, name)
     for name in ("gold_known", "classes", "correct", "tokens", "logprob", "entropy"):
@@ -111,18 +108,12 @@ def test_shards_hold_the_ballots_of_the_pool(both):
     ],
     ids=lambda way: "-".join(map(str, way)) or "plain",
 )
-def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str, Any]):
-    shards, pool = both
-    assert_same_table(score_open_shards(shards, SMALL, **way), ac.score(pool, SMALL, **way))
-
-
-@pytest.mark.parametrize("cost", ["samples", "tokens"])
-def test_one_price_over_all_parts_is_that_of_the_whole_table(both, cost):
-    shards, pool = both
-    table = ac.score(pool, SMALL, cost=cost)
-    budget = float(table.cost_matrix.mean(axis=0)[1])
-    found = solve_table_on_ray(table, budget=budget, workers=2, parts=len(shards.ballots))
-    assert_same_plan(found, ac.solve(table, budget=budget))
+def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str, Any], monkeypatch):
+    ballots, map_blocks, pool = both
+    monkeypatch.setattr(aggregates, "_BLOCK_PROBLEMS", 100)  # so that there are several blocks
+    found = ac.score(ballots, SMALL, map_blocks=map_blocks, **way)
+    monkeypatch.undo()
+    assert_same_table(found, ac.score(pool, SMALL, **way))
 
 
 @pytest.mark.parametrize(
@@ -134,25 +125,29 @@ def test_one_price_over_all_parts_is_that_of_the_whole_table(both, cost):
     ],
     ids=["exact", "weighted", "waves"],
 )
-def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, price):
-    shards, pool = both
+def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, price, monkeypatch):
+    ballots, map_blocks, pool = both
     here, there = (np.random.default_rng(3) for _ in range(2))
-    found = replay_open_shards(policy, shards, price=price, orders=9, rng=there)
-    assert_same_replay(found, ac.replay(policy, pool, price=price, orders=9, rng=here))
+    wanted = ac.replay(policy, pool, price=price, orders=9, rng=here)
+    monkeypatch.setattr(per_problem, "_MAX_CELLS", 10_000)  # so that there are several blocks
+    found = ac.replay(policy, ballots, price=price, orders=9, rng=there, map_blocks=map_blocks)
+    assert_same_replay(found, wanted)
     assert here.bit_generator.state == there.bit_generator.state
 
 
 @pytest.mark.parametrize("kind", ["asc", "oracle"])
-def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind):
-    shards, pool = both
+def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind, monkeypatch):
+    ballots, map_blocks, pool = both
     policy = POLICIES[kind]().fit(pool)
-    assert calibrate_shards(policy, shards, 3.0, orders=3) == ac.calibrate(policy, pool, 3.0, orders=3)
+    monkeypatch.setattr(per_problem, "_MAX_CELLS", 10_000)  # so that there are several blocks
+    found = ac.calibrate(policy, ballots, 3.0, orders=3, map_blocks=map_blocks)
+    assert found == ac.calibrate(policy, pool, 3.0, orders=3)
 
 
 def test_a_fitted_policy_is_said_to_be_in_sample(both):
-    shards, pool = both
+    ballots, map_blocks, pool = both
     policy = ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool)
-    found = replay_open_shards(policy, shards, price=0.02, orders=5)
+    found = ac.replay(policy, ballots, price=0.02, orders=5, map_blocks=map_blocks)
     assert found.in_sample == found.problems == 353
     assert_same_replay(found, ac.replay(policy, pool, price=0.02, orders=5))
 
@@ -191,7 +186,7 @@ def test_a_killed_worker_changes_nothing(both, folder: Path, ray_pid: int):
         while not stop.wait(0.02) and not killed:
             for entry in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    named = entry.joinpath("cmdline").read_bytes().startswith(b"ray::Map(_run_shard)")
+                    named = entry.joinpath("cmdline").read_bytes().startswith(b"ray::Map(_run_block)")
                     if named and below(int(entry.name), ray_pid):
                         os.kill(int(entry.name), signal.SIGKILL)
                         killed.append(entry.name)
@@ -207,7 +202,7 @@ def test_a_killed_worker_changes_nothing(both, folder: Path, ray_pid: int):
         stop.set()
         thread.join()
     assert killed
-    assert_same_table(found, ac.score(both[1], SMALL))
+    assert_same_table(found, ac.score(both[2], SMALL))
 
 
 MADE = [
@@ -273,13 +268,10 @@ def test_errors_of_shards_are_those_of_the_pool_word_for_word(tmp_path: Path, on
     assert outcome(lambda: score_shards(tmp_path, (1,))) == wanted
 
 
-def test_what_is_no_folder_and_what_is_no_stream_are_refused_with_the_remedy(tmp_path: Path, both):
+def test_what_is_no_folder_is_refused_with_the_remedy(tmp_path: Path):
     (tmp_path / "a.jsonl").write_text("{}\n")
     with pytest.raises(ScaleError, match=r"adacompute export .*a\.jsonl FOLDER --shards 8"):
         score_shards(tmp_path / "a.jsonl")
-    other = np.random.Generator(np.random.MT19937(0))
-    with pytest.raises(ScaleError, match="MT19937 can't be shared out"):
-        replay_open_shards(ac.StoppingPolicy(), both[0], price=0.1, rng=other)
 
 
 @pytest.mark.recordings
@@ -296,23 +288,16 @@ def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Pa
     assert_same_replay(other, one)
 
 
-def test_a_stream_is_entered_in_the_middle_as_if_all_before_had_been_drawn():
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_a_stream_is_entered_in_the_middle_as_if_all_before_had_been_drawn(kind):
     for bits in (50, 57, 61):
-        whole = np.random.default_rng(5)
-        before = np.random.default_rng(5)
-        for rng in (whole, before):
+        whole, part = (np.random.Generator(kind(5)) for _ in range(2))
+        for rng in (whole, part):
             rng.integers(0, 10)  # leaves half of a number over, which has to be kept
         drawn = whole.integers(0, 1 << bits, 700, dtype=np.int64)
-        part = advance_generator(before, 300)
+        skip_draws(part, 300)
         assert np.array_equal(part.integers(0, 1 << bits, 400, dtype=np.int64), drawn[300:])
         assert part.integers(0, 1000, 5).tolist() == whole.integers(0, 1000, 5).tolist()
-
-
-def test_sums_of_parts_are_the_sum_of_the_whole_to_the_last_bit():
-    rng = np.random.default_rng(1)
-    values = rng.normal(size=5000) * 10.0 ** rng.integers(-12, 12, 5000)
-    parts = sum_exactly(values[:17]) + sum_exactly(values[17:1000]) + sum_exactly(values[1000:])
-    assert float(parts) == math.fsum(values)
 
 
 def test_many_small_files_make_few_shards_in_order():

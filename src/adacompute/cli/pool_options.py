@@ -11,10 +11,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import typer
 
@@ -22,6 +21,7 @@ from adacompute.cli.options import (
     NO_ANSWER_HINT,
     AnswerOptions,
     BudgetsOption,
+    EngineOptions,
     InputPriceOption,
     OptionalPoolPath,
     OutputPriceOption,
@@ -41,8 +41,8 @@ from adacompute.errors import (
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, Menu, MenuBallots, bundled_names, get_menu_ballots, join_pools
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
-from adacompute.scale.stages import ShardedPool
-from adacompute.scale.stages import open_sharded_pool as open_on_ray
+from adacompute.scale.stages import open_shards
+from adacompute.score.grades import BlockMap
 
 __all__ = [
     "Aggregate",
@@ -56,10 +56,10 @@ __all__ = [
     "TooFew",
     "TooFewOption",
     "build_menu",
+    "open_ballots",
     "parse_mode_costs",
     "read_ballots",
     "read_prices",
-    "read_shards",
 ]
 
 
@@ -119,19 +119,7 @@ def parse_parameters(text: str | None) -> dict[str, Any] | None:
     return parsed
 
 
-class SampleCounts(Protocol):
-    """Problems with their numbers of samples: ballots, or the heads of shards."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """(problems,)"""
-
-    @property
-    def drawn(self) -> npt.NDArray[np.int64]:
-        """(problems,) samples."""
-
-
-def limit_budgets(ballots: SampleCounts, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
+def limit_budgets(ballots: Ballots, defaults: tuple[int, ...], *, drop: bool) -> tuple[int, ...]:
     """Return those default budgets that the samples allow; say so on stderr where some are left out.
 
     Problems with less than half of the median number of samples don't decide for the others: they are
@@ -157,7 +145,7 @@ def _select_budgets(budgets: tuple[int, ...], largest: int) -> tuple[int, ...]:
     return tuple(budget for budget in budgets if budget <= largest)
 
 
-def _explain_refusal(ballots: SampleCounts, defaults: tuple[int, ...]) -> str:
+def _explain_refusal(ballots: Ballots, defaults: tuple[int, ...]) -> str:
     drawn = ballots.drawn
     row, fewest = int(drawn.argmin()), int(drawn.min())
     listed = ",".join(map(str, _select_budgets(defaults, fewest)))
@@ -168,15 +156,17 @@ def _explain_refusal(ballots: SampleCounts, defaults: tuple[int, ...]) -> str:
 
 
 @contextmanager
-def read_shards(
+def open_ballots(
     source: Path,
+    engine: EngineOptions,
     answers: AnswersConfig,
     reading: AnswerOptions,
     which: SourceOptions,
-    *,
-    workers: int | None = None,
-) -> Iterator[ShardedPool]:
-    """Open the votes of one model in a folder of Parquet shards on Ray; warn where no answer was found."""
+) -> Iterator[tuple[Ballots, BlockMap]]:
+    """Read the votes of one model by an engine; yield them, and what maps blocks of work over it."""
+    if not engine.is_ray:
+        yield read_ballots(source, answers, reading, which), map
+        return
     name, parameters = format_path(source), parse_parameters(which.parameters)
     if name in bundled_names() and not source.exists():
         raise ScaleError(
@@ -184,12 +174,11 @@ def read_shards(
             f"with adacompute export {name} FOLDER --shards 8, or use --engine local"
         )
     _, task = reading.build_tasks(answers)
-    with open_on_ray(source, task=task, model=which.model, parameters=parameters, workers=workers) as shards:
-        heads = shards.index
-        if not heads.answered.any() and not heads.right.any():
-            samples = format_count(int(heads.drawn.sum()), "sample")
-            print_message(f"{name}: no answer was found in any of {samples}; {NO_ANSWER_HINT}")
-        yield shards
+    with open_shards(source, task=task, model=which.model, parameters=parameters, workers=engine.workers) as (
+        ballots,
+        map_blocks,
+    ):
+        yield read_ballots(source, answers, reading, which, ballots=ballots), map_blocks
 
 
 class Aggregate(StrEnum):
@@ -261,11 +250,11 @@ class ScoringOptions:
             cost=build_cost(cost, self.input_price, self.output_price, currency),
         )
 
-    def choose_budgets(self, samples: SampleCounts, settings: ScoreConfig) -> tuple[int, ...]:
+    def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
         """The budgets of the option or the settings; where nobody chose them, those that samples allow."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
-            return limit_budgets(samples, budgets, drop=self.too_few is TooFew.drop)
+            return limit_budgets(ballots, budgets, drop=self.too_few is TooFew.drop)
         return budgets
 
 

@@ -1,6 +1,5 @@
 """`adacompute replay`: what a saved policy costs and how often it is right on recorded samples."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +13,7 @@ from adacompute.cli.pool_options import (
     SourceOptions,
     TooFew,
     TooFewOption,
-    read_ballots,
-    read_shards,
+    open_ballots,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -33,7 +31,6 @@ from adacompute.policies.base import Policy
 from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
-from adacompute.scale.stages import calibrate_shards, replay_open_shards
 
 __all__ = ["replay"]
 
@@ -105,33 +102,21 @@ def replay(
         )
     if isinstance(budget, str):
         average = Budget.parse(budget, currency=None)
-        if engine.is_ray and average.unit != "samples":
-            raise typer.BadParameter(
-                f"{budget!r}: engine ray counts samples; give e.g. 2", param_hint="--budget"
-            )
         budget = average.amount if average.unit == "samples" else budget
     answers = load_settings(context).answers
-    replay_options: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
-
-    def run_replay(
-        calibrate_policy: Callable[..., float | None],
-        replay_policy: Callable[..., Replayed],
-        recorded: object,
-    ) -> Replayed:
-        dial = price
+    with open_ballots(source, engine, answers, samples, which) as (ballots, map_blocks):
+        replay_options: dict[str, Any] = {
+            "orders": orders,
+            "too_few": too_few.value,
+            "map_blocks": map_blocks,
+        }
         if budget is not None:
-            dial = calibrate_policy(
-                loaded_policy, recorded, budget, rng=np.random.default_rng(seed), **replay_options
+            price = calibrate(
+                loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **replay_options
             )
-        return replay_policy(
-            loaded_policy, recorded, price=dial, rng=np.random.default_rng(seed), **replay_options
+        result = replay_here(
+            loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **replay_options
         )
-
-    if engine.is_ray:
-        with read_shards(source, answers, samples, which, workers=engine.workers) as shards:
-            result = run_replay(calibrate_shards, replay_open_shards, shards)
-    else:
-        result = run_replay(calibrate, replay_here, read_ballots(source, answers, samples, which))
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

@@ -10,7 +10,7 @@ import typer
 
 from adacompute.atomic import publish_file
 from adacompute.cli.options import AnswerOptions, EngineOptions, JsonFlag, PoolPath, load_settings
-from adacompute.cli.pool_options import CostUnit, ScoringOptions, SourceOptions, read_ballots, read_shards
+from adacompute.cli.pool_options import CostUnit, ScoringOptions, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     choose_scale,
     format_count,
@@ -25,7 +25,6 @@ from adacompute.cli.terminal import (
 from adacompute.errors import needs_extra
 from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
-from adacompute.scale.stages import score_open_shards
 from adacompute.score.pool_summary import estimate_mean
 
 __all__ = ["score"]
@@ -64,14 +63,9 @@ def score(
         raise typer.BadParameter(f"{format_path(output)!r} has an unknown suffix; give .csv or .parquet")
     config = load_settings(context)
     method = scoring.build_scoring(cost, scoring.currency)
-    if engine.is_ray:
-        with read_shards(source, config.answers, reading, which, workers=engine.workers) as shards:
-            budgets = scoring.choose_budgets(shards.index, config.score)
-            scores = score_open_shards(shards, budgets, too_few=scoring.too_few.value, **method.options())
-    else:
-        ballots = read_ballots(source, config.answers, reading, which)
+    with open_ballots(source, engine, config.answers, reading, which) as (ballots, map_blocks):
         budgets = scoring.choose_budgets(ballots, config.score)
-        scores = method.score_table(ballots, budgets, too_few=scoring.too_few.value)
+        scores = method.score_table(ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks)
     if output is not None:
         _write_scores(scores, output)
     print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)

@@ -21,9 +21,7 @@ from adacompute.cli.pool_options import (
     CostUnit,
     ScoringOptions,
     SourceOptions,
-    TooFew,
-    read_ballots,
-    read_shards,
+    open_ballots,
 )
 from adacompute.cli.terminal import (
     CostScale,
@@ -53,7 +51,6 @@ from adacompute.evaluate import (
 )
 from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable, Allocation, Budget, ModeName
-from adacompute.scale.stages import ShardedPool, score_open_shards, solve_table_on_ray
 from adacompute.score import MeanEstimate
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
@@ -360,23 +357,20 @@ def solve(
     engine.announce()
     config = load_settings(context)
     average, unit, currency = _read_average(budget, cost, scoring.currency)
-    options = _SolveOptions(
-        name=format_path(source),
-        budget=average,
-        scoring_method=scoring.build_scoring(unit, currency),
-        method=method,
-        too_few=scoring.too_few,
-    )
-    if engine.is_ray:
-        with read_shards(source, config.answers, reading, which, workers=engine.workers) as shards:
-            result = _solve_shards(shards, scoring.choose_budgets(shards.index, config.score), options)
-    else:
-        ballots = read_ballots(source, config.answers, reading, which)
-        table = options.scoring_method.score_table(
-            ballots, scoring.choose_budgets(ballots, config.score), too_few=options.too_few.value
+    scoring_method = scoring.build_scoring(unit, currency)
+    with open_ballots(source, engine, config.answers, reading, which) as (ballots, map_blocks):
+        budgets = scoring.choose_budgets(ballots, config.score)
+        table = scoring_method.score_table(
+            ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks
         )
-        allocation = solve_table(table, budget=average, method=method.value)
-        result = _build_result(ballots, table, allocation, options)
+    allocation = solve_table(table, budget=average, method=method.value)
+    pairs, reason = _split_samples(ballots, table, scoring_method)
+    result = SolveResult(
+        name=format_path(source),
+        table=table,
+        comparison=compare_with_uniform(table, allocation, pairs),
+        no_lower_end=reason,
+    )
     print_json(build_result_object(result)) if json else show_result(result)
 
 
@@ -390,44 +384,6 @@ def _read_average(
     if cost is not None and cost.value != average.unit:
         raise typer.BadParameter(f"{budget!r} is not in {cost.value}; leave it out", param_hint="--cost")
     return average.amount, CostUnit(average.unit), average.currency or currency
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SolveOptions:
-    """The options of the command, without those that name the samples."""
-
-    name: str
-    budget: float
-    scoring_method: Scoring
-    method: SolveMethod
-    too_few: TooFew
-
-
-def _solve_shards(shards: ShardedPool, budgets: tuple[int, ...], options: _SolveOptions) -> SolveResult:
-    """Score and solve on Ray; the cross-fitted value is computed here, from votes without their texts."""
-    table = score_open_shards(
-        shards, budgets, too_few=options.too_few.value, **options.scoring_method.options()
-    )
-    if options.method is SolveMethod.bisection:
-        allocation = solve_table(table, budget=options.budget, method="bisection")
-    else:
-        shard_ballots = shards.ballots
-        allocation = solve_table_on_ray(
-            table, budget=options.budget, workers=shard_ballots.workers, parts=len(shard_ballots)
-        )
-    return _build_result(shards.gather_ballots(), table, allocation, options)
-
-
-def _build_result(
-    ballots: Ballots, table: AccuracyTable, allocation: Allocation, options: _SolveOptions
-) -> SolveResult:
-    pairs, reason = _split_samples(ballots, table, options.scoring_method)
-    return SolveResult(
-        name=options.name,
-        table=table,
-        comparison=compare_with_uniform(table, allocation, pairs),
-        no_lower_end=reason,
-    )
 
 
 def _split_samples(

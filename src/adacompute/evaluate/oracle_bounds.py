@@ -30,7 +30,7 @@ from adacompute.records import (
     format_lower_bound,
 )
 from adacompute.score import MeanEstimate, halves, score
-from adacompute.score.grades import halve_modes
+from adacompute.score.grades import BlockMap, halve_modes
 from adacompute.score.menu_score import MENU_BUDGETS, score_menu
 from adacompute.score.menu_score import Budgets as Choices
 from adacompute.score.pool_summary import estimate_mean
@@ -98,9 +98,10 @@ class Scoring:
         *,
         too_few: Literal["error", "drop"] = "error",
         draws: int = 2000,
+        map_blocks: BlockMap = map,
     ) -> AccuracyTable:
         """Score these ballots."""
-        return score(ballots, budgets, too_few=too_few, draws=draws, **self.options())
+        return score(ballots, budgets, too_few=too_few, draws=draws, map_blocks=map_blocks, **self.options())
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `score`."""

@@ -6,8 +6,10 @@ responses as well as more samples, so cost is replayed in the budget's unit, not
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -15,12 +17,18 @@ import numpy as np
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
-from adacompute.policies.paths import draw_paths
+from adacompute.policies.paths import PathLayout
 from adacompute.pool import Ballots, get_menu_ballots
 from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
-from adacompute.replay.per_problem import compute_mean_tokens, decide_first_wave, run_policy
+from adacompute.replay.per_problem import (
+    PathBlock,
+    compute_mean_tokens,
+    decide_first_wave,
+    run_policy,
+    split_paths,
+)
 from adacompute.replay.replay import (
     check_memory,
     check_orders,
@@ -30,6 +38,7 @@ from adacompute.replay.replay import (
     settle_policy,
 )
 from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
+from adacompute.score.grades import BlockMap
 
 __all__ = ["RequestCosts", "calibrate", "check_calibration_budget", "find_dial", "parse_average"]
 
@@ -38,6 +47,7 @@ _MILLION = 1e6
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
 _MAX_STEPS = 60
+_STEPS_AHEAD = 2  # steps of a bisection that are tried beforehand
 _RESOLUTION = 1e-9  # share of a dial at which the bisection ends
 
 
@@ -51,6 +61,7 @@ def calibrate(
     rng: np.random.Generator | None = None,
     tolerance: float = 0.005,
     too_few: Literal["error", "drop"] = "error",
+    map_blocks: BlockMap = map,
 ) -> float | None:
     """The dial at which the policy costs `budget` a request on average, by replay; needs no labels.
 
@@ -63,7 +74,7 @@ def calibrate(
     scale of confidence, a prior that hasn't seen them) does so, in place: the policy that was
     calibrated is the one to run. A policy without a dial is fitted again for this budget, and None is
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
-    `too_few="drop"`, as in `replay`.
+    `too_few="drop"`; this and `map_blocks` are as in `replay`.
     """
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
         return _calibrate_menu(
@@ -93,7 +104,7 @@ def calibrate(
         rows = [recorded.ids.index(id_) for id_ in ballots.ids]
         prices = replace(prices, prompt_tokens=[prices.prompt_tokens[row] for row in rows])
     costs = RequestCosts.of(average, ballots, prices)
-    cost = _make_cost(settle_policy(policy, ballots), ballots, orders, rng, costs)
+    cost = _make_cost(settle_policy(policy, ballots), ballots, orders, rng, costs, map_blocks)
     return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
 
 
@@ -214,9 +225,13 @@ def _bisect(
     for _ in range(_MAX_STEPS):
         if cost(high) >= enough or high - low <= _RESOLUTION * high:
             break
-        middle = math.sqrt(low * high) if by_ratio and low > 0 else (low + high) / 2
+        middle = _find_middle(low, high, by_ratio=by_ratio)
         low, high = (middle, high) if cost(middle) > budget else (low, middle)
     return high
+
+
+def _find_middle(low: float, high: float, *, by_ratio: bool) -> float:
+    return math.sqrt(low * high) if by_ratio and low > 0 else (low + high) / 2
 
 
 def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, float]:
@@ -230,32 +245,66 @@ def _bracket(cost: Callable[[float], float], budget: float) -> tuple[float, floa
 
 
 def _make_cost(
-    policy: Policy, ballots: Ballots, orders: int, rng: np.random.Generator, request_costs: RequestCosts
+    policy: Policy,
+    ballots: Ballots,
+    orders: int,
+    rng: np.random.Generator,
+    request_costs: RequestCosts,
+    map_blocks: BlockMap,
 ) -> Callable[[float], float]:
     """A function from a dial to its mean cost; each dial is replayed once."""
     reading = policy.read(ballots.prompts)
     rows = np.arange(len(ballots))
     mean_tokens = compute_mean_tokens(ballots)
     costs: dict[float, float] = {}
-    recorded_paths = None
+    tried: list[float] = []
+    layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
+    blocks: list[PathBlock] = []
     if not policy.one_shot:
-        check_memory(ballots, orders, policy.longest)
-        recorded_paths = draw_paths(
-            ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh
-        )
+        if map_blocks is map:
+            check_memory(ballots, orders, policy.longest)
+        blocks = list(split_paths(policy, ballots, reading, layout=layout, rng=rng))
 
     def cost(dial: float) -> float:
-        if dial not in costs:
-            if recorded_paths is None:
-                counts = decide_first_wave(policy, reading, dial)
-                amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens, rows)
-            else:
-                run = run_policy(policy, recorded_paths, dial=dial, reading=reading)
-                amounts = request_costs.compute(run.drawn, run.waves, run.tokens, recorded_paths.problems)
+        if dial not in costs and policy.one_shot:
+            counts = decide_first_wave(policy, reading, dial)
+            amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens, rows)
             costs[dial] = float(amounts.mean())
+        elif dial not in costs:
+            dials = [dial]
+            if map_blocks is not map:  # where paths are drawn again in each pass, more dials are tried in one
+                dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
+            sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
+            requests = len(ballots) * layout.shuffles * layout.windows
+            costs.update(zip(dials, (np.sum(list(sums), axis=0) / requests).tolist(), strict=True))
+        tried.append(dial)
         return costs[dial]
 
     return cost
+
+
+def _sum_costs(
+    policy: Policy, dials: Sequence[float], request_costs: RequestCosts, block: PathBlock
+) -> Floats:
+    """What the requests of a block cost together, (dials,)."""
+    problems, sums = block.start + block.paths.problems, []
+    for dial in dials:
+        run = run_policy(policy, block.paths, dial=dial, reading=block.reading)
+        sums.append(request_costs.compute(run.drawn, run.waves, run.tokens, problems).sum())
+    return np.array(sums)
+
+
+def _predict_dials(dial: float, tried: Sequence[float], *, by_ratio: bool) -> list[float]:
+    """The dials that a bisection asks for in its next steps after this one."""
+    below, above = [value for value in tried if value < dial], [value for value in tried if value > dial]
+    if not below or not above:
+        return []
+    ends, predicted = [max(below), dial, min(above)], []
+    for _ in range(_STEPS_AHEAD):
+        middles = [_find_middle(low, high, by_ratio=by_ratio) for low, high in pairwise(ends)]
+        predicted += middles
+        ends = sorted([*ends, *middles])
+    return predicted
 
 
 def _refit(policy: Policy, source: Ballots, budget: float) -> None:

@@ -5,21 +5,26 @@ subsets is known exactly, so no orders are needed. With ties going to the first 
 answer is first equally often, so the mean over all orders equals sharing the tie.
 """
 
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Ints, Policy, VoteState
-from adacompute.policies.paths import Paths, compute_full_vote
+from adacompute.policies.paths import PathLayout, Paths, build_paths, compute_full_vote
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
-from adacompute.score.grades import grade_samples
+from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
 __all__ = [
     "ExactReplay",
+    "PathBlock",
     "PolicyRun",
     "ProblemResults",
     "can_replay_exactly",
@@ -27,8 +32,14 @@ __all__ = [
     "compute_agreement",
     "compute_mean_tokens",
     "decide_first_wave",
+    "replay_block",
     "run_policy",
+    "skip_draws",
+    "split_paths",
 ]
+
+_MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
+_SKIPPED_AT_ONCE = 1 << 20  # random numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -153,12 +164,80 @@ class ProblemResults:
             return results
         return replace(results, certified=paths.mean_per_problem(certified.astype(np.float64)))
 
+    @classmethod
+    def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
+        """The results of several blocks, in order."""
+        names = ["cost", "accuracy", "agreement", "waves", "tokens"]
+        if parts[0].certified is not None:
+            names.append("certified")
+        return cls(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
+            counts=np.sum([part.counts for part in parts], axis=0),
+            most_waves=max(part.most_waves for part in parts),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PathBlock:
+    """Some problems, and how their paths are drawn: as if those of all problems before had been."""
+
+    ballots: Ballots
+    reading: Floats  # as `policy.read` gives it for their prompts
+    start: int  # the first one's row among all problems
+    layout: PathLayout
+    rng: np.random.Generator  # where their part of the stream begins
+    weigh: VoteWeights | None
+
+    @cached_property
+    def paths(self) -> Paths:
+        """Their paths, drawn when they are first asked for."""
+        order = self.layout.draw_orders(self.ballots, copy.deepcopy(self.rng))
+        return build_paths(self.ballots, order, weigh=self.weigh)
+
+
+def split_paths(
+    policy: Policy, ballots: Ballots, reading: Floats, *, layout: PathLayout, rng: np.random.Generator
+) -> Iterator[PathBlock]:
+    """Problems in blocks whose paths fit in memory; `rng` ends where it would if all had been drawn."""
+    draws = layout.shuffles * ballots.classes.shape[1]  # of one problem
+    step = max(1, _MAX_CELLS // draws)
+    for start in range(0, len(ballots), step):
+        rows = np.arange(start, min(start + step, len(ballots)))
+        yield PathBlock(
+            ballots=ballots if len(rows) == len(ballots) else ballots.only(rows),
+            reading=reading[rows],
+            start=start,
+            layout=layout,
+            rng=copy.deepcopy(rng),
+            weigh=policy.weigh,
+        )
+        skip_draws(rng, len(rows) * draws)
+
+
+def skip_draws(rng: np.random.Generator, draws: int) -> None:
+    """Moves a generator on by so many 64-bit numbers."""
+    if not isinstance(rng.bit_generator, np.random.PCG64):
+        for start in range(0, draws, _SKIPPED_AT_ONCE):
+            rng.integers(0, 1 << 62, min(_SKIPPED_AT_ONCE, draws - start), dtype=np.int64)
+        return
+    before: Any = rng.bit_generator.state
+    rng.bit_generator.advance(draws)
+    after: Any = rng.bit_generator.state
+    # half of a number may be left over, which `advance` forgets
+    rng.bit_generator.state = after | {name: before[name] for name in ("has_uint32", "uinteger")}
+
+
+def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> ProblemResults:
+    """The results of the policy on a block's problems."""
+    return ProblemResults.from_policy(policy, block.paths, dial=dial, reading=block.reading)
+
 
 class ExactReplay:
     """Plain votes of b samples of each problem, scored exactly, each b when it is first needed."""
 
-    def __init__(self, ballots: Ballots) -> None:
+    def __init__(self, ballots: Ballots, *, map_blocks: BlockMap = map) -> None:
         self._ballots = ballots
+        self._map_blocks = map_blocks
         self._grades = grade_samples(ballots)
         self._agreement = compute_agreement(ballots)
         self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
@@ -184,7 +263,7 @@ class ExactReplay:
         new = [budget for budget in budgets if budget not in self._scores]
         if new:
             accuracy, agreement = (
-                score_exact_vote(self._ballots, values, new).accuracy
+                score_exact_vote(self._ballots, values, new, map_blocks=self._map_blocks).accuracy
                 for values in (self._grades, self._agreement)
             )
             self._scores |= {budget: (accuracy[:, k], agreement[:, k]) for k, budget in enumerate(new)}

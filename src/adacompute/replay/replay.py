@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +19,18 @@ from adacompute.policies.base import (
     get_ballots,
 )
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
-from adacompute.policies.paths import draw_paths
+from adacompute.policies.paths import PathLayout
 from adacompute.pool import Ballots, MenuBallots, get_menu_ballots
 from adacompute.replay.menu_replay import prepare_menu
-from adacompute.replay.per_problem import ExactReplay, ProblemResults, can_replay_exactly
+from adacompute.replay.per_problem import (
+    ExactReplay,
+    ProblemResults,
+    can_replay_exactly,
+    replay_block,
+    split_paths,
+)
 from adacompute.score import MeanEstimate
-from adacompute.score.grades import Bools, mask_votable
+from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
 
 __all__ = [
@@ -256,6 +263,7 @@ def replay(
     orders: int = 100,
     rng: np.random.Generator | None = None,
     too_few: Literal["error", "drop"] = "error",
+    map_blocks: BlockMap = map,
 ) -> Replayed:
     """What the policy costs and how often it is right on recorded samples, drawn in many random orders.
 
@@ -267,7 +275,8 @@ def replay(
     problems it was fitted on is reported (`in_sample`). A policy that decides from the prompt alone,
     with plain votes, is scored exactly, without orders. The interval is by bootstrap over problems.
     Problems with fewer samples than the policy may draw, or without recorded answers, are an error, or
-    are left out with `too_few="drop"`.
+    are left out with `too_few="drop"`. `map_blocks` maps a function over blocks of problems, as `map` does;
+    `adacompute.scale` has one for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy
@@ -284,17 +293,16 @@ def replay(
         source = policy.get_single_ballots(source)
     ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
     policy = adapt_policy(policy, ballots)
+    reading, order_count = policy.read(ballots.prompts), 0
     if can_replay_exactly(policy):
-        results, order_count = ExactReplay(ballots).replay(policy, dial=value), 0
+        results = ExactReplay(ballots, map_blocks=map_blocks).replay(policy, dial=value, reading=reading)
     else:
-        check_memory(ballots, orders, policy.longest)
-        recorded_paths = draw_paths(
-            ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh
-        )
-        results, order_count = (
-            ProblemResults.from_policy(policy, recorded_paths, dial=value),
-            recorded_paths.orders,
-        )
+        if map_blocks is map:
+            check_memory(ballots, orders, policy.longest)
+        layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
+        blocks = split_paths(policy, ballots, reading, layout=layout, rng=rng)
+        results = ProblemResults.merge(list(map_blocks(partial(replay_block, policy, value), blocks)))
+        order_count = layout.shuffles * layout.windows
     result = build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
     return _count_in_menu(result, policy) if isinstance(policy, MenuPolicy) else result
 

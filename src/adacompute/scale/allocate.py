@@ -1,17 +1,18 @@
 """Sample budgets for prompts in files, decided before sampling, at one price: here or on Ray.
 
-Locally, the predicted curves are kept in a file beside the output, 8 bytes a budget, because the search
-for the price needs them three times. On Ray, shards are read and written by tasks; a task that is lost is
-run again and writes the same bytes.
+The prompts are worked on in blocks, one after the other, or each by a task on Ray; a task that is lost is
+run again and writes the same bytes. Predicted curves are kept in files beside the output, 8 bytes a budget,
+because each pass of the search for the price needs them.
 """
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
-from operator import add
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeAlias
 from uuid import uuid4
@@ -27,7 +28,7 @@ from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.records import Move
-from adacompute.scale.cluster import cluster
+from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.scale.prompt_files import (
     PromptFile,
     PromptSet,
@@ -41,19 +42,6 @@ from adacompute.scale.prompt_files import (
     read_texts,
     write_file,
 )
-from adacompute.scale.shard_passes import (
-    PackedPolicy,
-    ShardDataset,
-    ShardRecord,
-    pack_policy,
-    parse_histogram,
-    parse_total,
-    raise_failures,
-    report_histogram,
-    report_total,
-    start_pass,
-    unpack_policy,
-)
 from adacompute.scale.text_prompts import (
     check_text_output,
     find_text_kind,
@@ -61,20 +49,8 @@ from adacompute.scale.text_prompts import (
     read_text_prompts,
 )
 from adacompute.solve.hull import round_slopes
+from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
 from adacompute.solve.pricing import check_budget, check_price
-from adacompute.solve.shard_search import (
-    ALL_SLOPES,
-    ChoiceTotal,
-    Edge,
-    PriceSearch,
-    ShardedAllocation,
-    ShardQuota,
-    SlopeBracket,
-    SlopeHistogram,
-    TableShard,
-    build_sharded_allocation,
-    merge_histograms,
-)
 
 __all__ = ["AllocateProgress", "AllocateResult", "allocate"]
 
@@ -86,8 +62,8 @@ AllocateEngine = Literal["local", "ray"]
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
 _TOLERANCE = 0.01  # samples on average: nearer than that counts as met
 _CURVE_ROWS = 1 << 14  # of the kept curves, at a time
-_SHARD_ROWS = 100_000  # of a shard, about, at the most: 4 MB of curves
-_SHARDS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
+_BLOCK_ROWS = 100_000  # of a block, about, at the most: 4 MB of curves
+_BLOCKS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +78,30 @@ class AllocateProgress:
 ProgressListener = Callable[[AllocateProgress], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateOutcome:
-    """What an engine reports, once the budgets are written."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockTotal:
+    """What the budgets of some prompts come to; totals add up."""
 
-    total: ChoiceTotal
-    plan: ShardedAllocation | None = None  # where a price was looked for
-    search: PriceSearch | None = None
-    shards: int = 1
+    counts: Ints  # (modes,) prompts that have each
+    accuracy: float
+    edge: Edge | None = None  # the first at the price that found no room
+    edge_row: int = 0
+
+    def __add__(self, other: "BlockTotal") -> "BlockTotal":
+        counts, accuracy = self.counts + other.counts, self.accuracy + other.accuracy
+        if self.edge is not None or other.edge is None:
+            return replace(self, counts=counts, accuracy=accuracy)
+        row = int(self.counts.sum()) + other.edge_row
+        return BlockTotal(counts=counts, accuracy=accuracy, edge=other.edge, edge_row=row)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AllocateOutcome:
+    """What is known once the budgets are written."""
+
+    total: BlockTotal
+    search: PriceSearch | None = None  # where a price was looked for
+    blocks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +119,9 @@ class AllocateResult:
     bound: float | None = None  # no allocation within the budget is predicted to be more accurate
     mix: Move | None = None  # the one prompt that is mixed, its row over all files, so that all is spent
     files: int = 1
-    shards: int = 1  # that reported summaries
-    rounds: int = 0  # of summaries
-    summary_bytes: int = 0  # of all summaries
+    shards: int = 1  # blocks that prompts were counted in
+    rounds: int = 0  # passes of the search for the price
+    summary_bytes: int = 0  # of all counts
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
     unit: str = "samples"  # of cost; with modes, that of the menu
@@ -182,16 +174,6 @@ class BudgetRule:
             )
         return cls(policy=policy)
 
-    @classmethod
-    def unpack(cls, packed_policy: PackedPolicy) -> "BudgetRule":
-        """The rule of a packed policy, in another process."""
-        return cls(policy=unpack_policy(packed_policy))
-
-    @property
-    def packed_policy(self) -> PackedPolicy:
-        """The policy as plain data, so that nothing that is sent is code."""
-        return pack_policy(self.policy)
-
     @property
     def has_price(self) -> bool:
         """Whether it predicts curves, from which budgets are bought at any price."""
@@ -238,30 +220,25 @@ class BudgetRule:
         assert isinstance(self.policy, CurvePolicy)
         return self.policy.predict_curve(prompts)
 
-    def build_shard(self, curves: Floats) -> TableShard:
-        """Prompts with what they may buy, from their curves."""
-        return TableShard.of(curves, costs=self.costs)
-
-    def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, ChoiceTotal]:
-        """The budget of each prompt, (prompts,), at a price, or without one, and what they come to.
+    def buy_budgets(self, curves: Floats, quota: Quota) -> tuple[Ints, BlockTotal, Quota]:
+        """The budget of each prompt from its curve, (prompts,), their total, and what is left of the quota.
 
         Of a router, the number of its column.
         """
-        modes = np.array(self.modes, dtype=np.int64)
+        choice = choose(curves, self.costs, quota)
+        counts = np.bincount(choice.columns, minlength=len(self.modes))
+        edge, row = choice.edge, 0 if choice.edge is None else choice.edge.row
+        total = BlockTotal(counts=counts, accuracy=choice.accuracy, edge=edge, edge_row=row)
+        return np.array(self.modes, dtype=np.int64)[choice.columns], total, quota.after(choice)
+
+    def decide_budgets(self, prompts: Sequence[str], price: float | None) -> tuple[Ints, BlockTotal]:
+        """The budget of each prompt, (prompts,), at a price, or without one, and their total."""
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
-            taken = self.build_shard(self.predict_curves(prompts)).take(
-                ShardQuota(price=rounded_price, room=-np.inf)
-            )
-            return modes[taken.choice], taken.total
+            return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
         budgets = self.policy.decide(self.policy.read(prompts), VoteState.empty(len(prompts)), None)
-        counts = np.bincount(np.searchsorted(modes, budgets), minlength=len(modes))
-        return budgets, ChoiceTotal(
-            problems=len(budgets),
-            counts=tuple(counts.tolist()),
-            cost=float(budgets.sum()),
-            accuracy=0.0,
-        )
+        counts = np.bincount(np.searchsorted(self.modes, budgets), minlength=len(self.modes))
+        return budgets, BlockTotal(counts=counts, accuracy=0.0)
 
 
 def allocate(
@@ -302,14 +279,9 @@ def allocate(
         check_destination(Path(into), Path(source), overwrite=overwrite)
         if prompts is None:
             prompts = read_text_prompts(Path(source), place, column=column, added=added)
-        if engine == "ray":
-            outcome = allocate_on_ray(
-                prompts, rule, place, budget=budget, price=price, workers=workers, tell=tell
-            )
-        elif rule.has_price and budget is not None:
-            outcome = allocate_by_price(prompts, rule, place, budget=budget, tell=tell)
-        else:
-            outcome = allocate_directly(prompts, rule, place, price=price, tell=tell)
+        with _open_engine(engine, workers) as (run, task_count):
+            job = _Job.of(prompts, rule, place, workers=task_count)
+            outcome = _write_budgets(job, run, budget=budget, price=price, tell=tell)
         if is_text:
             publish_text(Path(source), prompts, place, Path(into), added=added)
         else:
@@ -343,23 +315,31 @@ def _check_budget(rule: BudgetRule, budget: float | None, price: float | None) -
 def _build_result(
     prompts: PromptSet, rule: BudgetRule, outcome: AllocateOutcome, budget: float | None, price: float | None
 ) -> AllocateResult:
-    total, plan, search = outcome.total, outcome.plan, outcome.search
+    total, search = outcome.total, outcome.search
+    problems = int(total.counts.sum())
+    accuracy, mix, bound = total.accuracy / problems, None, None
+    if search is not None:
+        edge, bound = total.edge, accuracy
+        price = search.price if edge is None else edge.slope
+        if edge is not None and edge.probability > 0:
+            mix = Move(problem=total.edge_row, mode=edge.mode, probability=edge.probability)
+            bound = accuracy + edge.probability * edge.gain / problems
     return AllocateResult(
-        problems=total.problems,
+        problems=problems,
         policy=rule.policy.kind,
         budget=None if budget is None else float(budget),
-        price=price if plan is None else plan.price,
+        price=price,
         budgets=rule.modes if rule.draws is None else tuple(count for _, count in rule.draws),
         modes=() if rule.draws is None else tuple(name for name, _ in rule.draws),
         unit=rule.unit,
-        counts=total.counts,
-        cost=total.cost / total.problems,
-        accuracy=min(1.0, total.accuracy / total.problems) if rule.has_price else None,
-        bound=None if plan is None else min(1.0, plan.bound),
-        mix=None if plan is None else plan.mix,
+        counts=tuple(total.counts.tolist()),
+        cost=float((total.counts * rule.costs).sum()) / problems,
+        accuracy=min(1.0, accuracy) if rule.has_price else None,
+        bound=None if bound is None else min(1.0, bound),
+        mix=mix,
         files=len(prompts.files),
-        shards=outcome.shards,
-        rounds=0 if search is None else search.rounds,
+        shards=outcome.blocks,
+        rounds=0 if search is None else search.passes,
         summary_bytes=0 if search is None else search.nbytes,
     )
 
@@ -393,290 +373,175 @@ def _format_cost(result: AllocateResult) -> str:
     return f"{result.cost:.2f} samples" if result.unit == "samples" else f"{result.cost:.4g} {result.unit}"
 
 
-@dataclass(slots=True)
-class _ProgressCounter:
-    """Counts prompts, and reports the progress."""
-
-    doing: str
-    prompts: int
-    tell: ProgressListener
-    done: int = 0
-
-    def __call__(self, rows: int) -> None:
-        self.done += rows
-        self.tell(AllocateProgress(doing=self.doing, done=self.done, prompts=self.prompts))
+BlockRun = Callable[[Callable[[int], Any], Iterable[int]], Iterable[Any]]  # maps a function over numbers
 
 
-def allocate_directly(
-    prompts: PromptSet, rule: BudgetRule, place: Path, *, price: float | None, tell: ProgressListener
-) -> AllocateOutcome:
-    """Budgets without a search, in one pass: at a price, or by a policy that has none."""
-    totals, counter = [], _ProgressCounter("writing", len(prompts), tell)
-    for file in prompts.files:
-        start = 0
-
-        def budgets(batch: Arrow, path: str = file.path) -> Ints:
-            nonlocal start
-            texts = read_texts(batch, prompts.column, path=path, start=start)
-            start += len(texts)
-            chosen, total = rule.decide_budgets(texts, price)
-            totals.append(total)
-            return chosen
-
-        write_file(file, place, budgets, draws=rule.draws, on_rows=counter)
-    return AllocateOutcome(total=reduce(add, totals))
-
-
-def allocate_by_price(
-    prompts: PromptSet, rule: BudgetRule, place: Path, *, budget: float, tell: ProgressListener
-) -> AllocateOutcome:
-    """Budgets at the price that meets an average."""
-    curve_file = place / "curves"
-    search = PriceSearch(budget=budget, unit=rule.unit)
-    with map_write_errors(curve_file), curve_file.open("wb") as out:
-        search.narrow([_predict_curves(prompts, rule, out, _ProgressCounter("reading", len(prompts), tell))])
-    while (bracket := search.bracket) is not None:
-        search.narrow([_summarise_curves(curve_file, rule, bracket)])
-    with curve_file.open("rb") as curves:
-        taker = _BudgetTaker(rule=rule, curves=curves, share=search.total_quota)
-        counter = _ProgressCounter("writing", len(prompts), tell)
-        for file in prompts.files:
-            write_file(file, place, taker, draws=rule.draws, on_rows=counter)
-    assert taker.total is not None  # there is a prompt
-    plan = build_sharded_allocation(
-        taker.total, taker.edge, budget=budget, price=search.price, start=taker.start
-    )
-    return AllocateOutcome(total=taker.total, plan=plan, search=search)
-
-
-def _predict_curves(
-    prompts: PromptSet, rule: BudgetRule, out: BinaryIO, counter: _ProgressCounter
-) -> SlopeHistogram:
-    """Stores the predicted curves of all prompts, and sums them up."""
-
-    def summaries() -> Iterator[SlopeHistogram]:
-        for file in prompts.files:
-            start = 0
-            for batch in iterate_batches(file, columns=[prompts.column]):
-                curves = rule.predict_curves(read_texts(batch, prompts.column, path=file.path, start=start))
-                out.write(curves.tobytes())
-                start += len(curves)
-                counter(len(curves))
-                yield rule.build_shard(curves).histogram()
-
-    return merge_histograms(summaries(), bracket=ALL_SLOPES)
-
-
-def _summarise_curves(curve_file: Path, rule: BudgetRule, bracket: SlopeBracket) -> SlopeHistogram:
-    with curve_file.open("rb") as curves:
-        return merge_histograms(
-            (shard.histogram(bracket) for shard in _iterate_shards(curves, rule)), bracket=bracket
-        )
-
-
-def _iterate_shards(curves: BinaryIO, rule: BudgetRule) -> Iterator[TableShard]:
-    while len(rows := _read_curves(curves, rule, _CURVE_ROWS)):
-        yield rule.build_shard(rows)
-
-
-def _read_curves(curves: BinaryIO, rule: BudgetRule, rows: int) -> Floats:
-    modes = len(rule.modes)
-    return np.frombuffer(curves.read(8 * rows * modes)).reshape(-1, modes)
-
-
-@dataclass(slots=True, kw_only=True)
-class _BudgetTaker:
-    """Decides the budgets of rows in order; the room for ties is handed on from batch to batch."""
-
-    rule: BudgetRule
-    curves: BinaryIO
-    share: ShardQuota
-    total: ChoiceTotal | None = None
-    edge: Edge | None = None
-    start: int = 0  # of the batch that has the edge
-    _done: int = 0
-
-    def __call__(self, batch: Arrow) -> Ints:
-        taken = self.rule.build_shard(_read_curves(self.curves, self.rule, len(batch))).take(self.share)
-        self.share = self.share.after(taken)
-        self.total = taken.total if self.total is None else self.total + taken.total
-        if taken.edge is not None:
-            self.edge, self.start = taken.edge, self._done
-        self._done += len(batch)
-        return np.array(self.rule.modes, dtype=np.int64)[taken.choice]
+@contextmanager
+def _open_engine(engine: AllocateEngine, workers: int | None) -> Iterator[tuple[BlockRun, int]]:
+    """How blocks are mapped, and how many at the same time."""
+    if engine == "local":
+        yield map, 0
+        return
+    with cluster(workers) as task_count:
+        yield partial(map_blocks, workers=task_count), task_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FilePart:
-    """A shard: consecutive row groups of one file."""
+class _Block:
+    """Consecutive row groups of one file."""
 
     file: int
     groups: tuple[int, ...]
     start: int  # its first row in the file
+    rows: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _RayJob:
-    """What every task has to know."""
-
-    files: tuple[PromptFile, ...]
-    column: str
-    parts: tuple[_FilePart, ...]
-    packed: PackedPolicy
-    place: str
-
-    def budgets_path(self, shard: int) -> Path:
-        """Where the budgets of a shard are kept until its file is written."""
-        return Path(self.place, f"budgets-{shard}")
-
-
-def allocate_on_ray(
-    prompts: PromptSet,
-    rule: BudgetRule,
-    place: Path,
-    *,
-    budget: float | None,
-    price: float | None,
-    workers: int | None,
-    tell: Callable[[AllocateProgress], None],
-) -> AllocateOutcome:
-    """Writes budgets to the working folder: at the price of an average, at a given price, or without one."""
-    search = None
-    with cluster(workers) as task_count:
-        parts = _split_files(prompts.files, task_count)
-        job = _RayJob(
-            files=tuple(replace(file, path=str(Path(file.path).absolute())) for file in prompts.files),
-            column=prompts.column,
-            parts=parts,
-            packed=rule.packed_policy,
-            place=str(place),
-        )
-        numbers = list(range(len(parts)))
-        if rule.has_price and budget is not None:
-            curves = start_pass(partial(_keep_curves, job), numbers, workers=task_count)
-            raise_failures(curves.reports)
-            tell(AllocateProgress(doing="reading", done=len(prompts), prompts=len(prompts)))
-            search = _search_price(curves, rule, budget)
-            shares = [(number, search.quota(number)) for number in numbers]
-            reports = curves.ask(partial(_take_budgets, job), shares)
-        else:
-            reports = raise_failures(
-                start_pass(partial(_decide_budgets, job, price), numbers, workers=task_count).reports
-            )
-        raise_failures(
-            start_pass(
-                partial(_write_output, job), list(range(len(prompts.files))), workers=task_count
-            ).reports
-        )
-        tell(AllocateProgress(doing="writing", done=len(prompts), prompts=len(prompts)))
-    totals = [parse_total(report) for report in reports]
-    plan = None if search is None else search.build_allocation(totals)
-    return AllocateOutcome(
-        total=reduce(add, (total for total, _ in totals)), plan=plan, search=search, shards=len(parts)
-    )
-
-
-def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_FilePart, ...]:
-    """Consecutive row groups, never of two files."""
-    max_rows = min(_SHARD_ROWS, sum(file.rows for file in files) // (_SHARDS_A_WORKER * workers) + 1)
-    parts = []
+def _split_files(files: Sequence[PromptFile], workers: int) -> tuple[_Block, ...]:
+    """Consecutive row groups, never of two files; `workers` 0: as many as there may be."""
+    max_rows = _BLOCK_ROWS
+    if workers:
+        max_rows = min(max_rows, sum(file.rows for file in files) // (_BLOCKS_A_WORKER * workers) + 1)
+    blocks = []
     for number, file in enumerate(files):
         groups: list[int] = []
         start = row = 0
         for group, rows in enumerate(file.groups):
             if groups and row + rows - start > max_rows:
-                parts.append(_FilePart(file=number, groups=tuple(groups), start=start))
+                blocks.append(_Block(file=number, groups=tuple(groups), start=start, rows=row - start))
                 groups, start = [], row
             groups.append(group)
             row += rows
-        parts.append(_FilePart(file=number, groups=tuple(groups), start=start))
-    return tuple(parts)
+        blocks.append(_Block(file=number, groups=tuple(groups), start=start, rows=row - start))
+    return tuple(blocks)
 
 
-def _search_price(curves: ShardDataset, rule: BudgetRule, budget: float) -> PriceSearch:
-    search = PriceSearch(budget=budget, unit=rule.unit)
-    while (bracket := search.bracket) is not None:
-        reports = curves.ask(partial(_summarise_shard, rule.costs), [bracket] * len(curves))
-        search.narrow(parse_histogram(report, bracket) for report in reports)
-    return search
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    """What the work on every block has to know; its methods are mapped over the blocks' numbers."""
 
+    files: tuple[PromptFile, ...]
+    column: str
+    blocks: tuple[_Block, ...]
+    rule: BudgetRule
+    place: Path
 
-def _iterate_prompts(job: _RayJob, shard: int) -> Iterator[list[str]]:
-    part = job.parts[shard]
-    file, start = job.files[part.file], part.start
-    if not Path(file.path).exists():
-        raise ScaleError(f"{file.path}: a worker doesn't see it; put it where all see it under this path")
-    if not part.groups:
-        return
-    for batch in iterate_batches(file, columns=[job.column], groups=part.groups):
-        yield read_texts(batch, job.column, path=file.path, start=start)
-        start += len(batch)
+    @classmethod
+    def of(cls, prompts: PromptSet, rule: BudgetRule, place: Path, *, workers: int) -> "_Job":
+        files = prompts.files
+        if workers:  # which may run in another folder
+            files = tuple(replace(file, path=str(Path(file.path).absolute())) for file in files)
+        return cls(
+            files=files, column=prompts.column, blocks=_split_files(files, workers), rule=rule, place=place
+        )
 
+    def keep_curves(self, number: int) -> None:
+        """Keeps what the policy predicts for a block's prompts."""
+        with self._write("curves", number) as out:
+            for prompts in self._iterate_prompts(number):
+                out.write(self.rule.predict_curves(prompts).tobytes())
 
-def _keep_curves(job: _RayJob, _: ShardRecord, shard: int) -> tuple[ShardRecord, ShardRecord]:
-    """Keeps what the policy predicts for a shard's prompts."""
-    rule = BudgetRule.unpack(job.packed)
-    curves = [
-        np.zeros((0, len(rule.modes))),
-        *(rule.predict_curves(prompts) for prompts in _iterate_prompts(job, shard)),
-    ]
-    return {"curves": np.concatenate(curves)}, {}
+    def count_choices(self, prices: Floats, number: int) -> Ints:
+        """How many of a block's prompts choose each mode at each price, (prices, modes)."""
+        counts = np.zeros((len(prices), len(self.rule.modes)), dtype=np.int64)
+        for curves in self._iterate_curves(number):
+            counts += count_choices(curves, self.rule.costs, prices)
+        return counts
 
+    def take_budgets(self, quotas: Sequence[Quota], number: int) -> BlockTotal:
+        """A block's budgets at the price, kept in a file."""
+        total, quota = self._no_prompts, quotas[number]
+        with self._write("budgets", number) as out:
+            for curves in self._iterate_curves(number):
+                budgets, part, quota = self.rule.buy_budgets(curves, quota)
+                out.write(budgets.tobytes())
+                total += part
+        return total
 
-def _load_shard(kept: ShardRecord, costs: Floats) -> TableShard:
-    return TableShard.of(kept["curves"], costs=costs)
+    def decide_budgets(self, price: float | None, number: int) -> BlockTotal:
+        """A block's budgets without a search, kept in a file."""
+        total = self._no_prompts
+        with self._write("budgets", number) as out:
+            for prompts in self._iterate_prompts(number):
+                budgets, part = self.rule.decide_budgets(prompts, price)
+                out.write(budgets.tobytes())
+                total += part
+        return total
 
+    def write_output(self, file: int) -> None:
+        """Writes one file, whose budgets its blocks have kept."""
+        kept = (
+            np.fromfile(self._path("budgets", number), dtype=np.int64)
+            for number, block in enumerate(self.blocks)
+            if block.file == file
+        )
+        budgets = chain.from_iterable(kept)
 
-def _summarise_shard(costs: Floats, kept: ShardRecord, bracket: SlopeBracket) -> tuple[None, ShardRecord]:
-    return None, report_histogram(_load_shard(kept, costs).histogram(bracket))
+        def next_budgets(batch: Arrow) -> Ints:
+            return np.fromiter(islice(budgets, len(batch)), dtype=np.int64, count=len(batch))
 
+        write_file(self.files[file], self.place, next_budgets, draws=self.rule.draws)
 
-def _take_budgets(
-    job: _RayJob, kept: ShardRecord, argument: tuple[int, ShardQuota]
-) -> tuple[None, ShardRecord]:
-    """A shard's budgets at the price, kept in a file."""
-    shard, share = argument
-    rule = BudgetRule.unpack(job.packed)
-    taken = _load_shard(kept, rule.costs).take(share)
-    _write_budgets(job, shard, np.array(rule.modes, dtype=np.int64)[taken.choice])
-    return None, report_total(taken.total, taken.edge)
+    @property
+    def _no_prompts(self) -> BlockTotal:
+        return BlockTotal(counts=np.zeros(len(self.rule.modes), dtype=np.int64), accuracy=0.0)
 
+    def _iterate_prompts(self, number: int) -> Iterator[list[str]]:
+        block = self.blocks[number]
+        file, start = self.files[block.file], block.start
+        if not Path(file.path).exists():
+            raise ScaleError(f"{file.path}: a worker doesn't see it; put it where all see it under this path")
+        if not block.groups:
+            return
+        for batch in iterate_batches(file, columns=[self.column], groups=block.groups):
+            yield read_texts(batch, self.column, path=file.path, start=start)
+            start += len(batch)
 
-def _decide_budgets(
-    job: _RayJob, price: float | None, _: ShardRecord, shard: int
-) -> tuple[None, ShardRecord]:
-    """A shard's budgets without a search."""
-    rule = BudgetRule.unpack(job.packed)
-    none = ChoiceTotal(problems=0, counts=(0,) * len(rule.modes), cost=0.0, accuracy=0.0)
-    decided = [
-        (np.zeros(0, dtype=np.int64), none),
-        *(rule.decide_budgets(prompts, price) for prompts in _iterate_prompts(job, shard)),
-    ]
-    _write_budgets(job, shard, np.concatenate([budgets for budgets, _ in decided]))
-    return None, report_total(reduce(add, (total for _, total in decided)), None)
+    def _iterate_curves(self, number: int) -> Iterator[Floats]:
+        modes = len(self.rule.modes)
+        with self._path("curves", number).open("rb") as file:
+            while data := file.read(8 * modes * _CURVE_ROWS):
+                yield np.frombuffer(data).reshape(-1, modes)
 
+    def _path(self, name: str, number: int) -> Path:
+        """Where something of a block is kept until the output is written."""
+        return self.place / f"{name}-{number}"
 
-def _write_budgets(job: _RayJob, shard: int, budgets: Ints) -> None:
-    path = job.budgets_path(shard)
-    if not path.parent.exists():
-        raise ScaleError(f"{path.parent}: a worker doesn't see it; write to a folder that all workers share")
-    with map_write_errors(path):
+    @contextmanager
+    def _write(self, name: str, number: int) -> Iterator[BinaryIO]:
+        """A file of a block, which is whole or not there, also if two tasks write it."""
+        path = self._path(name, number)
+        if not self.place.exists():
+            raise ScaleError(
+                f"{self.place}: a worker doesn't see it; write to a folder that all workers share"
+            )
         temporary = path.with_name(uuid4().hex)
-        budgets.tofile(temporary)
-        temporary.replace(path)
+        with map_write_errors(path):
+            with temporary.open("wb") as out:
+                yield out
+            temporary.replace(path)
 
 
-def _write_output(job: _RayJob, _: ShardRecord, number: int) -> tuple[None, ShardRecord]:
-    """Writes one file, whose budgets are in its shards' files."""
-    shards = [shard for shard, part in enumerate(job.parts) if part.file == number]
-    budgets = np.concatenate([np.fromfile(job.budgets_path(shard), dtype=np.int64) for shard in shards])
-    done = 0
+def _write_budgets(
+    job: _Job, run: BlockRun, *, budget: float | None, price: float | None, tell: ProgressListener
+) -> AllocateOutcome:
+    """Writes budgets to the working folder: at the price of an average, at a given price, or without one."""
+    numbers, rows = range(len(job.blocks)), [block.rows for block in job.blocks]
 
-    def next_budgets(batch: Arrow) -> Ints:
-        nonlocal done
-        done += len(batch)
-        return budgets[done - len(batch) : done]
+    def run_and_tell(doing: str, work: Callable[[int], Any], rows: Sequence[int]) -> Iterator[Any]:
+        done = 0
+        for result, more in zip(run(work, range(len(rows))), rows, strict=True):
+            done += more
+            tell(AllocateProgress(doing=doing, done=done, prompts=sum(rows)))
+            yield result
 
-    draws = BudgetRule.unpack(job.packed).draws
-    write_file(job.files[number], Path(job.place), next_budgets, draws=draws)
-    return None, {}
+    search = None
+    if job.rule.has_price and budget is not None:
+        list(run_and_tell("reading", job.keep_curves, rows))
+        search = PriceSearch(job.rule.costs, budget=budget, problems=sum(rows))
+        while len(search.prices):
+            search.narrow(list(run(partial(job.count_choices, search.prices), numbers)))
+        totals = list(run(partial(job.take_budgets, search.quotas(len(numbers))), numbers))
+    else:
+        totals = list(run_and_tell("reading", partial(job.decide_budgets, price), rows))
+    list(run_and_tell("writing", job.write_output, [file.rows for file in job.files]))
+    return AllocateOutcome(total=sum(totals[1:], totals[0]), search=search, blocks=len(numbers))

@@ -1,22 +1,27 @@
-"""Connecting to Ray for as long as a block lasts, and turning the errors of its workers into ours.
+"""Connecting to Ray for as long as a block lasts, mapping functions there, and turning its errors into ours.
 
 RAY_ADDRESS names the cluster; without it one is started on this machine.
 """
 
 import logging
+import pickle
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from adacompute.config import read_ray_address
 from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 
-__all__ = ["check_alive", "cluster", "describe_error", "is_lost", "raise_worker_error"]
+__all__ = ["check_alive", "cluster", "describe_error", "is_lost", "map_blocks", "raise_worker_error"]
+
+Block = TypeVar("Block")
+Result = TypeVar("Result")
 
 _CONNECT_SECONDS = 10.0  # seconds for a connection
 _MAX_MESSAGE = 300  # characters of somebody else's message
@@ -138,6 +143,61 @@ def _silence_logging() -> None:
     context.enable_progress_bars = False
     for name in ("ray.data", "ray"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
+    """`[work(block) for block in blocks]` by Ray Data, a task for each; the first block's error is raised.
+
+    Ray repeats a task that is lost with its worker; an error of ours comes back as data.
+    """
+    import ray
+    import ray.data
+
+    with _map_lost_workers():
+        work_ref, refs = ray.put(work), [ray.put(block) for block in blocks]
+        if not refs:
+            return []
+        places = ray.data.from_items(
+            [{"place": place} for place in range(len(refs))], override_num_blocks=len(refs)
+        )
+        rows = places.map(
+            partial(_run_block, work_ref=work_ref, refs=refs),
+            compute=ray.data.TaskPoolStrategy(size=min(workers, len(refs))),
+        ).take_all()
+    results: list[Result] = []
+    for row in sorted(rows, key=lambda row: row["place"]):
+        result = pickle.loads(row["result"])  # noqa: S301 - our own worker's
+        if isinstance(result, AdacomputeError):
+            raise result
+        results.append(result)
+    return results
+
+
+def _run_block(row: dict[str, Any], *, work_ref: Any, refs: list[Any]) -> dict[str, Any]:  # noqa: ANN401 - Ray's
+    """One block's part, in a worker."""
+    import ray
+
+    try:
+        result = ray.get(work_ref)(ray.get(refs[row["place"]]))
+    except AdacomputeError as exc:
+        result = exc
+    return {"place": row["place"], "result": pickle.dumps(result)}
+
+
+@contextmanager
+def _map_lost_workers() -> Iterator[None]:
+    """Turns the permanent loss of workers into an error that says what to do."""
+    from ray.exceptions import RayError, RayTaskError
+
+    try:
+        yield
+    except RayTaskError:  # a bug of ours: its traceback is worth more than one line
+        raise
+    except RayError as exc:
+        why = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:_MAX_MESSAGE]
+        raise EngineUnavailable(
+            f"engine ray: workers were lost for good ({why}); the same command starts again"
+        ) from exc
 
 
 def is_lost(error: BaseException) -> bool:

@@ -315,14 +315,7 @@ def _lock_folder(place: Path, into: Path) -> int:
             raise ScaleError(f"{into}: another run is writing it; wait for it to end") from exc
 
 
-def write_file(
-    file: PromptFile,
-    place: Path,
-    budgets: Budgets,
-    *,
-    draws: Draws | None = None,
-    on_rows: Callable[[int], None] | None = None,
-) -> None:
+def write_file(file: PromptFile, place: Path, budgets: Budgets, *, draws: Draws | None = None) -> None:
     """Writes one file with its budgets into the working folder; written twice, it is the same.
 
     With `draws`, `budgets` gives numbers of these, and modes are written too.
@@ -344,11 +337,8 @@ def write_file(
             pq.ParquetWriter(out, schema, compression="zstd", store_schema=True) as writer,
         ):
             for batch in iterate_batches(file):
-                values = budgets(batch)
-                columns = [*batch.columns, *_build_columns(values, draws)]
+                columns = [*batch.columns, *_build_columns(budgets(batch), draws)]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-                if on_rows is not None:
-                    on_rows(len(values))
         sync_path(temporary)
     temporary.replace(target)
     file.check()

@@ -7,8 +7,9 @@ subsets exist, and simulated elsewhere.
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -30,22 +31,14 @@ from adacompute.answers.vote import (
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.records import SIGNAL_NAMES
-from adacompute.score.grades import DECIMALS, AccuracyEstimates, mask_votable, measure_classes
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, BlockMap, mask_votable, measure_classes
 
 __all__ = [
-    "SimulationPlan",
-    "build_unranked_error",
-    "build_unweighable_error",
-    "build_vote_weights",
     "compute_log_odds",
     "compute_weight_units",
-    "find_unranked",
     "fit_vote_weights",
     "has_signals",
-    "plan_simulation",
-    "read_bounded_signals",
     "read_model_signals",
-    "read_signals",
     "score_any_correct",
     "score_best_of",
     "score_weighted_vote",
@@ -59,6 +52,7 @@ Flags = npt.NDArray[np.bool_]
 _SAMPLE_CELLS = 1 << 20  # (problem, sample) pairs worked on at a time
 _KEPT_WEIGHTS = 3  # ways of weighing a pool's votes whose weights are kept
 _LAST_WEIGHTS: WeakKeyDictionary[Ballots, dict[VoteWeights, Ints]] = WeakKeyDictionary()
+_BLOCK_PROBLEMS = 1024  # problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
 _SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
@@ -69,50 +63,24 @@ _MIN_ORDERS = 32  # of samples, for a simulation: their spread tells its error
 
 
 def score_best_of(
-    ballots: Ballots,
-    grades: Floats,
-    budgets: Sequence[int],
-    by: Literal["logprob", "entropy"] | Floats,
-    *,
-    votes: Flags | None = None,
+    ballots: Ballots, grades: Floats, budgets: Sequence[int], by: Literal["logprob", "entropy"] | Floats
 ) -> AccuracyEstimates:
     """Accuracy of the best scored sample: `by` mean log-probability, minus entropy or your own scores.
 
     A score of your own is (problems, samples), higher is better; only abstentions may lack one.
-    `votes` is the result of `mask_votable` for the whole pool, where these are only some of its
-    problems.
     """
-    scores, abstains, missing = _prepare_ranking(ballots, grades, by, votes)
+    abstains = (ballots.classes == ABSTAINS) & mask_votable(ballots)[:, None] & ~(grades > 0)
+    scores = _read_scores(ballots, by)
+    missing = np.isnan(scores) & (ballots.classes != ABSENT) & ~abstains
     if missing.any():
         row, column = (int(i) for i in np.argwhere(missing)[0])
-        raise build_unranked_error(ballots.ids[row], column, missing=int(missing.sum()), by=by)
+        what = {"logprob": "tokens and log-probability", "entropy": "entropy"}
+        description = what.get(by, by) if isinstance(by, str) else "score"
+        raise NotRecorded(
+            f"sample {column} of problem {ballots.ids[row]!r} has no {description} to rank it by "
+            f"(the first of {int(missing.sum())}); record it for every sample, or give scores of your own"
+        )
     return score_by_rank(scores, np.where(abstains, 0.0, grades), ballots.classes, abstains, budgets)
-
-
-def find_unranked(
-    ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"], *, votes: Flags
-) -> Flags:
-    """Which samples need a score to be ranked by and have none, (problems, samples)."""
-    return _prepare_ranking(ballots, grades, by, votes)[2]
-
-
-def build_unranked_error(name: str, column: int, *, missing: int, by: object) -> NotRecorded:
-    """The error where samples can't be ranked; the first of them is that of this problem and column."""
-    what = {"logprob": "tokens and log-probability", "entropy": "entropy"}
-    description = what.get(by, by) if isinstance(by, str) else "score"
-    return NotRecorded(
-        f"sample {column} of problem {name!r} has no {description} to rank it by "
-        f"(the first of {missing}); record it for every sample, or give scores of your own"
-    )
-
-
-def _prepare_ranking(
-    ballots: Ballots, grades: Floats, by: Literal["logprob", "entropy"] | Floats, votes: Flags | None
-) -> tuple[Floats, Flags, Flags]:
-    """Scores, which samples abstain, and which need a score and have none, all (problems, samples)."""
-    abstains = _mask_abstentions(ballots, grades, mask_votable(ballots) if votes is None else votes)
-    scores = _read_scores(ballots, by)
-    return scores, abstains, np.asarray(np.isnan(scores) & (ballots.classes != ABSENT) & ~abstains)
 
 
 def score_any_correct(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
@@ -148,10 +116,6 @@ def score_by_rank(
     return AccuracyEstimates(
         accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS), standard_error=error.round(DECIMALS)
     )
-
-
-def _mask_abstentions(ballots: Ballots, grades: Floats, votes: Flags) -> Flags:
-    return np.asarray((ballots.classes == ABSTAINS) & votes[:, None] & ~(grades > 0))
 
 
 def _read_scores(ballots: Ballots, by: Literal["logprob", "entropy"] | Floats) -> Floats:
@@ -240,12 +204,11 @@ def score_weighted_vote(
     weigh: VoteWeights | None,
     rng: np.random.Generator,
     draws: int,
-    plan: "SimulationPlan | None" = None,
+    map_blocks: BlockMap = map,
 ) -> AccuracyEstimates:
     """Accuracy of a vote of b where each sample counts by how sure the model was.
 
-    `weigh` None fits the scale to these samples, without labels. `plan` holds the random draws of
-    these problems as part of a larger pool, in place of those that `rng` gives.
+    `weigh` None fits the scale to these samples, without labels.
 
     The weights of equal answers are summed, the heaviest answer wins, exact ties share equally,
     abstentions are ignored, and where all abstain the vote is wrong. The accuracy is the mean over
@@ -265,7 +228,7 @@ def score_weighted_vote(
     problem.
     """
     _check_draws(draws)
-    weights = compute_weight_units(ballots, weigh, partial=plan is not None)
+    weights = compute_weight_units(ballots, weigh)
     values = _value_samples(ballots.classes, grades)
     answered = ballots.classes >= 0
     small = [b for b in budgets if b <= 2]
@@ -277,6 +240,8 @@ def score_weighted_vote(
             accuracy[:, k] = by_rank.accuracy[:, small.index(budget)]
             error[:, k] = by_rank.standard_error[:, small.index(budget)]
     present, drawn = ballots.classes != ABSENT, ballots.drawn
+    places: list[tuple[Ints, int]] = []  # rows and column of each block
+    blocks: list[_VoteBlock] = []
     for n in np.unique(drawn).tolist():
         rows = np.flatnonzero(drawn == n)
         shuffled = [
@@ -284,20 +249,24 @@ def score_weighted_vote(
                 ballots.classes[i],
                 weights[i],
                 values[i],
-                order=rng.permutation(np.flatnonzero(present[i]))
-                if plan is None
-                else plan.orders[i, :n].astype(np.int64),
+                order=rng.permutation(np.flatnonzero(present[i])),
             )
             for i in rows
         ]
         for k, budget in enumerate(budgets):
             if budget in small:
                 continue
-            generator = rng if plan is None else copy.deepcopy(plan.generators[n, budget])
-            results = [
-                tally.compute_result() for tally in _sum_subsets(shuffled, n, budget, draws, generator)
-            ]
-            accuracy[rows, k], error[rows, k], noise[rows, k] = np.array(results).T
+            subsets = copy.deepcopy(rng)  # all blocks draw the same
+            for start in range(0, len(rows), _BLOCK_PROBLEMS):
+                part = slice(start, start + _BLOCK_PROBLEMS)
+                places.append((rows[part], k))
+                blocks.append(_VoteBlock(problems=shuffled[part], n=n, budget=budget, rng=subsets))
+            every, windows = _choose_sampling(n, budget, draws)
+            for _ in () if every else _draw_subsets(n, budget, windows, draws, rng):
+                pass
+    results = map_blocks(partial(_score_subsets, draws=draws), blocks)
+    for (rows, k), result in zip(places, results, strict=True):
+        accuracy[rows, k], error[rows, k], noise[rows, k] = np.array(result).T
     return AccuracyEstimates(
         accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS),
         standard_error=error,
@@ -306,43 +275,12 @@ def score_weighted_vote(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SimulationPlan:
-    """The random draws of `score_weighted_vote`, made beforehand: they depend on numbers of samples only."""
-
-    orders: npt.NDArray[np.int32]  # (problems, samples) each problem's own shuffle of its samples
-    generators: Mapping[tuple[int, int], np.random.Generator]  # of subsets, by (samples, budget)
-
-
-def plan_simulation(
-    drawn: Ints, budgets: Sequence[int], *, rng: np.random.Generator, draws: int
-) -> SimulationPlan:
-    """The draws that `score_weighted_vote` makes for problems with that many samples each, (problems,)."""
-    _check_draws(draws)
-    orders = np.zeros((len(drawn), int(drawn.max(initial=0))), dtype=np.int32)
-    generators: dict[tuple[int, int], np.random.Generator] = {}
-    for n in np.unique(drawn).tolist():
-        for i in np.flatnonzero(drawn == n):
-            orders[i, :n] = rng.permutation(n)
-        for budget in budgets:
-            if budget > 2:
-                generators[n, budget] = copy.deepcopy(rng)
-                every, windows = _choose_sampling(n, budget, draws)
-                for _ in () if every else _draw_subsets(n, budget, windows, draws, rng):
-                    pass
-    return SimulationPlan(orders=orders, generators=generators)
-
-
 def fit_vote_weights(ballots: Ballots, signal: Signal) -> VoteWeights:
     """Vote weights by a signal, scaled by these samples' mean, which needs no labels."""
-    values, known = read_signals(ballots, signal)
+    values, known = _read_signals(ballots, signal)
     if not known.any():
-        raise build_unweighable_error(len(ballots), signal)
-    return build_vote_weights(math.fsum(values[known].tolist()) / int(known.sum()), signal)
-
-
-def build_vote_weights(scale: float, signal: Signal) -> VoteWeights:
-    """Vote weights by a signal on this scale."""
+        raise _build_unweighable_error(len(ballots), signal)
+    scale = math.fsum(values[known].tolist()) / int(known.sum())
     if scale == 0:  # all are certain: all count the same
         return VoteWeights(signal=signal, scale=-1.0 if signal == "logprob" else 1.0, sharpness=0.0)
     return VoteWeights(signal=signal, scale=scale)
@@ -353,7 +291,7 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 
     `weigh` None fits the scale to the samples.
 
-    `partial`: these are some of the problems, and it is enough if others have the signal. The last few of a
+    `partial`: these are some of the samples, and it is enough if others have the signal. The last few of a
     pool are kept: policies that are compared weigh its votes alike.
     """
     weigh = fit_vote_weights(ballots, "logprob") if weigh is None else weigh
@@ -369,11 +307,11 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 
 
 def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
-    values, known = read_signals(ballots, weigh.signal)
+    values, known = _read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
     scores, has_score = read_scores(ballots, weigh.score)
     if not known.any() and not has_odds.any() and not has_score.any() and not partial:
-        raise build_unweighable_error(len(ballots), weigh.signal)
+        raise _build_unweighable_error(len(ballots), weigh.signal)
     exponents = np.zeros(values.shape)
     exponents[known] = weigh.sharpness * (1.0 - values[known] / weigh.scale)
     if weigh.model is not None:
@@ -444,27 +382,23 @@ def read_model_signals(ballots: Ballots, names: Sequence[str]) -> Floats:
 
 def sum_moments(ballots: Ballots, model: SignalModel) -> Moments:
     """Count, sum and sum of squares of each signal of the samples with an answer, to settle a model on."""
-    bounded = read_bounded_signals(ballots, model)
-    return {
-        name: (float(len(values)), math.fsum(values.tolist()), math.fsum((values * values).tolist()))
-        for name, values in bounded.items()
-    }
-
-
-def read_bounded_signals(ballots: Ballots, model: SignalModel) -> dict[str, Floats]:
-    """By signal, the known values of the samples with an answer, none of them far from the model's centre."""
     values = read_model_signals(ballots, model.names)[ballots.classes >= 0]
-    known = {name: values[np.isfinite(values[:, k]), k] for k, name in enumerate(model.names)}
-    return {name: np.clip(column, *model.find_bounds(name)) for name, column in known.items()}
+    moments = {}
+    for k, name in enumerate(model.names):
+        known = values[np.isfinite(values[:, k]), k]
+        bounded = np.clip(known, *model.find_bounds(name))  # none far from the model's centre
+        squares = (bounded * bounded).tolist()
+        moments[name] = (float(len(bounded)), math.fsum(bounded.tolist()), math.fsum(squares))
+    return moments
 
 
-def read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _read_signals(ballots: Ballots, signal: Signal) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Each sample's signal, and whether it is known, (problems, samples) both."""
     values = ballots.signal(signal)
     return values, np.isfinite(values) & (ballots.classes != ABSENT)
 
 
-def build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
+def _build_unweighable_error(problems: int, signal: Signal) -> NotRecorded:
     """The error where no sample of that many problems has the signal."""
     what = "tokens and log-probabilities" if signal == "logprob" else "entropies"
     return NotRecorded(
@@ -578,18 +512,28 @@ class _SubsetSums:
         return max(math.sqrt(between), least)
 
 
-def _sum_subsets(
-    problems: list[_ShuffledVotes], n: int, budget: int, draws: int, rng: np.random.Generator
-) -> list[_SubsetSums]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VoteBlock:
+    """Some problems of equally many samples, and the random numbers for their subsets."""
+
+    problems: Sequence[_ShuffledVotes]
+    n: int  # samples
+    budget: int
+    rng: np.random.Generator
+
+
+def _score_subsets(block: _VoteBlock, *, draws: int) -> list[tuple[float, float, float]]:
+    """Accuracy, standard error and simulation error of each problem."""
+    n, budget, rng = block.n, block.budget, copy.deepcopy(block.rng)
     every, windows = _choose_sampling(n, budget, draws)
-    running = [_SubsetSums(problem, n, budget, every=every) for problem in problems]
+    running = [_SubsetSums(problem, n, budget, every=every) for problem in block.problems]
     for subsets in _list_subsets(n, budget) if every else _draw_subsets(n, budget, windows, draws, rng):
         chosen = _mark_subsets(subsets, n)
         held, samples = chosen.sum(axis=1), np.ascontiguousarray(subsets.T)
         for sums in running:
             if sums.problem.constant is None:
                 sums.add(sums.problem.vote_subsets(samples, chosen), chosen, held, windows)
-    return running
+    return [sums.compute_result() for sums in running]
 
 
 def _choose_sampling(n: int, budget: int, draws: int) -> tuple[bool, int]:

@@ -14,9 +14,7 @@ from adacompute.score.grades import Floats, Ints
 
 __all__ = [
     "Costs",
-    "build_missing_tokens_error",
     "check_budgets",
-    "check_prompt_tokens",
     "choose_charge",
     "compute_costs",
     "compute_mean_output",
@@ -81,25 +79,23 @@ def compute_mean_output(ballots: Ballots, rows: Ints) -> Floats:
     tokens, present = ballots.tokens[rows], ballots.classes[rows] != ABSENT
     unknown = np.flatnonzero((np.isnan(tokens) & present).any(axis=1))
     if len(unknown):
-        raise build_missing_tokens_error(
-            ballots.ids[rows[unknown[0]]], unknown=len(unknown), problems=len(rows)
+        raise NotRecorded(
+            f"problem {ballots.ids[rows[unknown[0]]]!r} has samples without a number of tokens "
+            f"(the first of {len(unknown)} of {len(rows)} problems); "
+            "record them, or give cost='samples' (--cost samples)"
         )
     return np.asarray(np.where(present, tokens, 0.0).sum(axis=1) / present.sum(axis=1))
 
 
-def build_missing_tokens_error(name: str, *, unknown: int, problems: int) -> NotRecorded:
-    """The error where problems, `name` the first of them, have samples without a number of tokens."""
-    return NotRecorded(
-        f"problem {name!r} has samples without a number of tokens "
-        f"(the first of {unknown} of {problems} problems); "
-        "record them, or give cost='samples' (--cost samples)"
-    )
-
-
 def count_prompt_tokens(ballots: Ballots, prices: TokenPrices) -> Floats:
     """Of every problem of the source, (problems,): as given, else as its calls recorded them."""
-    check_prompt_tokens(prices, len(ballots))
-    return ballots.count_prompt_tokens(prices.prompt_tokens)
+    tokens = prices.prompt_tokens
+    if isinstance(tokens, Sequence) and len(tokens) != len(ballots):
+        raise ScoreError(
+            f"prompt_tokens of {len(tokens)} problems don't fit these {len(ballots)}; "
+            "give one for each, or one number for all"
+        )
+    return ballots.count_prompt_tokens(tokens)
 
 
 def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
@@ -107,16 +103,6 @@ def choose_charge(ballots: Ballots, prices: TokenPrices) -> PromptCharge:
     if prices.prompts is None:
         return ballots.charge
     return replace(ballots.charge, choices=1 if prices.prompts == "each" else None)
-
-
-def check_prompt_tokens(prices: TokenPrices, problems: int) -> None:
-    """Raises ScoreError where the prompts' tokens are not given for that many problems."""
-    tokens = prices.prompt_tokens
-    if isinstance(tokens, Sequence) and len(tokens) != problems:
-        raise ScoreError(
-            f"prompt_tokens of {len(tokens)} problems don't fit these {problems}; "
-            "give one for each, or one number for all"
-        )
 
 
 def _describe_assumption(ballots: Ballots, prices: TokenPrices) -> str:

@@ -6,7 +6,7 @@ that was graded right means that answers were not recorded: a problem without an
 voted on then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,11 +21,11 @@ from adacompute.pool.pool import Pool
 __all__ = [
     "DECIMALS",
     "AccuracyEstimates",
+    "BlockMap",
     "Bools",
     "ClassNumbers",
     "Floats",
     "Ints",
-    "ProblemFacts",
     "grade_samples",
     "halve_modes",
     "halves",
@@ -42,6 +42,8 @@ DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal s
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+# maps a function over blocks of work, in order: `map`, or one that does it elsewhere
+BlockMap = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 ClassNumbers = npt.NDArray[np.int32]  # by first appearance; -1 abstains, -2 absent
 
 
@@ -79,26 +81,11 @@ def mask_votable(ballots: Ballots) -> Bools:
     return np.asarray((ballots.classes >= 0).any(axis=1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ProblemFacts:
-    """What decides which problems can be scored."""
-
-    ids: Sequence[str]  # (problems,)
-    drawn: Ints  # (problems,) samples
-    known: Bools  # (problems,) whether every sample's grade is
-    votes: Bools  # (problems,) whether answers were recorded
-
-    @classmethod
-    def of(cls, ballots: Ballots) -> "ProblemFacts":
-        """The facts of these ballots."""
-        known = mask_graded(ballots, grade_samples(ballots))
-        return cls(ids=ballots.ids, drawn=ballots.drawn, known=known, votes=mask_votable(ballots))
-
-
-def select_scorable(facts: ProblemFacts, largest: int, *, aggregate: str, drop: bool) -> Ints:
+def select_scorable(ballots: Ballots, largest: int, *, aggregate: str, drop: bool) -> Ints:
     """Rows of the problems that can be scored; raises for the others, unless `drop` leaves them out."""
     voting = aggregate in ("vote", "weighted")
-    known, votes, drawn = facts.known, facts.votes | (not voting), facts.drawn
+    known, drawn = mask_graded(ballots, grade_samples(ballots)), ballots.drawn
+    votes = mask_votable(ballots) | (not voting)
     usable = known & votes & (drawn >= largest)
     if usable.all() or (drop and usable.any()):
         return np.flatnonzero(usable)
@@ -109,18 +96,18 @@ def select_scorable(facts: ProblemFacts, largest: int, *, aggregate: str, drop: 
     )
     if not known.all():
         what, advice = "a sample whose correctness is not known", "give gold answers or grades"
-        raise NotRecorded(_format_refusal(facts, ~known, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_format_refusal(ballots, ~known, what, f"{advice}, {remedy}"))
     if not votes.all():
         what, advice = "grades but no recorded answers to vote on", "record answers"
-        raise NotRecorded(_format_refusal(facts, ~votes, what, f"{advice}, {remedy}"))
+        raise NotRecorded(_format_refusal(ballots, ~votes, what, f"{advice}, {remedy}"))
     what, advice = f"fewer than {largest} samples", "give smaller budgets (--budgets) or collect more"
-    raise TooFewSamples(_format_refusal(facts, drawn < largest, what, f"{advice}, {remedy}"))
+    raise TooFewSamples(_format_refusal(ballots, drawn < largest, what, f"{advice}, {remedy}"))
 
 
-def _format_refusal(facts: ProblemFacts, bad: Bools, what: str, remedy: str) -> str:
-    rows, drawn = np.flatnonzero(bad), facts.drawn
-    count = f"{len(rows)} of {len(facts.ids)} problems {'has' if len(rows) == 1 else 'have'}"
-    names = ", ".join(f"{facts.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
+def _format_refusal(ballots: Ballots, bad: Bools, what: str, remedy: str) -> str:
+    rows, drawn = np.flatnonzero(bad), ballots.drawn
+    count = f"{len(rows)} of {len(ballots)} problems {'has' if len(rows) == 1 else 'have'}"
+    names = ", ".join(f"{ballots.ids[row]!r} ({drawn[row]} samples)" for row in rows[:_MAX_NAMED])
     more = f" and {len(rows) - _MAX_NAMED} more" if len(rows) > _MAX_NAMED else ""
     return f"{count} {what}: {names}{more}; {remedy}"
 

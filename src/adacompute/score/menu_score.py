@@ -33,7 +33,6 @@ from adacompute.score.grades import (
     Bools,
     Floats,
     Ints,
-    ProblemFacts,
     grade_samples,
     measure_classes,
     select_scorable,
@@ -185,7 +184,7 @@ def _select_rows(ballots: MenuBallots, sizes: Mapping[str, Sequence[int]], *, dr
     rows = np.arange(len(ballots))
     for name, votes in zip(ballots.modes, ballots.ballots, strict=True):
         try:
-            usable = select_scorable(ProblemFacts.of(votes), sizes[name][-1], aggregate="vote", drop=drop)
+            usable = select_scorable(votes, sizes[name][-1], aggregate="vote", drop=drop)
         except ScoreError as exc:
             raise type(exc)(f"mode {name!r}: {exc}") from exc
         rows = np.intersect1d(rows, usable)

@@ -7,7 +7,7 @@ partial credit.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import ceil, log
 
 import numpy as np
@@ -19,6 +19,7 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import (
     DECIMALS,
     AccuracyEstimates,
+    BlockMap,
     Bools,
     ClassNumbers,
     Floats,
@@ -29,11 +30,8 @@ from adacompute.score.grades import (
 
 __all__ = [
     "MAX_EXACT_BUDGET",
-    "check_exact_budgets",
     "compute_agreement",
-    "group_by_sample_count",
     "score_exact_vote",
-    "score_slab",
     "score_window_vote",
 ]
 
@@ -46,7 +44,9 @@ _COUNT_CELLS = 1 << 22  # counts of windows held at a time
 _NEGLIGIBLE = log(1e-18)  # what the Fourier sum may mix in, relative to what it reads
 
 
-def score_exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -> AccuracyEstimates:
+def score_exact_vote(
+    ballots: Ballots, grades: Floats, budgets: Sequence[int], *, map_blocks: BlockMap = map
+) -> AccuracyEstimates:
     """The vote's accuracy over all subsets of each budget, (problems, budgets), with its standard error.
 
     Accuracy is NaN where a problem has fewer samples than the budget, or a sample without a known
@@ -54,25 +54,21 @@ def score_exact_vote(ballots: Ballots, grades: Floats, budgets: Sequence[int]) -
     delete-one jackknife over a problem's samples, each class keeping its worth: where one answer was
     graded now right, now wrong, the noise of the grades is not in them.
     """
-    check_exact_budgets(budgets)
-    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
-    for total, rows in group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)):
-        accuracy[rows], error[rows] = score_slab(
-            ballots.classes[rows], grades[rows], total=total, budgets=budgets
-        )
-    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
-
-
-def check_exact_budgets(budgets: Sequence[int]) -> None:
-    """Raises ScoreError for budgets that take too long."""
     if max(budgets, default=0) > MAX_EXACT_BUDGET:
         raise ScoreError(
             f"budget {max(budgets)} is above {MAX_EXACT_BUDGET}, the largest that is scored exactly; "
             "give smaller budgets, or estimator='windows' (--estimator windows)"
         )
+    accuracy, error = np.full((2, len(ballots), len(budgets)), np.nan)
+    groups = list(_group_by_sample_count(ballots.drawn, mask_graded(ballots, grades)))
+    slabs = ((total, ballots.classes[rows], grades[rows]) for total, rows in groups)
+    scores = map_blocks(partial(_score_slab, budgets=budgets), slabs)
+    for (_, rows), slab_scores in zip(groups, scores, strict=True):
+        accuracy[rows], error[rows] = slab_scores
+    return AccuracyEstimates(accuracy=accuracy.round(DECIMALS), standard_error=error.round(DECIMALS))
 
 
-def group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
+def _group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Ints]]:
     """Groups of problems to score together: their number of samples, and their rows.
 
     Ungraded problems are left out.
@@ -85,10 +81,9 @@ def group_by_sample_count(drawn: Ints, graded: Bools) -> Iterator[tuple[int, Int
             yield total, same_count[start : start + _SLAB_PROBLEMS]
 
 
-def score_slab(
-    classes: ClassNumbers, grades: Floats, *, total: int, budgets: Sequence[int]
-) -> tuple[Floats, Floats]:
-    """Accuracy and standard error of problems of `total` samples each, (problems, budgets), not rounded."""
+def _score_slab(slab: tuple[int, ClassNumbers, Floats], *, budgets: Sequence[int]) -> tuple[Floats, Floats]:
+    """Accuracy and standard error of problems of equally many samples, (problems, budgets), not rounded."""
+    total, classes, grades = slab
     accuracy, error = np.full((2, len(classes), len(budgets)), np.nan)
     groups = _group_classes(classes, grades)
     abstentions = (classes == ABSTAINS).sum(axis=1)

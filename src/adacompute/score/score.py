@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.answers.vote import Signal
 from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.pool import Pool
 from adacompute.pool.ballots import Ballots
@@ -22,27 +21,16 @@ from adacompute.score.aggregates import (
 from adacompute.score.costs import check_budgets, compute_costs
 from adacompute.score.grades import (
     AccuracyEstimates,
+    BlockMap,
     Floats,
     Ints,
-    ProblemFacts,
     grade_samples,
     select_scorable,
 )
 from adacompute.score.menu_score import MENU_BUDGETS, Budgets, score_menu
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 
-__all__ = [
-    "SEED",
-    "Aggregate",
-    "Estimator",
-    "check_method",
-    "check_ranking",
-    "check_simulation",
-    "check_weighting",
-    "describe_score_protocol",
-    "largest_simulation_error",
-    "score",
-]
+__all__ = ["Aggregate", "Estimator", "score"]
 
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
@@ -50,7 +38,7 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
 _PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # all that a menu's table takes
-SEED = 0  # of a simulation without a given generator, so that results repeat
+_SEED = 0  # of a simulation without a given generator, so that results repeat
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
@@ -70,6 +58,7 @@ def score(
     parameters: Mapping[str, Any] | None = None,
     rng: np.random.Generator | None = None,
     draws: int = 2000,
+    map_blocks: BlockMap = map,
 ) -> AccuracyTable:
     """The accuracy of every problem at every budget, from its recorded samples, with standard errors.
 
@@ -87,6 +76,8 @@ def score(
     sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
     8 by default.
 
+    `map_blocks` maps a function over blocks of votes, as `map` does; `adacompute.scale` has one for Ray.
+
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
     ...     table = score(pool, budgets=(1, 16))
@@ -97,20 +88,20 @@ def score(
         options = (estimator, aggregate, by, cost, model, parameters)
         _check_menu_options(*options)
         return _score_modes(source, menu, budgets, too_few=too_few, rng=rng, draws=draws)
-    sizes = check_method(
+    sizes = _check_method(
         DEFAULT_BUDGETS if budgets is None else budgets,
         estimator=estimator,
         aggregate=aggregate,
         too_few=too_few,
     )
     all_ballots = _read_ballots(source, model, parameters)
-    rows = select_scorable(
-        ProblemFacts.of(all_ballots), sizes[-1], aggregate=aggregate, drop=too_few == "drop"
-    )
+    rows = select_scorable(all_ballots, sizes[-1], aggregate=aggregate, drop=too_few == "drop")
     costs = compute_costs(all_ballots, sizes, cost, rows=rows)
     kept_ballots = all_ballots if len(rows) == len(all_ballots) else all_ballots.only(rows)
     by = _select_scores(by, all_ballots, rows)
-    scored, protocol = _estimate(kept_ballots, sizes, estimator, aggregate, by, rng=rng, draws=draws)
+    scored, protocol = _estimate(
+        kept_ballots, sizes, estimator, aggregate, by, rng=rng, draws=draws, map_blocks=map_blocks
+    )
     dropped_rows = set(range(len(all_ballots))) - set(rows.tolist())
     return AccuracyTable.of(
         scored.accuracy,
@@ -159,7 +150,7 @@ def _score_modes(
     )
 
 
-def check_method(
+def _check_method(
     budgets: object, *, estimator: Estimator, aggregate: Aggregate, too_few: str
 ) -> tuple[int, ...]:
     """The budgets, checked; raises ScoreError where they or the method can't be used."""
@@ -180,43 +171,47 @@ def _estimate(
     *,
     rng: np.random.Generator | None,
     draws: int,
+    map_blocks: BlockMap,
 ) -> tuple[AccuracyEstimates, str]:
     """The estimates, and a description of how they were made."""
     values = grade_samples(ballots)
     if aggregate == "weighted":
         weights = _choose_weights(ballots, by)
-        rng = np.random.default_rng(SEED) if rng is None else rng
-        check_simulation(rng, draws)
-        estimates = score_weighted_vote(ballots, values, budgets, weigh=weights, rng=rng, draws=draws)
-        return estimates, describe_score_protocol(
+        rng = np.random.default_rng(_SEED) if rng is None else rng
+        _check_simulation(rng, draws)
+        estimates = score_weighted_vote(
+            ballots, values, budgets, weigh=weights, rng=rng, draws=draws, map_blocks=map_blocks
+        )
+        return estimates, _describe_score_protocol(
             estimator,
             aggregate,
             weights.signal,
-            simulation_error=largest_simulation_error(estimates),
+            simulation_error=_find_largest_error(estimates),
             draws=draws,
         )
     if aggregate == "vote" and estimator == "windows":
         estimates = score_window_vote(ballots, values, budgets)
     elif aggregate == "vote":
-        estimates = score_exact_vote(ballots, values, budgets)
+        estimates = score_exact_vote(ballots, values, budgets, map_blocks=map_blocks)
     elif aggregate == "any-correct":
         estimates = score_any_correct(ballots, values, budgets)
     else:
-        check_ranking(by)
+        if isinstance(by, VoteWeights):
+            raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
         estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
-    return estimates, describe_score_protocol(
+    return estimates, _describe_score_protocol(
         estimator, aggregate, by if isinstance(by, str) else "scores given"
     )
 
 
-def largest_simulation_error(estimates: AccuracyEstimates) -> float | None:
+def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
     """The largest Monte Carlo error of the estimates; None where nothing was simulated."""
     if not estimates.simulated or estimates.simulation_error is None:
         return None
     return float(np.nanmax(estimates.simulation_error))
 
 
-def describe_score_protocol(
+def _describe_score_protocol(
     estimator: Estimator,
     aggregate: Aggregate,
     by: str,
@@ -242,20 +237,8 @@ def describe_score_protocol(
     return f"votes of b samples weighted by {by}, {method}, {_RULES}; {_JACKKNIFE}"
 
 
-def check_ranking(by: By) -> None:
-    """Raises ScoreError where samples would be ranked by vote weights."""
-    if isinstance(by, VoteWeights):
-        raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
-
-
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
-    """How votes are weighted."""
-    weighting = check_weighting(by)
-    return weighting if isinstance(weighting, VoteWeights) else fit_vote_weights(ballots, weighting)
-
-
-def check_weighting(by: By) -> Signal | VoteWeights:
-    """What votes are weighted by; raises ScoreError where that is impossible."""
+    """How votes are weighted; raises ScoreError where that is impossible."""
     if isinstance(by, VoteWeights):
         return by
     if not isinstance(by, str) or by not in ("logprob", "entropy"):
@@ -263,11 +246,10 @@ def check_weighting(by: By) -> Signal | VoteWeights:
         raise ScoreError(
             f"votes can't be weighted by {description}; give by='logprob', 'entropy' or VoteWeights"
         )
-    return "entropy" if by == "entropy" else "logprob"
+    return fit_vote_weights(ballots, "entropy" if by == "entropy" else "logprob")
 
 
-def check_simulation(rng: object, draws: object) -> None:
-    """Raises ScoreError where a simulation can't use this generator or number of draws."""
+def _check_simulation(rng: object, draws: object) -> None:
     if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
         raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 

@@ -8,7 +8,7 @@ higher price.
 """
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -207,29 +207,16 @@ class StoppingPolicy(Policy):
         That sets the scale of weights and the size of waves, and picks a prior that wasn't learned on
         them. A fitted policy has done so already, and only checks its prior.
         """
-        return self.settle_by(
-            ballots,
-            fit_weights=lambda ballots: fit_confidence_weights(ballots, self.prior_.signal_model),
-            compute_quantiles=self.compute_quantiles,
-        )
-
-    def settle_by(
-        self,
-        ballots: Ballots,
-        *,
-        fit_weights: Callable[[Ballots], VoteWeights | None],
-        compute_quantiles: Callable[[Ballots], Floats],
-    ) -> Self:
-        """As `settle`, with these two computed by the caller: only the prompts of `ballots` are used."""
         if self.pool_model_ is not None:
             if count_known(self.prior_, ballots) and not self.count_in_sample(ballots):
                 raise build_leakage_error(self.prior_, ballots)
             return self
         self._take_prior(select_unseen_prior(self.base_prior_, ballots))
         if self.auto and not self.scaled_:
-            self.weigh, self.scaled_ = fit_weights(ballots), True
+            self.weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
+            self.scaled_ = True
         if self.max_waves is not None and len(ballots):
-            self.prior_ = replace(self.prior_, price_quantiles=compute_quantiles(ballots))
+            self.prior_ = replace(self.prior_, price_quantiles=self.compute_quantiles(ballots))
         return self
 
     def copy_for(self, ballots: Ballots) -> "StoppingPolicy":

@@ -14,8 +14,8 @@ import numpy as np
 import adacompute as ac
 from adacompute.policies.features import compute_prompt_features
 from adacompute.serve.pacer import Pacer
-from adacompute.solve.shard_search import PriceSearch, TableShard
-from benchmarks.fleet.redis_times import redis_times
+from adacompute.solve.price_search import PriceSearch, count_choices
+from studies.fleet.redis_times import redis_times
 
 __all__ = ["measured"]
 
@@ -103,17 +103,16 @@ def _features() -> float:
 
 
 def _solve() -> dict[str, float]:
-    """Of one shard of curves: microseconds a problem over all rounds, and bytes of its summaries."""
+    """Of one block of curves: microseconds a problem over all passes, and bytes of its counts."""
     rng = np.random.default_rng(0)
     gains = rng.random((_PROBLEMS, 1)) * np.array([0.0, 0.4, 0.7, 0.9, 1.0]) * rng.random((_PROBLEMS, 1))
-    shard = TableShard.of(0.4 + 0.5 * gains, costs=np.array(_MODES))
-    sizes = []
-    search = PriceSearch(budget=3.0)
+    curves, costs = 0.4 + 0.5 * gains, np.array(_MODES)
+    search, sizes = PriceSearch(costs, budget=3.0, problems=_PROBLEMS), []
     began = time.process_time()
-    while (bracket := search.bracket) is not None:
-        summary = shard.histogram(bracket)
-        sizes.append(summary.nbytes)
-        search.narrow([summary])
+    while len(search.prices):
+        counts = count_choices(curves, costs, search.prices)
+        sizes.append(counts.nbytes)
+        search.narrow([counts])
     took = time.process_time() - began
     return {"problem_us": round(1e6 * took / _PROBLEMS, 3), "summary_bytes": max(sizes), "rounds": len(sizes)}
 

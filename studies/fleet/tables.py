@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.fleet.arithmetic import ASSUMED
-from benchmarks.fleet.caps import FLUSHES
+from studies.fleet.arithmetic import ASSUMED
+from studies.fleet.caps import FLUSHES
 
 __all__ = ["PART", "TABLES", "renewed"]
 
@@ -59,7 +59,7 @@ def measured(numbers: Numbers) -> str:
     """Service times and sizes, with where they come from."""
     found = numbers["measured"]
     redis, gateway, solve = found["redis"], found["gateway"], found["solve"]
-    here = "`python -m benchmarks.fleet --write`"
+    here = "`python -m studies.fleet --write`"
     bench = '[benchmarks](../reference/benchmarks.md), "Requests a second beside other servers"'
     synced = ", ".join(f"{value / 1000:.1f}" for value in redis["synced_round_trip_us"][:3])
     rows = [

@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 from adacompute.serve.pacer import Pacer
-from benchmarks.fleet.traffic import HIGH, LOW
+from studies.fleet.traffic import HIGH, LOW
 
 __all__ = ["Pacemaker", "Pairs"]
 
@@ -18,7 +18,7 @@ __all__ = ["Pacemaker", "Pairs"]
 class Pairs(NamedTuple):
     """Requests that ended: how many, their samples together, and the numbers of their prices together."""
 
-    count: int
+    requests: int
     cost: float
     numbers: float
 
@@ -39,7 +39,7 @@ class Pacemaker:
     @property
     def waiting(self) -> int:
         """Requests that it has not looked at."""
-        return sum(pairs.count for pairs in self._waiting)
+        return sum(pairs.requests for pairs in self._waiting)
 
     def hear(self, pairs: list[Pairs]) -> None:
         """Takes pairs in; they are looked at by `work`."""
@@ -52,14 +52,14 @@ class Pacemaker:
         while self._waiting and self._owed < 0:
             new = self._waiting.popleft()
             old = self._pool
-            pool = Pairs(old.count + new.count, old.cost + new.cost, old.numbers + new.numbers)
-            times = pool.count // self._group
+            pool = Pairs(old.requests + new.requests, old.cost + new.cost, old.numbers + new.numbers)
+            times = pool.requests // self._group
             self._pool = pool
             if not times:
                 continue
-            price = self.prices[round(pool.numbers / pool.count)]
+            price = self.prices[round(pool.numbers / pool.requests)]
             for _ in range(times):
-                self._pacer.settle(pool.cost / pool.count, price)
+                self._pacer.settle(pool.cost / pool.requests, price)
             self.settles += times
             self._owed += times * self._each
             self._pool = Pairs(0, 0.0, 0.0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet.fleet import EASY
-from benchmarks.fleet.ledger import answered, fixed, guided, lease, queue
-from benchmarks.fleet.questions import BUDGET, WAVES
-from benchmarks.fleet.traffic import price_for, recorded, row_of
+from studies.fleet.fleet import EASY
+from studies.fleet.ledger import answered, fixed, guided, lease, queue
+from studies.fleet.questions import BUDGET, WAVES
+from studies.fleet.traffic import price_for, recorded, row_of
 
 __all__ = ["FLUSHES", "leases", "ledger"]
 

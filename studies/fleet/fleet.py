@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.fleet.pacemaker import Pacemaker, Pairs
-from benchmarks.fleet.traffic import Recorded, recorded, row_of
+from studies.fleet.pacemaker import Pacemaker, Pairs
+from studies.fleet.traffic import Recorded, recorded, row_of
 
 __all__ = ["Fleet", "Outcome", "Service", "simulate"]
 

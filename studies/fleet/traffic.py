@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 import adacompute as ac
 from adacompute.policies.paths import draw_paths
-from adacompute.replay.replay import settle_policy
 
 __all__ = ["HIGH", "LOW", "Recorded", "mixed_cost", "price_for", "recorded"]
 
@@ -38,7 +37,7 @@ class Recorded:
     @property
     def paths(self) -> int:
         """How many there are."""
-        return self.drawn.shape[1]
+        return int(self.drawn.shape[1])
 
 
 def row_of(price: float) -> int:
@@ -56,7 +55,7 @@ def price_of(row: int) -> float:
 def recorded(name: str) -> Recorded:
     """Priced stopping, as it comes, on one of the bundled recordings."""
     ballots = ac.bundled(name).ballots()
-    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    policy = ac.StoppingPolicy().settle(ballots)
     along = draw_paths(
         ballots, rng=np.random.default_rng(7), orders=_ORDERS, longest=policy.longest, weigh=policy.weigh
     )

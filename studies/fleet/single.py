@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet.fleet import EASY, HARD, Fleet, Outcome
-from benchmarks.fleet.pacemaker import Pacemaker, Pairs
-from benchmarks.fleet.traffic import recorded, row_of
+from studies.fleet.fleet import EASY, HARD, Fleet, Outcome
+from studies.fleet.pacemaker import Pacemaker, Pairs
+from studies.fleet.traffic import recorded, row_of
 
 __all__ = ["simulate_singly"]
 
@@ -87,4 +87,5 @@ class _Events:
 
     def outcome(self) -> Outcome:
         names = ("ended", "cost", "price", "flying", "wait", "refused", "failed", "decided", "right", "began")
-        return Outcome(**dict(zip(names, self.sums, strict=True)), settles=self.pacemaker.settles)
+        sums: dict[str, Any] = dict(zip(names, self.sums, strict=True))
+        return Outcome(**sums, settles=self.pacemaker.settles)

@@ -1,11 +1,8 @@
 """The simulated fleet: requests are real paths, batches equal single events, the page is what came of it."""
 
-import importlib
 import json
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,19 +12,11 @@ from adacompute.policies.paths import draw_paths
 from adacompute.replay.per_problem import run_policy
 from adacompute.replay.replay import settle_policy
 from kept import assert_same_drawing
+from studies.fleet import figure, ledger, questions, single, tables, traffic
+from studies.fleet import fleet as fleets
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NUMBERS = ROOT / "docs" / "figures" / "fleet.json"
-
-
-def module(name: str) -> ModuleType:
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    return importlib.import_module(f"benchmarks.fleet.{name}")
-
-
-fleets, traffic, ledger, questions = (module(name) for name in ("fleet", "traffic", "ledger", "questions"))
-single, tables, figure = (module(name) for name in ("single", "tables", "figure"))
 
 
 @pytest.mark.slow
@@ -106,9 +95,9 @@ def test_the_page_and_its_picture_are_drawn_from_the_numbers_kept():
     numbers = json.loads(NUMBERS.read_text("utf-8"))
     page = (ROOT / "docs" / "design" / "fleet-simulation.md").read_text("utf-8")
     assert {part["name"] for part in tables.PART.finditer(page)} == set(tables.TABLES)
-    assert tables.renewed(page, numbers) == page, "run `python -m benchmarks.fleet --draw`"
+    assert tables.renewed(page, numbers) == page, "run `python -m studies.fleet --draw`"
     kept = (ROOT / "docs" / "figures" / "fleet.svg").read_text("utf-8")
-    assert_same_drawing(figure.figure(numbers), kept, "run `python -m benchmarks.fleet --draw`")
+    assert_same_drawing(figure.figure(numbers), kept, "run `python -m studies.fleet --draw`")
 
 
 def test_the_page_says_what_the_numbers_say():

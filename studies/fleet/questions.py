@@ -13,10 +13,10 @@ import numpy as np
 
 from adacompute.serve import pacer
 from adacompute.serve.fleet.redis_client import DEFAULT_TIMING
-from benchmarks.fleet.fleet import EASY, HARD, Fleet, Outcome, Service, simulate
-from benchmarks.fleet.pacemaker import group_for
-from benchmarks.fleet.single import simulate_singly
-from benchmarks.fleet.traffic import Floats, mixed_cost, price_for, recorded, row_of
+from studies.fleet.fleet import EASY, HARD, Fleet, Outcome, Service, simulate
+from studies.fleet.pacemaker import group_for
+from studies.fleet.single import simulate_singly
+from studies.fleet.traffic import Floats, mixed_cost, price_for, recorded, row_of
 
 __all__ = [
     "drift",
@@ -136,12 +136,13 @@ def saturation(service: Service, rate: float = 1e4, seconds: float = 300.0) -> N
     def capacity(now: float) -> float:
         return need * (2 / 3 if _AT <= now < _AT + _LONG else 1.5)
 
+    settings: dict[str, dict[str, Any]] = {
+        "told of all": {"give_up": 0.25, "spares": False},
+        "gives up": {"give_up": 0.25},
+        "waits": {"give_up": 0.0},
+    }
     ways = {}
-    for name, how in (
-        ("told of all", {"give_up": 0.25, "spares": False}),
-        ("gives up", {"give_up": 0.25}),
-        ("waits", {"give_up": 0.0}),
-    ):
+    for name, how in settings.items():
         found = simulate(fleet_of(rate, seconds, capacity=capacity, service=service, seed=2, **how))
         phases = {"before": (60, 120), "during": (120, 180), "after": (180, 240), "then": (240, int(seconds))}
         ways[name] = {

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fleet`: measure, simulate, and print every table.
+"""`python -m studies.fleet`: measure, simulate, and print every table.
 
 --quick simulates less, in a fraction of the time. --write keeps the numbers in docs/figures/fleet.json,
 draws docs/figures/fleet.svg from them and renews the tables of docs/design/fleet-simulation.md; with
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet import caps
-from benchmarks.fleet import questions as ask
-from benchmarks.fleet.arithmetic import arithmetic
-from benchmarks.fleet.figure import figure
-from benchmarks.fleet.measured import measured
-from benchmarks.fleet.tables import TABLES, renewed
+from studies.fleet import caps
+from studies.fleet import questions as ask
+from studies.fleet.arithmetic import arithmetic
+from studies.fleet.figure import figure
+from studies.fleet.measured import measured
+from studies.fleet.tables import TABLES, renewed
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 KEPT, PICTURE, PAGE = (

@@ -1,0 +1,272 @@
+"""`score`, `solve` and `replay` over a folder of Parquet shards, by Ray Data.
+
+Tasks read the files, each a shard; their votes, without texts, are merged here. Then the stages run here as
+they do on any votes, but map their blocks over tasks: slabs of votes that are scored, and problems whose
+paths are drawn. So results are those of one machine.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Task
+from adacompute.errors import AdacomputeError, PoolNotFound, RecordInvalid, ScaleError, TooFewSamples
+from adacompute.policies.base import Policy
+from adacompute.pool import Ballots, Pool, fingerprint, open_pool
+from adacompute.pool.ballots import ABSENT, PromptCharge
+from adacompute.pool.formats import Entry
+from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
+from adacompute.pool.tables import pick_source
+from adacompute.records import SIGNAL_NAMES, AccuracyTable, Allocation
+from adacompute.replay import Replayed, replay
+from adacompute.scale.cluster import cluster, map_blocks
+from adacompute.score import score
+from adacompute.score.grades import BlockMap
+from adacompute.solve import solve
+
+__all__ = ["MAX_SHARDS", "group_files", "open_shards", "replay_shards", "score_shards", "solve_shards"]
+
+MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
+
+
+def score_shards(
+    folder: Path | str,
+    budgets: Sequence[int] = (1, 2, 4, 8, 16),
+    *,
+    task: Task | None = None,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    engine: Literal["local", "ray"] = "ray",
+    workers: int | None = None,
+    **options: Any,  # noqa: ANN401 - as `score` takes it
+) -> AccuracyTable:
+    """As `score(open_pool(folder), ...)`, with exactly the same table; by Ray, each shard in its own task."""
+    if engine == "local":
+        with open_pool(folder, task=task) as pool:
+            return score(pool, budgets, model=model, parameters=parameters, **options)
+    source: dict[str, Any] = {"task": task, "model": model, "parameters": parameters}
+    with open_shards(Path(folder), workers=workers, **source) as (ballots, run):
+        return score(ballots, budgets, map_blocks=run, **options)
+
+
+def solve_shards(
+    folder: Path | str,
+    budgets: Sequence[int] = (1, 2, 4, 8, 16),
+    *,
+    budget: float,
+    **options: Any,  # noqa: ANN401 - as `score_shards` takes it
+) -> Allocation:
+    """As `solve(score(open_pool(folder), budgets, ...), budget=budget)`: the same price, choice and mix."""
+    return solve(score_shards(folder, budgets, **options), budget=budget)
+
+
+def replay_shards(
+    policy: Policy,
+    folder: Path | str,
+    *,
+    task: Task | None = None,
+    engine: Literal["local", "ray"] = "ray",
+    workers: int | None = None,
+    **options: Any,  # noqa: ANN401 - as `replay` takes it
+) -> Replayed:
+    """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, block by block."""
+    if engine == "local":
+        with open_pool(folder, task=task) as pool:
+            return replay(policy, pool, **options)
+    with open_shards(Path(folder), task=task, workers=workers) as (ballots, run):
+        return replay(policy, ballots, map_blocks=run, **options)
+
+
+@contextmanager
+def open_shards(
+    folder: Path,
+    *,
+    task: Task | None = None,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+) -> Iterator[tuple[Ballots, BlockMap]]:
+    """The votes of a folder of Parquet shards, read on Ray, and what maps blocks there while this lasts.
+
+    `model` and `parameters` name the source where there are several, as in a pool. All workers must see the
+    folder under the same path. Errors are those of `open_pool(folder)` and of its ballots.
+    """
+    names = _list_files(folder)
+    reader = _ShardReader(
+        folder=str(folder.absolute()),
+        shown=str(folder),
+        names=names,
+        task=task or Task(),
+        model=model,
+        parameters=parameters,
+    )
+    files = group_files([(folder / name).stat().st_size for name in names])
+    with cluster(workers) as task_count:
+        run = partial(map_blocks, workers=task_count)
+        shards = run(reader.read, files)
+        groups = join_shards([shard.ids for shard in shards])
+        if len(groups) < len(files):  # some problems are in several files, which are read as one shard
+            files = [tuple(sorted(file for k in group for file in files[k])) for group in groups]
+            shards = run(reader.read, files)
+        yield _merge_shards(shards, reader), run
+
+
+def _list_files(folder: Path) -> tuple[str, ...]:
+    """The Parquet files of a folder, by name; ScaleError where this is not a folder."""
+    if folder.is_dir():
+        return list_parquet_files(folder)
+    if not folder.exists():
+        raise PoolNotFound(f"{folder}: there is no such folder; check the path")
+    raise ScaleError(
+        f"{folder}: is one file, and engine ray works on a folder of Parquet; write one with "
+        f"adacompute export {folder} FOLDER --shards 8, or use --engine local"
+    )
+
+
+def group_files(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Files by number, grouped into shards by the size of each.
+
+    >>> group_files([5, 5, 5])
+    [(0,), (1,), (2,)]
+    """
+    if len(sizes) <= MAX_SHARDS:
+        return [(file,) for file in range(len(sizes))]
+    reach = np.cumsum(np.asarray(sizes) + 1)
+    shard = np.minimum((reach - 1) * MAX_SHARDS // reach[-1], MAX_SHARDS - 1)  # (files,)
+    return [tuple(np.flatnonzero(shard == k).tolist()) for k in np.unique(shard)]
+
+
+def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Groups of shards that must be one because they share a problem; those that share none stay alone.
+
+    >>> join_shards([["a", "b"], ["c"], ["b"]])
+    [[0, 2], [1]]
+    """
+    parent = list(range(len(ids)))
+
+    def find_root(shard: int) -> int:
+        while parent[shard] != shard:
+            parent[shard] = parent[parent[shard]]  # halves the path, else it would grow with every pair
+            shard = parent[shard]
+        return shard
+
+    owners: dict[str, int] = {}
+    for shard, name in ((shard, name) for shard, names in enumerate(ids) for name in names):
+        low, high = sorted((find_root(owners.setdefault(name, shard)), find_root(shard)))
+        parent[high] = low
+    groups: dict[int, list[int]] = {}
+    for shard in range(len(ids)):
+        groups.setdefault(find_root(shard), []).append(shard)
+    return list(groups.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shard:
+    """What was read of some files."""
+
+    ids: tuple[str, ...]  # of all problems, also of those without samples of the source
+    places: npt.NDArray[np.int64]  # (problems,) of the ballots, in the order of the pool
+    sources: tuple[tuple[str | None, dict[str, Any]], ...]
+    ballots: Ballots | None  # of the one source that fits; None: the files are empty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ShardReader:
+    """How all shards are read."""
+
+    folder: str  # as workers find it
+    shown: str  # as it was given, for messages
+    names: tuple[str, ...]  # of all files
+    task: Task
+    model: str | None
+    parameters: Mapping[str, Any] | None
+
+    def read(self, files: tuple[int, ...]) -> _Shard:
+        """Reads some files, by number, as ballots."""
+        try:
+            return self._read(files)
+        except AdacomputeError as exc:  # the message names the folder as the user gave it
+            raise type(exc)(str(exc).replace(self.folder, self.shown)) from exc
+
+    def _read(self, files: tuple[int, ...]) -> _Shard:
+        reading = read_parquet_folder(Path(self.folder), self.names, files)
+        first = next(reading.entries, None)
+        if first is None:  # an empty file: a pool of none is an error only where all are
+            return _Shard(ids=(), places=np.zeros(0, dtype=np.int64), sources=(), ballots=None)
+        places: dict[str, int] = {}
+        entries = _note_places(chain([first], reading.entries), places)
+        with open_entries(replace(reading, entries=entries), self.task) as pool:
+            ballots = self._select_ballots(pool)
+            return _Shard(
+                ids=tuple(places),
+                places=np.array([places[name] for name in ballots.ids], dtype=np.int64),
+                sources=tuple(pool.models),
+                ballots=ballots,
+            )
+
+    def _select_ballots(self, pool: Pool) -> Ballots:
+        """Those of the one source that fits; none where none or several do: the driver reports that."""
+        mark = None if self.parameters is None else fingerprint(self.parameters)
+        fitting = [
+            pool.source_key(name, values)
+            for name, values in pool.models
+            if (self.model is None or name == self.model) and (mark is None or fingerprint(values) == mark)
+        ]
+        return pool.ballots_of(fitting[0] if len(fitting) == 1 else None)
+
+
+def _note_places(entries: Iterator[Entry], places: dict[str, int]) -> Iterator[Entry]:
+    """The entries; each problem's first place is noted in `places` on the way."""
+    for entry in entries:
+        name = entry.value.get("id") if isinstance(entry.value, dict) else None
+        if isinstance(name, str):
+            places.setdefault(name, entry.place)
+        yield entry
+
+
+def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
+    """The ballots of all shards, as the pool gives them."""
+    pieces = [shard.ballots for shard in shards if shard.ballots is not None]
+    if not pieces:
+        raise RecordInvalid(f"{reader.shown}: holds no problem; give at least one row")
+    sources: list[tuple[str | None, dict[str, Any]]] = []
+    for source in (source for shard in shards for source in shard.sources):
+        if source not in sources:
+            sources.append(source)
+    key = pick_source(
+        dict(enumerate(sources)), reader.shown, model=reader.model, parameters=reader.parameters
+    )
+    model, parameters = (None, {}) if key is None else sources[key]
+    order = np.argsort(np.concatenate([shard.places for shard in shards]), kind="stable")
+    if not len(order):
+        raise TooFewSamples(f"{reader.shown}: no problem has a sample; collect or import some first")
+    merged: dict[str, Any] = {}
+    for name in ("ids", "prompts", "subjects", "levels"):
+        values = [value for piece in pieces for value in getattr(piece, name)]
+        merged[name] = tuple(values[row] for row in order.tolist())
+    width = max(piece.classes.shape[1] for piece in pieces)
+    has_signals = any(piece.signals is not None for piece in pieces)
+    arrays = ("gold_known", "classes", "correct", "tokens", "logprob", "entropy")
+    for name in (*arrays, *(["signals"] if has_signals else [])):
+        merged[name] = np.concatenate([_widen(piece, name, width) for piece in pieces])[order]
+        merged[name].setflags(write=False)
+    charge = PromptCharge.merge([(piece.charge, len(piece)) for piece in pieces])
+    return Ballots(**merged, model=model, parameters=parameters, charge=charge)
+
+
+def _widen(ballots: Ballots, name: str, width: int) -> npt.NDArray[Any]:
+    """An array of these ballots with a column for each of so many samples; those added are absent."""
+    array = getattr(ballots, name)
+    if array is None:  # signals, which others have
+        array = np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
+    if array.ndim == 1:
+        return np.asarray(array)
+    widths = ((0, 0), (0, width - array.shape[1]), *((0, 0),) * (array.ndim - 2))
+    return np.pad(array, widths, constant_values=ABSENT if name == "classes" else np.nan)

@@ -1,0 +1,172 @@
+"""One price over many blocks of problems, exact, by passes that each count choices.
+
+The price is the slope at which the budget ends, when the steps of all problems are taken steepest first.
+Each pass asks every block how many of its problems choose each mode at a thousand prices. The sums
+say between which two of these the budget ends, and the next pass looks there. A slope, as hull.py rounds
+it, has 47 bits that count, and a pass settles 10 of them, so there are at most five. Then each block takes
+its problems' steps above the price; edges at the price are taken in order of rows while there is room.
+
+    search = PriceSearch(costs, budget=2.0, problems=sum(map(len, blocks)))
+    while len(search.prices):
+        search.narrow([count_choices(curves, costs, search.prices) for curves in blocks])
+    choices = [choose(curves, costs, quota) for curves, quota in zip(blocks, search.quotas(len(blocks)))]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.solve.hull import compute_slopes, count_steps
+from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
+
+__all__ = ["Edge", "ModeChoice", "PriceSearch", "Quota", "choose", "count_choices"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_PRICES = 1 << 10  # that a pass asks about
+_GRAIN_BITS = 16  # the bits of a slope that hull.py rounds away
+_LARGEST = 0x7FEF_FFFF_FFFF_FFFF >> _GRAIN_BITS  # the number of the largest finite slope
+
+
+def count_choices(curves: Floats, costs: Floats, prices: Floats) -> Ints:
+    """How many problems choose each mode at each price, (prices, modes).
+
+    `curves` are (problems, modes) accuracies, `costs` (modes,) and `prices` ascend.
+
+    >>> count_choices(np.array([[0.5, 0.9], [0.6, 0.8]]), np.array([1.0, 2.0]), np.array([0.0, 0.3])).tolist()
+    [[0, 2], [1, 1]]
+    """
+    steps = []  # problems that take each step, (prices,)
+    for slopes in compute_slopes(curves, costs):
+        cheaper = np.bincount(np.searchsorted(prices, slopes), minlength=len(prices) + 1)
+        steps.append(len(curves) - np.cumsum(cheaper)[:-1])
+    ends = np.full(len(prices), len(curves)), np.zeros(len(prices), dtype=np.int64)
+    return -np.diff(np.array([ends[0], *steps, ends[1]]), axis=0).T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """What problems may take: all steps steeper than the price, and those at the price that have room."""
+
+    price: float  # a slope, as the hull rounds it
+    room: float = (
+        -np.inf
+    )  # cost left for edges of that very slope; infinite: for all; minus infinity: for none
+    tolerance: float = 0.0  # of cost: what rounding may add
+
+    def after(self, choice: "ModeChoice") -> "Quota":
+        """The quota of the rows that follow those already served."""
+        return replace(self, room=self.room - choice.tied if choice.edge is None else -np.inf)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The first edge at the price without room: one problem's, from its mode to a dearer one."""
+
+    row: int
+    mode: int  # a column
+    cost: float
+    gain: float  # of accuracy
+    probability: float  # of the dearer mode, so that all of the budget is spent; 0: not mixed
+
+    @property
+    def slope(self) -> float:
+        """Its gain divided by its cost, without the rounding that makes slopes comparable."""
+        return self.gain / self.cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModeChoice:
+    """The modes of some problems."""
+
+    columns: npt.NDArray[np.intp]  # (problems,)
+    accuracy: float  # the sum over them
+    tied: float  # cost of the edges at the price that were taken
+    edge: Edge | None  # the one that found no room; None: it is none of these problems'
+
+
+def choose(curves: Floats, costs: Floats, quota: Quota) -> ModeChoice:
+    """Takes steps steeper than the price; then edges at the price, in order of rows, with room."""
+    slopes = compute_slopes(curves, costs)
+    columns = count_steps(slopes > quota.price).astype(np.intp)
+    tied, edge = 0.0, None
+    if quota.price > 0 and quota.room > -np.inf:
+        level = slopes == quota.price
+        rows = np.flatnonzero(level.any(axis=0))
+        before, after = columns[rows], columns[rows] + count_steps(level[:, rows])
+        reach = np.cumsum(costs[after] - costs[before])
+        fits = int(np.searchsorted(reach, quota.room + quota.tolerance, side="right"))
+        columns[rows[:fits]] = after[:fits]
+        tied = float(reach[fits - 1]) if fits else 0.0
+        if fits < len(rows):
+            edge = _build_edge(curves, costs, int(rows[fits]), int(before[fits]), int(after[fits]))
+            left = quota.room - tied
+            # what is left may be rounding alone
+            share = min(1.0, left / edge.cost) if left > quota.tolerance else 0.0
+            edge = replace(edge, probability=share)
+    return ModeChoice(
+        columns=columns, accuracy=float(take_chosen(curves, columns).sum()), tied=tied, edge=edge
+    )
+
+
+def _build_edge(curves: Floats, costs: Floats, row: int, before: int, mode: int) -> Edge:
+    return Edge(
+        row=row,
+        mode=mode,
+        cost=float(costs[mode] - costs[before]),
+        gain=float(curves[row, mode] - curves[row, before]),
+        probability=0.0,
+    )
+
+
+class PriceSearch:
+    """The price of a budget, found by passes. It is found when `prices` is empty."""
+
+    def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
+        self.price = 0.0
+        self.passes = 0
+        self.nbytes = 0  # of all counts so far
+        self._costs = costs
+        self._target = float(budget) * problems
+        # numbers of slopes: at the first the budget is exceeded, unless all fits; at the second it isn't
+        self._ends = 0, _LARGEST
+        self._spent = 0.0  # by all problems at the price
+        self._tied = np.zeros(0)  # (blocks,) cost of the edges at the price; none: there are none
+
+    @property
+    def prices(self) -> Floats:
+        """What the next pass is to ask about, ascending."""
+        low, high = self._ends
+        numbers = np.unique(low + (high - low) * np.arange(_PRICES) // (_PRICES - 1))
+        return (numbers << _GRAIN_BITS).view(np.float64) if high > low else np.zeros(0)
+
+    def narrow(self, counts: Sequence[Ints]) -> None:
+        """One pass: `count_choices` of each block at `prices`, in order of rows."""
+        numbers = self.prices.view(np.int64) >> _GRAIN_BITS
+        spent = sum(counts[1:], counts[0]) @ self._costs  # (prices,) falls with the price
+        fits = spent <= self._target * (1 + COST_TOLERANCE)
+        fits[-1] = True  # it does, but for rounding
+        first = int(fits.argmax())
+        self._ends = int(numbers[max(0, first - 1)]), int(numbers[first])
+        self.passes += 1
+        self.nbytes += sum(block.nbytes for block in counts)
+        if self._ends[1] - self._ends[0] > 1:
+            return
+        self.price, self._spent = float(self.prices[-1]) if first else 0.0, float(spent[first])
+        if first:
+            self._tied = np.array([(block[first - 1] - block[first]) @ self._costs for block in counts])
+        self._ends = 0, 0
+
+    def quotas(self, blocks: int) -> list[Quota]:
+        """What each block may take."""
+        quota = Quota(price=self.price, tolerance=self._target * COST_TOLERANCE)
+        if not len(self._tied):
+            return [quota] * blocks
+        room, reach = self._target - self._spent, np.cumsum(self._tied)
+        return [
+            replace(quota, room=np.inf if end <= room + quota.tolerance else room - (end - tied))
+            for end, tied in zip(reach.tolist(), self._tied.tolist(), strict=True)
+        ]
