@@ -431,7 +431,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             if isinstance(connection, ClientConnection):
-                connection.abort()
+                connection.transport.abort()
         if tasks := list(self.server_state.tasks):
             await asyncio.wait(tasks, timeout=5.0)
         await asyncio.sleep(0)  # lets connection_lost callbacks run
