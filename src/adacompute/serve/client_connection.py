@@ -6,10 +6,10 @@ uvicorn limits neither the time of a slow client nor the size of a request's hea
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import httptools
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -45,6 +45,8 @@ class ClientConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._gateway = cast("ASGIApp", self.app)
+        self.app = cast("ASGI3Application", self._answer)
         self.on_lost: Callable[[], None] | None = None  # called when it is closed
         self._running: RequestResponseCycle | None = None  # the request that is answered, or was last
         self._in_head = False  # whether the head of a request is being received
@@ -59,6 +61,7 @@ class ClientConnection(HttpToolsProtocol):
         """Also tells the request that is answered, if others wait behind it: uvicorn tells the last one."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()  # uvicorn leaves the timer if the connection was reset
+        del self.app  # which refers to this object
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -147,6 +150,8 @@ class ClientConnection(HttpToolsProtocol):
             return
         self._in_head, self._unended_bytes = False, 0
         super().on_headers_complete()
+        if is_idle:
+            self._running = self.cycle
         if len(self.pipeline) > _MAX_WAITING:
             self.transport.abort()
 
@@ -171,23 +176,21 @@ class ClientConnection(HttpToolsProtocol):
             self._waiting_since = None
             super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Closes the connection if a reply breaks off: the gateway has logged why, uvicorn would again."""
-        self._running = cycle
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            try:
-                await app(scope, receive, send)  # type: ignore[arg-type]
-            except Exception:
-                if not cycle.response_started:
-                    raise
-                cycle.disconnected = True
-                self.transport.close()
-
-        super()._start_asgi_task(cycle, answer)  # type: ignore[arg-type]
+        cycle = self._running
+        try:
+            await self._gateway(scope, receive, send)
+        except Exception:
+            if cycle is None or not cycle.response_started:
+                raise
+            cycle.disconnected = True
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """All of a reply was sent. While several requests wait for theirs, no more are read."""
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
         if self.pipeline and not self.transport.is_closing():
             self.flow.pause_reading()

@@ -1,8 +1,8 @@
 """Runs the gateway: opens its sockets, starts its workers, and shuts down gracefully.
 
-`serve` and `run` are the way in. A request comes through `ClientConnection`, which uvicorn's server runs in
-place of its own protocol, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown
-wait for the requests in progress. `asgi` is the other way in, for applications that mount the gateway.
+`serve` and `run` are the way in. A request comes through `ClientConnection`, uvicorn's protocol with
+limits, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait for the requests
+in progress. `asgi` is the other way in, for applications that mount the gateway.
 """
 
 import asyncio
