@@ -164,20 +164,6 @@ def highs_table() -> list[dict[str, str]]:
     ]
 
 
-def limits_table() -> list[dict[str, str]]:
-    """A budget and one more limit, by us and by HiGHS on the whole programme."""
-    return [
-        {
-            "second limit": row["name"],
-            "HiGHS on all problems": f"{row['highs']:.2f} s",
-            "ours": f"{row['solve']:.2f} s",
-            "ratio": f"{row['ratio']:.1f}×",
-            "difference of optima": f"{row['difference']:.0e}",
-        }
-        for row in solve.against_full_programme()
-    ]
-
-
 def commands_table() -> list[dict[str, str]]:
     """Seconds of whole commands beside their yardsticks."""
     return [
@@ -389,13 +375,6 @@ BENCHES = {
         "interior-point method suits this programme far better, and takes several hundred times as long as "
         "we do.",
         highs_table,
-    ),
-    "limits": Bench(
-        "Several limits beside HiGHS",
-        "A budget and one more limit that both bind, 20,000 problems × 5 modes: `solve`, which gives HiGHS "
-        "only the problems that a sample's prices leave undecided, beside its interior-point method on the "
-        "linear programme of all, without the time to build its matrices.",
-        limits_table,
     ),
     "collect": Bench(
         "Collecting samples",
