@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.optimize
 import scipy.sparse
 
-from adacompute.records import AccuracyTable, Cap
+from adacompute.records import AccuracyTable
 from adacompute.solve import frontier, solve
 
 SAMPLES = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
@@ -91,24 +91,14 @@ def growth() -> list[dict[str, Any]]:
     return found
 
 
-def highs(
-    accuracy: Floats, method: str, *, costs: Floats | None = None, at_most: float = 0.0
-) -> tuple[float, float]:
-    """Optimum and seconds of the linear programme by HiGHS; building its matrices isn't counted.
-
-    `costs` and `at_most` are a second limit beside the budget.
-    """
+def highs(accuracy: Floats, method: str) -> tuple[float, float]:
+    """Optimum and seconds of the linear programme by HiGHS; building its matrices isn't counted."""
     rows, modes = accuracy.shape
     each = scipy.sparse.kron(scipy.sparse.identity(rows), np.ones((1, modes)), format="csr")
-    averages = [np.tile(SAMPLES, rows) / rows]
-    most = [BUDGET]
-    if costs is not None:
-        averages.append(np.broadcast_to(costs, accuracy.shape).ravel() / rows)
-        most.append(at_most)
-    spent = scipy.sparse.csr_matrix(np.array(averages))
+    spent = scipy.sparse.csr_matrix(np.tile(SAMPLES, rows)[None] / rows)
     start = time.perf_counter()
     found = scipy.optimize.linprog(
-        -accuracy.ravel() / rows, A_ub=spent, b_ub=most, A_eq=each, b_eq=np.ones(rows), method=method
+        -accuracy.ravel() / rows, A_ub=spent, b_ub=[BUDGET], A_eq=each, b_eq=np.ones(rows), method=method
     )
     return -float(found.fun), time.perf_counter() - start
 
@@ -133,38 +123,4 @@ def against_highs(problems: int = 20_000) -> list[dict[str, Any]]:
                     "difference": abs(value - solve(table, budget=BUDGET).bound),
                 }
             )
-    return found
-
-
-def against_full_programme(problems: int = 20_000) -> list[dict[str, Any]]:
-    """A budget and one more limit, by `solve` and by HiGHS on the linear programme of all problems."""
-    rng = np.random.default_rng(0)
-    tokens = SAMPLES * rng.lognormal(5, 0.5, (problems, 1))
-    seconds = np.array([1.0, 1.2, 1.5, 2.2, 3.6])
-    tables = {
-        "tokens, which differ by problem": (TABLES["rising"](rng, problems), tokens, 1.8),
-        "seconds, accuracies in multiples of 1/48": (
-            TABLES["rising, multiples of 1/48"](rng, problems),
-            seconds,
-            1.15,
-        ),
-    }
-    found = []
-    for name, (accuracy, costs, factor) in tables.items():
-        table = AccuracyTable.of(accuracy, costs=SAMPLES)
-        at_most = factor * float(np.broadcast_to(costs, accuracy.shape)[:, 0].mean())
-        limits = [Cap(name="other", costs=costs, at_most=at_most)]
-        ours = best(lambda table=table, limits=limits: solve(table, budget=BUDGET, limits=limits), 3)
-        value, whole = highs(accuracy, "highs-ipm", costs=costs, at_most=at_most)
-        plan = solve(table, budget=BUDGET, limits=limits)
-        found.append(
-            {
-                "name": name,
-                "solve": ours,
-                "highs": whole,
-                "ratio": whole / ours,
-                "difference": abs(value - plan.bound),
-                "prices": [use.price for use in plan.limits],
-            }
-        )
     return found

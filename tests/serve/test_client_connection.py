@@ -1,15 +1,21 @@
 """A client's connection, by raw bytes: what HTTP allows is answered, and what is odd harms nobody else."""
 
+import asyncio
 import contextlib
+import http.client
 import json
 import socket
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from behaviours import Honest
+import uvicorn
+from behaviours import Drop, Honest
 from running import Running
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
 
+from adacompute.serve.client_connection import ClientConnection
 from upstream import Upstream
 
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}).encode()
@@ -271,6 +277,40 @@ def test_f2_who_sends_nothing_or_line_breaks_alone_is_disconnected():
             line = stack.enter_context(socket.create_connection(address, timeout=30))
             line.sendall(sent)
             assert read_end(line) == b""
+
+
+def test_f2_line_breaks_after_a_reply_hold_no_idle_connection():
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def ask() -> bytes:
+        config = uvicorn.Config(app, lifespan="off", timeout_keep_alive=1)
+        config.load()
+        listening = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(config, ServerState(), {}), "127.0.0.1", 0
+        )
+        async with listening, asyncio.timeout(30):
+            reader, writer = await asyncio.open_connection(*listening.sockets[0].getsockname())
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"\r\n")
+            after = await reader.read()
+            writer.close()
+        return after
+
+    assert asyncio.run(ask()) == b""
+
+
+def test_a_reply_that_breaks_off_ends_the_connection_and_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+):
+    drops = Upstream(Drop(after=300), path="/v1/embeddings")
+    with drops as up, Running(up.url) as gate, pytest.raises(http.client.IncompleteRead):
+        gate.ask({"model": "m", "input": "x"}, path="/v1/embeddings")
+    assert [record.message[:20] for record in caplog.records if record.levelname == "ERROR"] == [
+        "a reply was cut off:"
+    ]
 
 
 def test_f2_what_is_below_the_limits_is_served_and_chunk_lines_add_up_to_anything(connect: Open):

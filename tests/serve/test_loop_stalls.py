@@ -20,6 +20,7 @@ from upstream import Upstream
 
 MIB = 2**20
 ONE = {"x-adacompute-policy": "single"}
+HELD_BY_LARGE = 0.15  # seconds that a thread which reads a reply of many megabytes may hold Python's lock
 END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 
 
@@ -184,28 +185,20 @@ def read_clock() -> float:
     return seconds
 
 
-def parse_at_once(raw: bytes) -> float:
-    """Seconds of processor time that one call of a parser takes."""
-    began = time.thread_time()
-    orjson.loads(raw)
-    return time.thread_time() - began
-
-
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_reply_holds_nobody_while_a_thread_reads_it(name: str):
-    """Others wait for much less than one call of a parser would take."""
     make, fields = LARGE[name]
-    raw, reference = make(), orjson.dumps(make_completion(COUNT))
+    raw = make()
     kind = "text/event-stream" if name == "a stream" else "application/json"
     with Upstream(Garbage(raw=raw, content_type=kind)) as up, Running(up.url) as gate:
         gate.ask(headers=ONE)
-        gaps, limit = [], max(HELD + SLACK, min(parse_at_once(reference) for _ in range(3)) / 3)
+        gaps = []
         for _ in range(3):
             with Ticks(gate, read_clock) as ticks:
                 assert gate.ask(headers=ONE, **fields).status == 200
             gaps.append(ticks.longest)
-    print(f"{name}: {', '.join(f'{1000 * gap:.0f}' for gap in gaps)} ms, of {1000 * limit:.0f}")
-    assert statistics.median(gaps) < limit
+    print(f"{name}: {', '.join(f'{1000 * gap:.0f}' for gap in gaps)} ms")
+    assert statistics.median(gaps) < HELD_BY_LARGE + SLACK
 
 
 def test_log_probabilities_of_a_large_reply_reach_the_client_as_they_were_asked_for():

@@ -1,27 +1,24 @@
-"""JSON of many megabytes, read in small steps, for a thread beside an event loop.
+"""JSON of many megabytes, for a thread beside an event loop.
 
-One call of a parser holds Python's lock until it ends, for all of a large body, in whatever thread it runs:
-nothing else is served meanwhile. So the places of brackets and commas are found first, a slice at a time;
-then containers that are too large for one call are split at their own commas, and the parts are parsed.
+One call of a parser holds Python's lock until it ends, in whatever thread it runs: nothing else is served
+meanwhile. So one typed call only finds where a completion's messages and tokens are, up to 150 ms of it.
 
-Only log-probabilities have very many values. They don't become objects that stay: each part of them is
-encoded again at once, and kept as a block of a `PackedList`.
+Only log-probabilities have very many values. They don't become objects that stay: a few hundred tokens at a
+time are parsed, masked and encoded again, and kept as a block of a `PackedList`.
 """
 
 import asyncio
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+import msgspec
 import orjson
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from msgspec import UNSET, Raw, UnsetType
 
 __all__ = [
     "ANY_REPLY",
@@ -46,31 +43,14 @@ _BASE_SIZE = 8 * 2**20  # bytes that every reply may have, e.g. for a picture or
 _TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
 _TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
-_MAX_PLAIN_MARKS = 300_000  # brackets and commas of a reply without log-probabilities
-_STEP = 2**18  # bytes that are parsed by one call, a millisecond or two
-_PAUSE = 0.0005  # seconds after each step, for who waits for Python's lock; after 0 it would be taken back
-_PACK_ABOVE = 2**14  # bytes of log-probabilities that are packed
-_SLICE = 2**18  # bytes whose brackets and commas are found at once
-_MAX_MARKS = 12_000_000  # brackets and commas: more than honest replies have in 64 MiB
-_MAX_TEXT = 2**25  # bytes of one text
-_MAX_NAME = 2**16  # bytes of the name of a field that is large
-_MAX_DEPTH = 7  # of containers that can be split, such as the function in a call of a tool
-# what is in the parts of a completion, by the name of a field; "" is any field or item
-_PARTS: Mapping[str, Mapping[str, str]] = {
-    "reply": {"choices": "choices"},
-    "choices": {"": "choice"},
-    "choice": {"logprobs": "logprobs"},
-    "logprobs": {"": "tokens"},
-    "tokens": {},
-}
+_MAX_PLAIN_MARKS = 300_000  # opening brackets and commas of a reply without log-probabilities
+_MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
+_MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
+_MAX_PART = 2**25  # bytes of one message, or of another part
+_TOKENS = 512  # of a block
+_PART = 2**18  # bytes that are encoded by one call, or searched for brackets and commas
+_PAUSE = 0.0005  # seconds after each part, for who waits for Python's lock; after 0 it would be taken back
 _ENCODE_DEPTH = 8  # of containers that are encoded item by item; log-probabilities are less deep in a reply
-_CLOSINGS = {ord("["): ord("]"), ord("{"): ord("}")}
-_CHARACTERS = re.compile(rb'(?:[^"\\]++|\\u....|\\[^u])*+', re.DOTALL)  # of a text, as far as they are whole
-_MAX_ESCAPE = 6  # bytes of an escaped character
-_LOW_SURROGATE = re.compile(rb"\\u[dD][c-fC-F]..")
-_KEY = re.compile(rb'[ \t\r\n]*+("(?:[^"\\]|\\.)*+")[ \t\r\n]*+:', re.DOTALL)
-_SPACE = b" \t\r\n"
-_OPENING, _CLOSING, _COMMA = 1, 2, 3
 
 
 class ReplyLimits(NamedTuple):
@@ -78,7 +58,7 @@ class ReplyLimits(NamedTuple):
 
     size: int  # bytes, of a stream with all that its events repeat
     content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
-    marks: int  # brackets and commas of its JSON, or of an event's
+    marks: int  # opening brackets and commas of its JSON, or of an event's
     signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
 
 
@@ -229,26 +209,144 @@ def _decode_block(block: tuple[bytes, int, bool]) -> list[Any]:
     return items
 
 
-def load_large_json(
-    raw: Bytes,
-    *,
-    step: int = _STEP,
-    pack_above: int = _PACK_ABOVE,
-    max_marks: int = _MAX_MARKS,
-    mask: Mask | None = None,
-) -> object:
-    """The value of a body; ValueError where it is no JSON, or has too many or too large parts.
+class _BareToken(msgspec.Struct, gc=False):
+    """A token without its alternatives."""
 
-    In the log-probabilities of a completion's choices, lists of more than `pack_above` bytes are packed.
+    token: str
+    logprob: float | None
+    raw_bytes: Raw | UnsetType = msgspec.field(name="bytes", default=UNSET)
 
-    >>> load_large_json(b'{"a": [1, 2, {"b": "x, y"}], "c": null}', step=8)
-    {'a': [1, 2, {'b': 'x, y'}], 'c': None}
+
+class _Logprobs(msgspec.Struct, Generic[T]):
+    content: list[T] | UnsetType | None = UNSET
+    refusal: list[T] | UnsetType | None = UNSET
+
+
+class _Choice(msgspec.Struct, Generic[T]):
+    index: Raw | UnsetType = UNSET
+    message: Raw | UnsetType = UNSET
+    delta: Raw | UnsetType = UNSET
+    finish_reason: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+    logprobs: _Logprobs[T] | UnsetType | None = UNSET
+
+
+class _Completion(msgspec.Struct, Generic[T]):
+    choices: list[_Choice[T]]
+    id: Raw | UnsetType = UNSET
+    object: Raw | UnsetType = UNSET
+    created: Raw | UnsetType = UNSET
+    model: Raw | UnsetType = UNSET
+    usage: Raw | UnsetType = UNSET
+    system_fingerprint: Raw | UnsetType = UNSET
+    service_tier: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+_DECODER = msgspec.json.Decoder(_Completion[Raw])
+_BARE_DECODER = msgspec.json.Decoder(_Completion[_BareToken])
+
+
+def load_large_json(raw: Bytes, *, max_marks: int = _MAX_MARKS, mask: Mask | None = None) -> object:
+    """The value of a body; ValueError if it is no JSON, or has too many values or too large a part.
+
+    Of a completion, or an event of its stream, the fields that the API has are read. Its tokens are packed;
+    above 16 MiB they lose their alternatives.
+
+    >>> value = load_large_json(b'{"choices": [{"logprobs": {"content": [{"token": "4"}]}}], "id": "x"}')
+    >>> value == {"id": "x", "choices": [{"logprobs": {"content": [{"token": "4"}]}}]}
+    True
     """
-    splitter = _Splitter(raw, step, min(step, pack_above), max_marks, mask)
-    return splitter.read(*_strip(raw, 0, len(raw)), 1, "reply")
+    if sum(map(raw.count, _MARKS)) > max_marks and _count_marks(raw) > max_marks:
+        raise ValueError(f"more than {max_marks} values")
+    reader = _PartReader(min(max_marks, _MAX_PLAIN_MARKS), mask)
+    completion: _Completion[Any]
+    try:
+        completion = (_DECODER if len(raw) <= _MAX_WHOLE else _BARE_DECODER).decode(raw)
+    except (ValueError, RecursionError):  # something else, or numbers such as NaN
+        return reader.read(raw)
+    choices = []
+    for choice in completion.choices:
+        fields = reader.read_fields(choice)
+        if isinstance(choice.logprobs, _Logprobs):
+            lists = reader.read_fields(choice.logprobs)
+            fields["logprobs"] = {name: tokens and reader.pack(tokens) for name, tokens in lists.items()}
+        choices.append(fields)
+    return {**reader.read_fields(completion), "choices": choices}
 
 
-def encode_in_parts(value: object, encode: Callable[[Any], bytes], *, size: int = _STEP) -> Iterator[bytes]:
+class _PartReader:
+    """Reads the parts of a large body."""
+
+    def __init__(self, max_marks: int, mask: Mask | None) -> None:
+        self._max_marks = self._marks_left = max_marks  # of all parts but tokens
+        self._mask = mask
+
+    def read_fields(self, struct: msgspec.Struct) -> dict[str, Any]:
+        """The fields that are there; those that no type says more of are read."""
+        fields = {name: getattr(struct, name) for name in struct.__struct_fields__}
+        return {
+            name: self.read(value) if isinstance(value, Raw) else value
+            for name, value in fields.items()
+            if value is not UNSET
+        }
+
+    def read(self, raw: Raw | Bytes) -> object:
+        """The value of a part, masked."""
+        part = bytes(raw)
+        if len(part) > _MAX_PART:
+            raise ValueError(f"a part of more than {_MAX_PART // 2**20} MiB")
+        self._marks_left -= 0 if part.startswith(b'"') else _count_marks(part)
+        if self._marks_left < 0:
+            raise ValueError(f"more than {self._max_marks} values")
+        return self._parse(part)[0]
+
+    def pack(self, tokens: Sequence[Raw | _BareToken]) -> PackedList:
+        """Tokens as a packed list."""
+        packed = PackedList()
+        for start in range(0, len(tokens), _TOKENS):
+            block = msgspec.json.encode(tokens[start : start + _TOKENS])
+            if sum(map(block.count, _MARKS)) > self._max_marks:
+                raise ValueError(f"more than {self._max_marks} values")
+            items, strict = self._parse(block)
+            packed.add(items, strict=strict)
+            time.sleep(_PAUSE)
+        return packed
+
+    def _parse(self, part: bytes) -> tuple[Any, bool]:
+        """The value, and whether it is strict JSON."""
+        try:
+            value, strict = orjson.loads(part), True
+        except ValueError:
+            try:
+                value, strict = json.loads(part), False  # NaN, huge numbers and half surrogates
+            except RecursionError as exc:
+                raise ValueError("nested too deeply") from exc
+        return (value if self._mask is None else self._mask(value, part if strict else None)), strict
+
+
+_MARKS = (b",", b"[", b"{")
+
+
+def _count_marks(raw: Bytes) -> int:
+    """Opening brackets and commas that aren't in texts."""
+    import numpy as np  # here, because only large bodies need it
+
+    is_mark = np.isin(np.arange(256), [mark[0] for mark in _MARKS])
+    start = count = quotes = 0
+    while start < len(raw):
+        part = raw[start : start + _PART]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2 and len(part) > 1:
+            part = part[:-1]  # what is escaped comes with the next one
+        letters = np.frombuffer(part.replace(b"\\\\", b"  ").replace(b'\\"', b"  "), np.uint8)
+        before = np.cumsum(letters == ord('"'), dtype=np.int32) + quotes
+        count += int(np.count_nonzero(is_mark[letters] & (before % 2 == 0)))
+        quotes = int(before[-1]) % 2
+        start += len(part)
+    return count
+
+
+def encode_in_parts(value: object, encode: Callable[[Any], bytes], *, size: int = _PART) -> Iterator[bytes]:
     """A large value as JSON in parts of about `size` bytes; `encode` encodes what is small in it.
 
     >>> b"".join(encode_in_parts({"a": ["long", 1]}, orjson.dumps, size=2))
@@ -289,194 +387,3 @@ def _encode_pieces(value: object, encode: Callable[[Any], bytes], size: int, lev
         yield b"]"
     else:
         yield encode(value)
-
-
-class _Splitter:
-    """The brackets and commas of one body, outside of texts."""
-
-    def __init__(self, raw: Bytes, step: int, pack_above: int, max_marks: int, mask: Mask | None) -> None:
-        self._raw = raw
-        self._step = step
-        self._pack_above = pack_above
-        self._mask = mask
-        self._marks_left = self._max_plain = min(max_marks, _MAX_PLAIN_MARKS)  # outside of what is packed
-        self._places, self._kinds, self._depths, self._counts = _find_marks(raw, max_marks)
-
-    def read(self, start: int, end: int, depth: int, name: str) -> object:
-        """The value in these bytes, at that depth; `name` says which part of a completion it is, or is ""."""
-        closing = _CLOSINGS.get(self._raw[start]) if start < end else None
-        step = self._pack_above if name in _PARTS else self._step
-        if end - start <= step or closing is None or depth > _MAX_DEPTH:
-            return self._parse(start, end)[0]
-        if self._raw[end - 1] != closing:
-            raise ValueError("brackets that don't match")
-        if closing == ord("]"):
-            return self._read_list(start, end, depth, name)
-        parts = _PARTS.get(name, {})
-        fields: dict[str, Any] = {}
-        for first, last in self._split(start, end, depth, step):
-            if last - first <= step:
-                fields.update(self._parse(first, last, b"{", b"}")[0])
-                continue
-            key = _KEY.match(self._raw, first, min(last, first + _MAX_NAME))
-            if key is None:
-                raise ValueError("a field without a name")
-            field_name = str(self._parse(*key.span(1))[0])
-            place = _strip(self._raw, key.end(), last)
-            fields[field_name] = self.read(*place, depth + 1, parts.get(field_name, parts.get("", "")))
-        return fields
-
-    def _read_list(self, start: int, end: int, depth: int, name: str) -> "list[Any] | PackedList":
-        if name == "tokens":
-            packed = PackedList()
-            for first, last in self._split(start, end, depth, self._step):
-                items, strict = self._parse(first, last, b"[", b"]", stays=False)
-                packed.add(items, strict=strict)
-            return packed
-        step = self._pack_above if name in _PARTS else self._step
-        values: list[Any] = []
-        for first, last in self._split(start, end, depth, step):
-            if last - first <= step:
-                values += self._parse(first, last, b"[", b"]")[0]
-            else:
-                place = _strip(self._raw, first, last)
-                values.append(self.read(*place, depth + 1, _PARTS.get(name, {}).get("", "")))
-        return values
-
-    def _split(self, start: int, end: int, depth: int, step: int) -> Iterator[tuple[int, int]]:
-        """The spans of a container's items; small ones together, up to `step` bytes. None if it is empty."""
-        low, high = self._places.searchsorted([start + 1, end - 1])
-        inner = slice(int(low), int(high))
-        if high > low and int(self._depths[inner].min()) < depth:
-            raise ValueError("brackets that don't match")
-        commas = self._places[inner][(self._kinds[inner] == _COMMA) & (self._depths[inner] == depth)]
-        first, last = _strip(self._raw, start + 1, end - 1)
-        if first == last and not len(commas):
-            return
-        first, place = start + 1, 0  # of the next item
-        while place <= len(commas):
-            if end - 1 - first <= step:
-                place = len(commas)
-            else:  # the last item that still fits, or else one that doesn't
-                place = max(place, int(commas.searchsorted(first + step, "right")) - 1)
-            last = end - 1 if place == len(commas) else int(commas[place])
-            yield first, last
-            first, place = last + 1, place + 1
-
-    def _parse(
-        self, first: int, last: int, opening: bytes = b"", closing: bytes = b"", *, stays: bool = True
-    ) -> tuple[Any, bool]:
-        """The value of a part, put between brackets, and whether it is strict JSON.
-
-        `stays`: it is kept as objects, of which there may be only so many in all.
-        """
-        marks = self._count_marks(first, last)
-        if stays:
-            self._marks_left -= marks
-        if self._marks_left < 0 or marks > self._max_plain:
-            raise ValueError(f"more than {self._max_plain} values")
-        if last - first > _MAX_TEXT:
-            raise ValueError(f"a text of more than {_MAX_TEXT // 2**20} MiB")
-        part = self._raw[first:last]
-        if opening:
-            if not part.strip(_SPACE):
-                raise ValueError("a comma without a value after it")
-            part = opening + part + closing
-        time.sleep(_PAUSE)
-        is_long_text = len(part) > self._step and part[:1] == b'"'
-        value, strict = _parse_text(part, self._step) if is_long_text else _parse(part)
-        return (value if self._mask is None else self._mask(value, part if strict else None)), strict
-
-    def _count_marks(self, first: int, last: int) -> int:
-        """Brackets and commas in a span, about."""
-        low, high = self._places.searchsorted([first, last]).tolist()
-        return int(self._counts[high - 1] - self._counts[low]) + 1 if high > low else 0
-
-
-def _strip(raw: Bytes, start: int, end: int) -> tuple[int, int]:
-    """A span without the spaces at its ends, which may be megabytes."""
-    while start < end:
-        part = raw[start : min(end, start + _STEP)]
-        rest = part.lstrip(_SPACE)
-        start += len(part) - len(rest)
-        if rest:
-            break
-    while start < end:
-        part = raw[max(start, end - _STEP) : end]
-        rest = part.rstrip(_SPACE)
-        end -= len(part) - len(rest)
-        if rest:
-            break
-    return start, end
-
-
-def _find_marks(
-    raw: Bytes, max_marks: int
-) -> "tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]":
-    """Of brackets and commas that aren't in texts: places, kinds, depths, and how many came before each.
-
-    A comma's depth is inside, an opening bracket's too. Those that are too deep to split at are only counted.
-    """
-    import numpy as np  # here, because only large bodies need it
-
-    kinds_of = np.zeros(256, np.int8)
-    kinds_of[list(b"[{")], kinds_of[list(b"]}")], kinds_of[ord(",")] = _OPENING, _CLOSING, _COMMA
-    slices: list[tuple[np.ndarray[Any, Any], ...]] = []
-    start = count = depth = quotes = 0
-    while start < len(raw):
-        part = raw[start : start + _SLICE]
-        if (len(part) - len(part.rstrip(b"\\"))) % 2 and len(part) > 1:
-            part = part[:-1]  # what is escaped comes with the next one
-        plain = part.replace(b"\\\\", b"  ").replace(b'\\"', b"  ") if b"\\" in part else part
-        letters = np.frombuffer(plain, np.uint8)
-        before = np.cumsum(letters == ord('"'), dtype=np.int32) + quotes
-        kind = kinds_of[letters]
-        marks = np.flatnonzero((kind != 0) & (before % 2 == 0))
-        kind = kind[marks]
-        level = np.cumsum((kind == _OPENING).astype(np.int32) - (kind == _CLOSING), dtype=np.int32) + depth
-        near = np.flatnonzero(level <= _MAX_DEPTH)
-        places = (marks[near] + start).astype(np.int32)
-        slices.append((places, kind[near], level[near].astype(np.int32), (near + count).astype(np.int32)))
-        count, quotes = count + len(marks), int(before[-1]) % 2
-        depth = int(level[-1]) if len(level) else depth
-        if count > max_marks:
-            raise ValueError(f"more than {max_marks} values")
-        start += len(part)
-    places, kinds, depths, counts = (np.concatenate(arrays) for arrays in zip(*slices, strict=True))
-    return places, kinds, depths, counts
-
-
-def _parse_text(raw: Bytes, step: int) -> tuple[str, bool]:
-    """A long text in quotes, parsed in pieces."""
-    step = max(step, _MAX_ESCAPE)
-    pieces: list[str] = []
-    strict, start, end = True, 1, len(raw) - 1
-    if raw[end] != ord('"'):
-        raise ValueError("a text without an end")
-    while start < end:
-        stop = min(end, start + step)
-        while stop < end and raw[stop] & 0xC0 == 0x80:  # inside of a character
-            stop += 1
-        characters = _CHARACTERS.match(raw, start, stop)
-        if characters is None or characters.end() == start:
-            raise ValueError("a text that ends too early, or a wrong escape")
-        stop = characters.end()
-        if pair := _LOW_SURROGATE.match(raw, stop, end):  # of which the first half may have come
-            stop = pair.end()
-        piece, is_strict = _parse(b'"' + raw[start:stop] + b'"')
-        pieces.append(piece)
-        strict, start = strict and is_strict, stop
-        time.sleep(_PAUSE)
-    return "".join(pieces), strict
-
-
-def _parse(raw: Bytes) -> tuple[Any, bool]:
-    """The value, and whether it is strict JSON."""
-    try:
-        return orjson.loads(raw), True
-    except ValueError:
-        pass
-    try:
-        return json.loads(raw), False  # NaN, huge numbers and half surrogates
-    except RecursionError as exc:
-        raise ValueError("nested too deeply") from exc

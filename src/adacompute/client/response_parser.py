@@ -758,8 +758,8 @@ def read_json(
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 
     Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
-    one is read in steps; it may have so many brackets and commas. `signals_only`: of log-probabilities, only
-    what signals are computed from is needed.
+    one may have so many brackets and commas, and its tokens are packed. `signals_only`: of log-probabilities,
+    only what signals are computed from is needed.
     """
     if signals_only and len(raw) <= _MAX_TYPED and (key is None or not _may_contain_key(raw, key)):
         with contextlib.suppress(ValueError):  # it is in another shape, and is read as a whole

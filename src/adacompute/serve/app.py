@@ -290,15 +290,6 @@ class _ErrorMiddleware:
                 _set_reply_id(message, scope)
             await send(message)
 
-        send_whole = getattr(send, "send_whole", None)
-        if send_whole is not None:  # a middleware that changes replies doesn't hand it on
-
-            def send_whole_with_id(status: int, headers: Mapping[str, str], body: bytes) -> bool:
-                nonlocal started
-                started = bool(send_whole(status, headers, body))  # whose headers have the id
-                return started
-
-            send_with_id.send_whole = send_whole_with_id  # type: ignore[attr-defined]
         try:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnected:

@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -68,8 +68,6 @@ from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
 __all__ = [
-    "DISCONNECT_KEY",
-    "HEADERS_KEY",
     "ActiveRequest",
     "ChatEndpoint",
     "ChatShape",
@@ -92,21 +90,14 @@ _log = logging.getLogger("adacompute.serve")
 _TOKEN_BYTES = 4  # of a prompt, on average
 
 
-HEADERS_KEY = "adacompute.headers"  # in a scope: what `read_headers` gives, where it is known already
-DISCONNECT_KEY = "adacompute.disconnect"  # in a scope: a function that takes what to call then, or None
-DisconnectNotifier = Callable[[Callable[[], None] | None], None]
-
-
 class DisconnectWatch:
     """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
 
-    Enter it once the whole body has been read: from then on the only message is the disconnect. Our own
-    server calls a function then, which is in the scope; of others, a task waits for the message.
+    Enter it once the whole body has been read: from then on the only message is the disconnect.
     """
 
-    def __init__(self, receive: Receive, scope: Scope | None = None) -> None:
+    def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._notify: DisconnectNotifier | None = None if scope is None else scope.get(DISCONNECT_KEY)
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
         self._listener: asyncio.Task[None] | None = None
@@ -116,10 +107,7 @@ class DisconnectWatch:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        if self._notify is None:
-            self._listener = task.get_loop().create_task(self._listen())
-        else:
-            self._notify(self._cancel)
+        self._listener = task.get_loop().create_task(self._listen())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -128,19 +116,14 @@ class DisconnectWatch:
         # would keep the whole request in memory until the next garbage collection
         task, listener, self._task, self._listener = self._task, self._listener, None, None
         assert task is not None
-        if self._notify is not None:
-            self._notify(None)
-        if listener is not None:
-            listener.cancel()
+        assert listener is not None
+        listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self._cancel()
-
-    def _cancel(self) -> None:
         self._disconnected = True
         if self._task is not None:
             self._task.cancel()
@@ -721,7 +704,7 @@ class ChatEndpoint:
     async def _serve(
         self, request: ChatRequest, route: Route, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        with DisconnectWatch(receive, scope):
+        with DisconnectWatch(receive):
             active = self._gateway.begin(request, route, prefix=self._shape.prefix)
             scope[_ID_KEY] = active.id
             if not request.stream:
@@ -734,9 +717,7 @@ class ChatEndpoint:
                     return
                 await self._gateway.resources.client.share.take_turn()
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
-                raw, send_whole = dump_json(reply), getattr(send, "send_whole", None)  # of our own server
-                if send_whole is None or not send_whole(200, headers, raw):
-                    await send_reply(send, 200, headers, raw)
+                await send_reply(send, 200, headers, dump_json(reply))
                 return
             send_events = _send_events_at_once if scope["http_version"] == "1.0" else _send_events
             events = self._shape.shape_events(active, self._gateway.stream(active))
@@ -798,8 +779,6 @@ def _build_stream_headers(active: ActiveRequest) -> dict[str, str]:
 
 def read_headers(scope: Scope) -> dict[str, str]:
     """A request's headers, whose names ASGI has in lower case; repeated ones are joined by a comma."""
-    if HEADERS_KEY in scope:
-        return cast("dict[str, str]", scope[HEADERS_KEY])
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

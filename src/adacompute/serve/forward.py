@@ -445,7 +445,7 @@ class ForwardEndpoint:
             upload = body if isinstance(body, UploadBody) else None
             slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key)
-            with DisconnectWatch(watch, scope if upload is None else None):
+            with DisconnectWatch(watch):
                 await exchange.run(scope, send, upload)
 
     async def forward_body(
@@ -462,7 +462,7 @@ class ForwardEndpoint:
         with self._slots.open() as slot:
             slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key, on_error)
-            with DisconnectWatch(receive, scope):
+            with DisconnectWatch(receive):
                 await exchange.run(scope, send)
 
     def _check_allowed(

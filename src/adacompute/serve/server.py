@@ -1,8 +1,8 @@
 """Runs the gateway: opens its sockets, starts its workers, and shuts down gracefully.
 
-`serve` and `run` are the way in. A request comes through `ClientConnection`, which uvicorn's server runs in
-place of its own protocol, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown
-wait for the requests in progress. `asgi` is the other way in, for applications that mount the gateway.
+`serve` and `run` are the way in. A request comes through `ClientConnection`, uvicorn's protocol with
+limits, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait for the requests
+in progress. `asgi` is the other way in, for applications that mount the gateway.
 """
 
 import asyncio
@@ -431,7 +431,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             if isinstance(connection, ClientConnection):
-                connection.abort()
+                connection.transport.abort()
         if tasks := list(self.server_state.tasks):
             await asyncio.wait(tasks, timeout=5.0)
         await asyncio.sleep(0)  # lets connection_lost callbacks run
