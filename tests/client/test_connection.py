@@ -179,6 +179,36 @@ def test_a_second_reply_in_one_piece_is_nobody_s():
     assert server.connections == 2
 
 
+@pytest.mark.parametrize("after", [reply(b'["stolen"]'), reply(b'["stolen"]')[:9], b"garbage"])
+def test_what_comes_with_the_end_of_a_reply_is_nobody_s(after: bytes):
+    head, body = reply()[: -len(BODY)], reply()[-len(BODY) :]
+    connections, came = 0, asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await read_request(reader)
+            if connections == 2:
+                writer.write(reply())
+                return
+            writer.write(head)
+            await came.wait()  # the head is read by itself, so the reply ends while more is being parsed
+            writer.write(body + after)
+            await read_request(reader)
+            writer.write(reply(b'["stolen"]')[len(after) :])
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        came.set()
+        return [await opened.read(), await post(transport, url)]
+
+    assert run(handle, ask) == [BODY, {"choices": []}]
+    assert connections == 2
+
+
 def test_after_a_byte_that_nobody_asked_for_no_connection_is_kept_for_a_minute():
     now, writers = [1000.0], list[asyncio.StreamWriter]()
     both_asked, gone = asyncio.Event(), asyncio.Semaphore(0)
@@ -574,27 +604,37 @@ def test_a_reply_that_is_cancelled_ends_its_connection():
     run(handle, ask)
 
 
-def test_what_is_left_of_a_request_that_is_cancelled_is_not_sent():
-    received, most, asked, gone = 0, 64 * 2**20, asyncio.Event(), asyncio.Event()
+def test_closing_waits_for_nobody_and_ends_what_is_under_way():
+    begun, over = asyncio.Semaphore(0), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal received
         await reader.readuntil(b"\r\n\r\n")
-        asked.set()
-        await gone.wait()
-        while part := await reader.read(2**20):
-            received += len(part)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[")
+        begun.release()
+        await over.wait()  # the rest of its request is never read
 
     async def ask(transport: Transport, url: URL) -> None:
-        task = asyncio.create_task(post(transport, url, b" " * most))
-        await asked.wait()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        gone.set()
+        calls = [asyncio.create_task(post(transport, url, b" " * size)) for size in (9, 64 * 2**20)]
+        for _ in calls:
+            await begun.acquire()
+        await transport.close()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 2
+        over.set()
 
     run(handle, ask)
-    assert received < most
+
+
+def test_a_reset_is_no_end_of_a_reply_that_ends_with_its_connection():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + BODY)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1" + b"\0" * 7)
+
+    with pytest.raises(ConnectionLost):
+        run(handle, post)
 
 
 def test_headers_after_a_body_belong_to_no_reply():

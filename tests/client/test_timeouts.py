@@ -5,7 +5,6 @@ import math
 import socket
 import threading
 import time
-from typing import Any
 
 import pytest
 from client_runs import BODY, endpoint, run_client, run_draw

@@ -95,7 +95,7 @@ class HttpResponse:
 
     def close(self) -> None:
         """Closes the connection, unless all has arrived."""
-        if not self._response.content.is_eof():
+        if not self._response.closed:
             self._response.close()
 
 
