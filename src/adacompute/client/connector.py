@@ -138,11 +138,14 @@ class Connection(ResponseHandler):
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
         """A head has arrived; one after the reply's own is nobody's."""
-        is_interim = data[0].code < 200 and data[0].code != 101
-        if self._has_reply and not is_interim:
+        status = data[0].code
+        is_final = status >= 200 or status == 101
+        if self._has_reply and is_final:
             self._refuse()
             return
-        self._has_reply = self._has_reply or not is_interim
+        self._has_reply = self._has_reply or is_final
+        if self._skip_payload or status in (205, 304) or status >= 600:
+            self.force_close()  # a body may follow, though there is none
         super().feed_data(data, size)
 
     def connection_lost(self, exc: BaseException | None) -> None:
