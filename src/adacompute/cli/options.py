@@ -38,6 +38,7 @@ __all__ = [
     "NO_ANSWER_HINT",
     "BudgetUnitOption",
     "BudgetsOption",
+    "CaFileOption",
     "ConcurrencyOption",
     "EndpointCurrencyOption",
     "EndpointModelOption",
@@ -282,6 +283,7 @@ MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metava
 EndpointModelOption = Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")]
 KeyEnvOption = Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")]
 KeyFileOption = Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")]
+CaFileOption = Annotated[Path | None, build_option(EndpointConfig, "ca_file", metavar="FILE")]
 KeyHeaderOption = Annotated[str | None, build_option(EndpointConfig, "key_header", metavar="NAME")]
 HeaderOption = Annotated[
     list[str] | None,

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import typer
 
 from adacompute.cli.options import (
+    CaFileOption,
     EndpointCurrencyOption,
     ExtractOption,
     HeaderOption,
@@ -504,6 +505,7 @@ def serve(
     key_header: KeyHeaderOption = None,
     header: HeaderOption = None,
     query: QueryOption = None,
+    ca_file: CaFileOption = None,
     input_price: InputPriceOption = None,
     output_price: OutputPriceOption = None,
     cached_price: CachedPriceOption = None,
@@ -538,6 +540,7 @@ def serve(
             "--key-header": key_header,
             "--header": header or None,
             "--query": query or None,
+            "--ca-file": ca_file,
         }
         options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
         chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
@@ -584,6 +587,7 @@ def serve(
                 key_header=key_header,
                 headers=header or None,
                 query=query or None,
+                ca_file=ca_file,
                 input_price=input_price,
                 output_price=output_price,
                 currency=currency,

@@ -323,12 +323,12 @@ class _Resolver(AbstractResolver):
 
 def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
     """What certificates are checked with, and the own one; True: aiohttp's own, of the system's CAs."""
-    if not (endpoint.ca_file or endpoint.client_cert):
+    if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
         return True
     what = f"ca_file {endpoint.ca_file!r}"
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file or None)
-        if endpoint.client_cert:
+        if endpoint.client_cert or endpoint.client_key:
             what = f"client_cert {endpoint.client_cert!r}"
             context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
     except OSError as exc:
