@@ -605,22 +605,53 @@ def test_a_reply_that_is_cancelled_ends_its_connection():
 
 
 def test_closing_waits_for_nobody_and_ends_what_is_under_way():
-    begun, over = asyncio.Semaphore(0), asyncio.Event()
+    over, sent = asyncio.Event(), 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n[")
-        begun.release()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
         await over.wait()  # the rest of its request is never read
 
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            yield b" " * 65_536
+            sent += 1
+
     async def ask(transport: Transport, url: URL) -> None:
-        calls = [asyncio.create_task(post(transport, url, b" " * size)) for size in (9, 64 * 2**20)]
-        for _ in calls:
-            await begun.acquire()
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=body()
+        )
+        reading, last = asyncio.create_task(opened.read()), -1
+        while last != sent:  # until nothing more can be sent
+            last = sent
+            await asyncio.sleep(0.2)
         await transport.close()
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 2
+        with pytest.raises(EndpointError, match="closed"):
+            await reading
         over.set()
+
+    run(handle, ask)
+
+
+def test_a_reply_whose_framing_breaks_after_it_has_begun_is_refused():
+    begun = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n")
+        await begun.wait()
+        writer.write(b"zz\r\n")
+        await reader.read()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        assert await opened.read() == b"1"
+        begun.set()
+        with pytest.raises(ReplyInvalid, match="no HTTP"):
+            await opened.read()
 
     run(handle, ask)
 

@@ -90,7 +90,8 @@ class HttpResponse:
         """
         try:
             return await self._response.content.readany()
-        except (aiohttp.ClientError, HttpProcessingError) as exc:
+        except (OSError, aiohttp.ClientError, HttpProcessingError) as exc:
+            self.close()
             raise _translate(exc) from exc
 
     def close(self) -> None:
