@@ -399,6 +399,17 @@ def test_a_get_is_sent_again_where_the_kept_connection_was_being_closed():
     assert connections == 2
 
 
+def test_a_get_on_a_new_connection_is_not_sent_again():
+    server = Server(b"", closes=True)
+
+    async def ask(transport: Transport, url: URL) -> None:
+        await transport.exchange(url, transport.make_timer(FOREVER))
+
+    with pytest.raises(ConnectionLost):
+        run(server, ask)
+    assert len(server.requests) == 1
+
+
 def test_a_post_is_not_since_it_may_have_been_paid_for():
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):

@@ -214,11 +214,12 @@ class Connector(aiohttp.TCPConnector):
         before_send: Callable[[], None],
     ) -> HttpResponse:
         """Sends a request as it is, and waits for the head of its reply; `before_send` may raise instead."""
-        is_whole = body is None or isinstance(body, bytes)
         request = self._build_request(method, url, headers, body)
         connection = await self._connect(request)
         protocol = connection.protocol
         assert isinstance(protocol, Connection)
+        is_whole = body is None or isinstance(body, bytes)
+        is_repeatable = protocol.was_used and is_whole and method in _REPEATABLE
         try:
             before_send()
             protocol.set_response_params(
@@ -230,8 +231,7 @@ class Connector(aiohttp.TCPConnector):
             response = await _start(request, connection)
         except (OSError, aiohttp.ClientError) as exc:
             connection.close()
-            is_closed = not isinstance(exc, aiohttp.ClientResponseError)
-            if is_closed and protocol.was_used and is_whole and method in _REPEATABLE:
+            if is_repeatable and not isinstance(exc, aiohttp.ClientResponseError):
                 return await self.send(method, url, headers=headers, body=body, before_send=before_send)
             raise _translate(exc) from exc
         except BaseException:
