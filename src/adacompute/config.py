@@ -105,6 +105,7 @@ class EndpointConfig:
     )
     client_cert: str = setting("", "certificate (PEM) that is shown to the endpoint", default_text="none")
     client_key: str = setting("", "private key of the client certificate, if it is in another file")
+    unix_socket: str = setting("", "unix socket that the endpoint listens at", default_text="none: TCP")
     concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
     requests_per_minute: float = setting(0.0, "requests a minute, at most", default_text="no limit")
     tokens_per_minute: float = setting(

@@ -496,6 +496,23 @@ def test_a_body_that_fails_fails_the_request():
         run(Server(reply()), ask)
 
 
+def test_what_came_before_a_reply_broke_off_is_read_first():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n[DONE]\r\n")
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        await asyncio.sleep(0.2)  # meanwhile the connection is closed
+        assert await opened.read() == b"[DONE]"
+        with pytest.raises(ConnectionLost, match="closed the connection in the middle"):
+            await opened.read()
+
+    run(handle, ask)
+
+
 def test_a_reply_that_nobody_reads_is_not_received_without_end():
     sent = 0
 

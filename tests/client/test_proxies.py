@@ -1,4 +1,4 @@
-"""Proxies of the environment, private CAs and client certificates, each with a real one on loopback."""
+"""Proxies of the environment, private CAs, client certificates and unix sockets, each with a real one."""
 
 import asyncio
 import base64
@@ -68,6 +68,7 @@ class Answering:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
                 writer.write(REPLY)
+        writer.close()
 
 
 class Proxy:
@@ -275,3 +276,18 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks_for_it(
 def test_files_that_cannot_be_used_are_named(settings: dict[str, str], words: str):
     with pytest.raises(ConfigError, match=words):
         asyncio.run(post("https://127.0.0.1:9/v1", **settings))
+
+
+def test_a_unix_socket_is_asked_in_the_place_of_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    path = str(tmp_path / "model.sock")
+
+    async def ask() -> list[Any]:
+        with pytest.raises(EndpointUnreachable, match=r"model\.sock: No such file"):
+            await post(f"http://{NAME}/v1", unix_socket=path)
+        async with await asyncio.start_unix_server(Answering(), path):
+            replies = await post(f"http://{NAME}/v1", 2, unix_socket=path)
+            await asyncio.sleep(0.01)  # the server's own transport ends
+            return replies
+
+    assert asyncio.run(ask()) == [{"choices": []}] * 2

@@ -88,8 +88,11 @@ class HttpResponse:
 
         A read that is cancelled loses nothing.
         """
+        content = self._response.content
+        if content.exception() is not None and content._buffer:
+            return content._read_nowait(-1)  # what came before the error, which aiohttp would drop
         try:
-            return await self._response.content.readany()
+            return await content.readany()
         except (OSError, aiohttp.ClientError, HttpProcessingError) as exc:
             self.close()
             raise _translate(exc) from exc
@@ -198,8 +201,9 @@ class Connector(aiohttp.TCPConnector):
             keepalive_timeout=_KEEPALIVE_SECONDS,
             resolver=_Resolver(),
         )
+        self._socket_path = endpoint.unix_socket
         self._factory = functools.partial(Connection, self._loop, self._distrust)  # type: ignore[assignment]
-        self._proxy = _find_proxy(URL(endpoint.url))
+        self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
         self._distrusted_until = -math.inf  # no connection is kept before that time
@@ -272,14 +276,26 @@ class Connector(aiohttp.TCPConnector):
         except (OSError, aiohttp.ClientError) as exc:
             if type(exc) is TimeoutError:
                 raise ConnectTimeout("no connection was made in time") from exc
-            place = f"{request.host}:{request.port}"
+            place = self._socket_path or f"{request.host}:{request.port}"
             if self._proxy is not None:
-                place = f"{place} by the proxy {self._proxy.with_user(None)}"
+                place += f" by the proxy {self._proxy.with_user(None)}"
             raise ConnectFailed(f"{place}: {_explain(exc.__cause__ or exc)}") from exc
         if connection.transport is None:
             connection.close()
             raise ConnectFailed(f"{request.host}:{request.port}: the connection was closed at once")
         return connection
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        if not self._socket_path:
+            return await super()._create_connection(req, traces, timeout)
+        tls = self._get_ssl_context(req)
+        return (
+            await self._loop.create_unix_connection(
+                self._factory, self._socket_path, ssl=tls, server_hostname=req.host if tls else None
+            )
+        )[1]
 
     def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
         assert isinstance(protocol, Connection)

@@ -52,7 +52,7 @@ _MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # of a scoring endpoint, which h
 _ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # of one verification; seconds between them
 _BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a dead verifier
 # what a verifier at the endpoint's own address shares with it
-_ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key")
+_ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
 _ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
 _CHAT_PATHS = ("pooling", "classify")  # vLLM's, which take the conversation as messages
 
