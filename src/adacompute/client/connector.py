@@ -1,7 +1,7 @@
 """HTTP/1.1 to one endpoint, by aiohttp, on connections that are kept. Nothing else here knows of aiohttp.
 
 Requests use aiohttp's connector and not its session, which has no moment between connecting and sending,
-sends again what may be paid for, and takes keys from ~/.netrc. `Connection` closes three gaps: aiohttp gives
+sends again what may be paid for, and takes keys from ~/.netrc. `EndpointProtocol` closes three gaps: aiohttp gives
 a reply that nobody asked for to the next request, reads lines before chunks without end, and leaves the
 reader of a body waiting when its framing breaks.
 """
@@ -103,7 +103,7 @@ class HttpResponse:
             self._response.close()
 
 
-class Connection(ResponseHandler):
+class EndpointProtocol(ResponseHandler):
     """A connection of aiohttp's that takes nothing it didn't ask for, and nothing without end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_unasked: Callable[[], None]) -> None:
@@ -202,7 +202,7 @@ class Connector(aiohttp.TCPConnector):
             resolver=_Resolver(),
         )
         self._socket_path = endpoint.unix_socket
-        self._factory = functools.partial(Connection, self._loop, self._distrust)  # type: ignore[assignment]
+        self._factory = functools.partial(EndpointProtocol, self._loop, self._distrust)  # type: ignore[assignment]
         self._proxy = None if endpoint.unix_socket else _find_proxy(URL(endpoint.url))
         self._timeout = aiohttp.ClientTimeout(total=None, connect=endpoint.timeouts.connect)
         self._clock = clock
@@ -221,7 +221,7 @@ class Connector(aiohttp.TCPConnector):
         request = self._build_request(method, url, headers, body)
         connection = await self._connect(request)
         protocol = connection.protocol
-        assert isinstance(protocol, Connection)
+        assert isinstance(protocol, EndpointProtocol)
         is_whole = body is None or isinstance(body, bytes)
         is_repeatable = protocol.was_used and is_whole and method in _REPEATABLE
         try:
@@ -291,14 +291,13 @@ class Connector(aiohttp.TCPConnector):
         if not self._socket_path:
             return await super()._create_connection(req, traces, timeout)
         tls = self._get_ssl_context(req)
-        return (
-            await self._loop.create_unix_connection(
-                self._factory, self._socket_path, ssl=tls, server_hostname=req.host if tls else None
-            )
-        )[1]
+        _, protocol = await self._loop.create_unix_connection(
+            self._factory, self._socket_path, ssl=tls, server_hostname=req.host if tls else None
+        )
+        return protocol
 
     def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
-        assert isinstance(protocol, Connection)
+        assert isinstance(protocol, EndpointProtocol)
         protocol.is_idle = protocol.was_used = True
         is_distrusted = self._clock() < self._distrusted_until
         super()._release(key, protocol, should_close=should_close or is_distrusted)
