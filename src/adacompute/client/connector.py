@@ -1,9 +1,9 @@
 """HTTP/1.1 to one endpoint, by aiohttp, on connections that are kept. Nothing else here knows of aiohttp.
 
 Requests use aiohttp's connector and not its session, which has no moment between connecting and sending,
-sends again what may be paid for, and takes keys from ~/.netrc. `EndpointProtocol` closes three gaps: aiohttp gives
-a reply that nobody asked for to the next request, reads lines before chunks without end, and leaves the
-reader of a body waiting when its framing breaks.
+sends again what may be paid for, and takes keys from ~/.netrc. `EndpointProtocol` closes three gaps: aiohttp
+gives a reply that nobody asked for to the next request, reads lines before chunks without end, and leaves
+the reader of a body waiting when its framing breaks.
 """
 
 import asyncio
