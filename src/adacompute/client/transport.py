@@ -56,27 +56,12 @@ class AttemptTimer:
     enters it again for each piece, since the task does other work in between.
     """
 
-    __slots__ = (
-        "_cancel_count",
-        "_ends",
-        "_first_byte",
-        "_handle",
-        "_loop",
-        "_may_send",
-        "_task",
-        "caller_deadline_first",
-        "expired",
-        "headers",
-        "refused",
-        "sent",
-    )
-
     def __init__(self, endpoint: Endpoint, until: float, may_send: Callable[[], bool] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         own_deadline = self._loop.time() + endpoint.timeouts.total
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
-        self._handle: asyncio.TimerHandle | None = None  # while it is entered
+        self._timeout: asyncio.Timeout | None = None  # while it is entered
         self._may_send = may_send
         # the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
@@ -94,28 +79,26 @@ class AttemptTimer:
     def mark_sent(self) -> None:
         """The connection is made and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
-        self._set()
+        self._reschedule()
 
     def mark_answering(self) -> None:
         """The headers have arrived; for a stream, its first event."""
         self.headers = True
-        self._set()
+        self._reschedule()
 
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._cancel_count = 0 if self._task is None else self._task.cancelling()
-        self._handle = self._loop.call_at(self._due, self._expire)
+    async def __aenter__(self) -> None:
+        self._timeout = asyncio.timeout_at(self._due)
+        await self._timeout.__aenter__()
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-        if self.expired and self._task is not None:
-            only_ours = self._task.uncancel() <= self._cancel_count  # else others cancelled it too
-            if only_ours and kind is asyncio.CancelledError:
-                raise TimeoutError from error
+        assert self._timeout is not None
+        timeout, self._timeout = self._timeout, None
+        self.expired = timeout.expired()
+        if self.expired:
+            self.caller_deadline_first = self.caller_deadline_first and self._due == self._ends
+        await timeout.__aexit__(kind, error, trace)
 
     @property
     def _due(self) -> float:
@@ -123,16 +106,9 @@ class AttemptTimer:
             return self._ends
         return min(self._ends, self.sent + self._first_byte)
 
-    def _set(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = self._loop.call_at(self._due, self._expire)
-
-    def _expire(self) -> None:
-        self.expired = True
-        self.caller_deadline_first = self.caller_deadline_first and self._due == self._ends
-        if self._task is not None:
-            self._task.cancel()
+    def _reschedule(self) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(self._due)
 
 
 class Transport:
@@ -206,7 +182,7 @@ class Transport:
     ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
-            with timer:
+            async with timer:
                 response = await self._send(
                     "POST", url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
                 )
@@ -233,7 +209,7 @@ class Transport:
         wasn't asked for, is refused unread.
         """
         try:
-            with timer:
+            async with timer:
                 response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
@@ -250,7 +226,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        with timer:
+        async with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
@@ -414,7 +390,7 @@ class ReplyStream:
         A read that is cancelled loses nothing.
         """
         try:
-            with self._timer:
+            async with self._timer:
                 chunk = await self._response.read_some()
             self.size += len(chunk)
             if self.size > self.limits.size and self.has_limit:
