@@ -100,6 +100,12 @@ class EndpointConfig:
     key_header: str = setting("", "header with the key alone, e.g. api-key", default_text="Authorization")
     headers: tuple[str, ...] = setting((), "headers of every request, e.g. X-Title: my app")
     query: tuple[str, ...] = setting((), "parameters of every request's address, e.g. api-version=2024-10-21")
+    ca_file: str = setting(
+        "", "certificates (PEM) that the endpoint's is checked with", default_text="the system's"
+    )
+    client_cert: str = setting("", "certificate (PEM) that is shown to the endpoint", default_text="none")
+    client_key: str = setting("", "private key of the client certificate, if it is in another file")
+    unix_socket: str = setting("", "unix socket that the endpoint listens at", default_text="none: TCP")
     concurrency: int = setting(32, "calls at the same time, at most; fewer where the endpoint pushes back")
     requests_per_minute: float = setting(0.0, "requests a minute, at most", default_text="no limit")
     tokens_per_minute: float = setting(

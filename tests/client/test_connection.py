@@ -15,9 +15,8 @@ import pytest
 from client_runs import endpoint
 from yarl import URL
 
-from adacompute.client import connection
+from adacompute.client import connector
 from adacompute.client.response_parser import CertificateUntrusted
-from adacompute.client.settings import Timeouts
 from adacompute.client.transport import Transport
 from adacompute.client.verifier import Verifier
 from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
@@ -68,6 +67,7 @@ def run(
     handler: Handler,
     ask: Callable[[Transport, URL], Awaitable[Any]],
     clock: Callable[[], float] = time.monotonic,
+    host: str = "127.0.0.1",
     **settings: Any,
 ) -> Any:
     """What `ask` returns, with a transport to a server of that handler."""
@@ -83,7 +83,7 @@ def run(
                 writer.transport.abort()
 
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        url = f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
         transport = Transport(endpoint(url, **settings), agent="test", clock=clock)
         try:
             async with asyncio.timeout(60):
@@ -179,6 +179,36 @@ def test_a_second_reply_in_one_piece_is_nobody_s():
     assert server.connections == 2
 
 
+@pytest.mark.parametrize("after", [reply(b'["stolen"]'), reply(b'["stolen"]')[:9], b"garbage"])
+def test_what_comes_with_the_end_of_a_reply_is_nobody_s(after: bytes):
+    head, body = reply()[: -len(BODY)], reply()[-len(BODY) :]
+    connections, came = 0, asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await read_request(reader)
+            if connections == 2:
+                writer.write(reply())
+                return
+            writer.write(head)
+            await came.wait()  # the head is read by itself, so the reply ends while more is being parsed
+            writer.write(body + after)
+            await read_request(reader)
+            writer.write(reply(b'["stolen"]')[len(after) :])
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        came.set()
+        return [await opened.read(), await post(transport, url)]
+
+    assert run(handle, ask) == [BODY, {"choices": []}]
+    assert connections == 2
+
+
 def test_after_a_byte_that_nobody_asked_for_no_connection_is_kept_for_a_minute():
     now, writers = [1000.0], list[asyncio.StreamWriter]()
     both_asked, gone = asyncio.Event(), asyncio.Semaphore(0)
@@ -231,10 +261,10 @@ async def score(transport: Transport, url: URL) -> None:
 @pytest.mark.parametrize("name", ENDLESS)
 def test_what_comes_without_end_beside_a_body_is_refused(name: str, ask: Callable[..., Awaitable[Any]]):
     start, more = ENDLESS[name]
-    sent, most = 0, 32 * 2**20
+    most, counts = 32 * 2**20, list[int]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
+        sent = 0
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             await read_request(reader)
             writer.write(start)
@@ -242,10 +272,11 @@ def test_what_comes_without_end_beside_a_body_is_refused(name: str, ask: Callabl
                 writer.write(more * (65_536 // len(more)))
                 await writer.drain()
                 sent += 65_536
+        counts.append(sent)
 
-    with pytest.raises(ReplyInvalid, match="KiB"):
+    with pytest.raises(ReplyInvalid, match="no HTTP"):
         run(handle, ask)
-    assert sent < most
+    assert max(counts) < most
 
 
 def test_lines_before_chunks_are_bounded_each_and_not_together():
@@ -328,17 +359,21 @@ def test_a_connection_that_the_server_closed_meanwhile_is_not_used():
 
 
 def test_a_connection_is_kept_for_some_seconds_only(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(connection, "_KEEPALIVE_SECONDS", 0.1)
-    server = Server(reply())
+    monkeypatch.setattr(connector, "_KEEPALIVE_SECONDS", 0.1)
+    server, gone = Server(reply()), asyncio.Semaphore(0)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await server(reader, writer)
+        gone.release()
 
     async def ask(transport: Transport, url: URL) -> None:
         for wait in (0.0, 0.3, 0.0):
             await asyncio.sleep(wait)
             await post(transport, url)
-        await asyncio.sleep(0.5)
-        assert not transport._pool._open
+        await gone.acquire()
+        await gone.acquire()
 
-    run(server, ask)
+    run(handle, ask)
     assert server.connections == 2
 
 
@@ -362,6 +397,17 @@ def test_a_get_is_sent_again_where_the_kept_connection_was_being_closed():
 
     assert run(handle, ask) == [{"choices": []}] * 2
     assert connections == 2
+
+
+def test_a_get_on_a_new_connection_is_not_sent_again():
+    server = Server(b"", closes=True)
+
+    async def ask(transport: Transport, url: URL) -> None:
+        await transport.exchange(url, transport.make_timer(FOREVER))
+
+    with pytest.raises(ConnectionLost):
+        run(server, ask)
+    assert len(server.requests) == 1
 
 
 def test_a_post_is_not_since_it_may_have_been_paid_for():
@@ -405,7 +451,7 @@ def test_a_body_that_comes_in_parts_is_sent_whole(sized: bool):
 
 
 def test_a_reply_that_comes_before_the_body_is_sent_is_read_and_ends_the_connection():
-    stopped = asyncio.Event()
+    stopped, gone = asyncio.Event(), asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -414,6 +460,7 @@ def test_a_reply_that_comes_before_the_body_is_sent_is_read_and_ends_the_connect
             await writer.drain()
             while await reader.read(65_536):
                 pass
+        gone.set()
 
     async def body() -> AsyncIterator[bytes]:
         try:
@@ -428,8 +475,8 @@ def test_a_reply_that_comes_before_the_body_is_sent_is_read_and_ends_the_connect
             "POST", url, transport.make_timer(FOREVER), headers={"content-type": "text/plain"}, body=body()
         )
         start = await opened.read_start()
-        await asyncio.wait_for(stopped.wait(), 10)
-        assert not transport._pool._idle
+        await stopped.wait()
+        await gone.wait()
         return opened.status, start
 
     assert run(handle, ask) == (413, b'{"error": "too large"}')
@@ -447,6 +494,23 @@ def test_a_body_that_fails_fails_the_request():
 
     with pytest.raises(EndpointError, match="the client is gone"):
         run(Server(reply()), ask)
+
+
+def test_what_came_before_a_reply_broke_off_is_read_first():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n[DONE]\r\n")
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        await asyncio.sleep(0.2)  # meanwhile the connection is closed
+        assert await opened.read() == b"[DONE]"
+        with pytest.raises(ConnectionLost, match="closed the connection in the middle"):
+            await opened.read()
+
+    run(handle, ask)
 
 
 def test_a_reply_that_nobody_reads_is_not_received_without_end():
@@ -490,56 +554,51 @@ def test_a_reply_to_head_has_no_body_whatever_it_says():
     assert run(server, ask) == (200, b"")
 
 
+def resolve_to(monkeypatch: pytest.MonkeyPatch, *ports: int) -> list[str]:
+    """Has every name resolved to these ports of this machine; the names that are looked up."""
+    names: list[str] = []
+
+    def look_up(host: str, *_: Any, **__: Any) -> list[Any]:
+        names.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return names
+
+
 def test_the_next_address_of_a_name_is_tried_where_one_refuses_or_is_silent(monkeypatch: pytest.MonkeyPatch):
     async def ask(transport: Transport, url: URL) -> Any:
         with socket.socket() as refuses, socket.socket() as silent:
             refuses.bind(("127.0.0.1", 0))
             silent.bind(("127.0.0.1", 0))
             silent.listen(0)
-            with socket.create_connection(silent.getsockname()), socket.socket() as second:
-                second.setblocking(False)
-                second.connect_ex(silent.getsockname())  # the backlog is full: no answer to the next
-                ports = [refuses.getsockname()[1], silent.getsockname()[1], url.port]
-
-                async def resolve(_host: str, _port: int) -> list[Any]:
-                    return [(socket.AF_INET, ("127.0.0.1", port)) for port in ports]
-
-                monkeypatch.setattr(connection, "resolve", resolve)
+            with socket.socket() as first, socket.socket() as second:
+                for each in (first, second):
+                    each.setblocking(False)
+                    each.connect_ex(silent.getsockname())  # the backlog is full: no answer to the next
+                ports = refuses.getsockname()[1], silent.getsockname()[1], url.port
+                resolve_to(monkeypatch, *ports)
                 return await post(transport, url)
 
-    assert run(Server(reply()), ask) == {"choices": []}
+    assert run(Server(reply()), ask, host="several.test") == {"choices": []}
 
 
-def test_where_no_address_answers_the_first_reason_is_told(monkeypatch: pytest.MonkeyPatch):
+def test_where_no_address_answers_the_reason_is_told(monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as refuses:
         refuses.bind(("127.0.0.1", 0))
-        port = refuses.getsockname()[1]
-
-        async def resolve(_host: str, _port: int) -> list[Any]:
-            return [(socket.AF_INET, ("127.0.0.1", port))] * 2
-
-        monkeypatch.setattr(connection, "resolve", resolve)
+        resolve_to(monkeypatch, *[refuses.getsockname()[1]] * 2)
         with pytest.raises(EndpointUnreachable, match="refused") as caught:
-            run(Server(reply()), post)
+            run(Server(reply()), post, host="several.test")
     assert not caught.value.paid
 
 
 def test_many_requests_at_once_share_one_lookup(monkeypatch: pytest.MonkeyPatch):
-    lookups = 0
-    server = Server(reply())
-
-    async def ask(transport: Transport, url: URL) -> None:
-        async def resolve(_host: str, _port: int) -> list[Any]:
-            nonlocal lookups
-            lookups += 1
-            await asyncio.sleep(0.05)
-            return [(socket.AF_INET, ("127.0.0.1", url.port))]
-
-        monkeypatch.setattr(connection, "resolve", resolve)
+    async def ask(transport: Transport, url: URL) -> int:
+        names = resolve_to(monkeypatch, url.port)
         await asyncio.gather(*(post(transport, url) for _ in range(20)))
+        return len(names)
 
-    run(server, ask)
-    assert lookups == 1
+    assert run(Server(reply()), ask, host="one.test") == 1
 
 
 def test_a_request_for_another_host_is_not_sent_to_this_one():
@@ -554,21 +613,87 @@ def test_a_request_for_another_host_is_not_sent_to_this_one():
 
 
 def test_a_reply_that_is_cancelled_ends_its_connection():
+    asked, gone = asyncio.Event(), asyncio.Event()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
+        asked.set()
         await reader.read()
-        writer.close()
+        gone.set()
 
     async def ask(transport: Transport, url: URL) -> None:
         task = asyncio.create_task(post(transport, url))
-        await asyncio.sleep(0.1)
+        await asked.wait()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.05)
-        assert not transport._pool._open
+        await gone.wait()
 
-    run(handle, ask, timeouts=Timeouts(connect=5.0, first_byte=20.0, total=25.0))
+    run(handle, ask)
+
+
+def test_closing_waits_for_nobody_and_ends_what_is_under_way():
+    over, sent = asyncio.Event(), 0
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+        await over.wait()  # the rest of its request is never read
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            yield b" " * 65_536
+            sent += 1
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=body()
+        )
+        reading, last = asyncio.create_task(opened.read()), -1
+        while last != sent:  # until nothing more can be sent
+            last = sent
+            await asyncio.sleep(0.2)
+        await transport.close()
+        with pytest.raises(EndpointError, match="closed"):
+            await reading
+        over.set()
+
+    run(handle, ask)
+
+
+def test_a_reply_whose_framing_breaks_after_it_has_begun_is_refused():
+    begun = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n")
+        await begun.wait()
+        writer.write(b"zz\r\n")
+        await reader.read()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        opened = await transport.open_reply(
+            "POST", url, transport.make_timer(FOREVER), headers={}, body=b"{}"
+        )
+        assert await opened.read() == b"1"
+        begun.set()
+        with pytest.raises(ReplyInvalid, match="no HTTP"):
+            await opened.read()
+
+    run(handle, ask)
+
+
+def test_a_reset_is_no_end_of_a_reply_that_ends_with_its_connection():
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + BODY)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1" + b"\0" * 7)
+
+    with pytest.raises(ConnectionLost):
+        run(handle, post)
 
 
 def test_headers_after_a_body_belong_to_no_reply():
@@ -621,32 +746,17 @@ def test_what_ends_a_stream_may_be_anything_once_its_last_event_is_here():
     assert run(handle, ask) == b"data: [DONE]\n\n"
 
 
-def test_addresses_of_a_name_take_turns():
-    addresses = [
-        (socket.AF_INET6, ("::1", 1)),
-        (socket.AF_INET6, ("::2", 1)),
-        (socket.AF_INET, ("127.0.0.1", 1)),
-        (socket.AF_INET, ("127.0.0.2", 1)),
-        (socket.AF_INET, ("127.0.0.3", 1)),
-    ]
-    rotated = connection._rotate(addresses)
-    assert [address[1][0] for address in rotated] == ["::2", "::1", "127.0.0.2", "127.0.0.3", "127.0.0.1"]
-
-
 @pytest.mark.parametrize(
-    ("url", "host", "looked_up"),
-    [
-        ("http://example.org/v1", "example.org", "example.org"),
-        ("http://example.org:80/v1", "example.org", "example.org"),
-        ("http://example.org:8080/v1", "example.org:8080", "example.org"),
-        ("https://example.org:443/v1", "example.org", "example.org"),
-        ("http://stra\u00dfe.example/v1", "xn--strae-oqa.example", "xn--strae-oqa.example"),
-        ("http://[::1]:8080/v1", "[::1]:8080", "::1"),
-    ],
+    ("host", "named"),
+    [("example.test", "example.test"), ("stra\u00dfe.test", "xn--strae-oqa.test")],
 )
-def test_a_host_is_named_as_it_is_looked_up(url: str, host: str, looked_up: str):
-    async def make() -> tuple[str, str]:
-        transport = Transport(endpoint(url), agent="test")
-        return transport._headers["Host"], transport._pool._host
+def test_a_host_is_named_as_it_is_looked_up(host: str, named: str, monkeypatch: pytest.MonkeyPatch):
+    server = Server(reply())
 
-    assert asyncio.run(make()) == (host, looked_up)
+    async def ask(transport: Transport, url: URL) -> list[str]:
+        names = resolve_to(monkeypatch, url.port)
+        await post(transport, url)
+        assert f"host: {named}:{url.port}\r\n".encode() in server.requests[0][0].lower()
+        return names
+
+    assert run(server, ask, host=host) == [named]

@@ -5,13 +5,12 @@ import math
 import socket
 import threading
 import time
-from typing import Any
 
 import pytest
 from client_runs import BODY, endpoint, run_client, run_draw
 
 from adacompute.client import Client, DrawSuccess, RateLimits, Retries, Timeouts
-from adacompute.client.transport import AttemptTimer, Deadlines
+from adacompute.client.transport import AttemptTimer
 from adacompute.errors import EndpointTimeout, EndpointUnreachable
 from upstream import Honest, Reply, Stall, Status
 
@@ -86,11 +85,11 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(connect=5.0, first_byte=0.2, total=3.0)
         target = endpoint("http://127.0.0.1:9/v1", timeouts=timeouts)
-        attempt = AttemptTimer(target, math.inf, Deadlines(loop))
+        attempt = AttemptTimer(target, math.inf)
         began = loop.time()
 
         async def slow() -> None:
-            with attempt:
+            async with attempt:
                 await asyncio.sleep(0.3)
                 attempt.mark_sent()
                 await asyncio.sleep(10)
@@ -100,56 +99,6 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
         return loop.time() - began
 
     assert 0.5 <= asyncio.run(run()) <= 0.5 * 1.1 + SLACK
-
-
-def test_c04_many_deadlines_hold_in_whatever_order_they_came():
-    target = endpoint("http://127.0.0.1:9/v1", timeouts=Timeouts(connect=60.0, first_byte=60.0, total=60.0))
-    seconds = [0.4, 0.1, 0.3, 0.2, 0.25, 0.15, 0.35, 0.12]
-
-    async def wait(deadlines: Deadlines, until: float, work: float) -> tuple[bool, float]:
-        began = deadlines.loop.time()
-        try:
-            with AttemptTimer(target, began + until, deadlines):
-                await asyncio.sleep(work)
-        except TimeoutError:
-            return True, deadlines.loop.time() - began
-        return False, deadlines.loop.time() - began
-
-    async def run() -> list[tuple[bool, float]]:
-        deadlines = Deadlines(asyncio.get_running_loop())
-        late = [wait(deadlines, until, 10.0) for until in seconds]
-        in_time = [wait(deadlines, until + 30.0, until) for until in seconds]
-        return await asyncio.gather(*late, *in_time)
-
-    both = asyncio.run(run())
-    late, in_time = both[: len(seconds)], both[len(seconds) :]
-    assert [expired for expired, _ in late] == [True] * len(seconds)
-    for until, (_, taken) in zip(seconds, late, strict=True):
-        assert until * 0.99 <= taken <= until + SLACK
-    assert not any(expired for expired, _ in in_time)
-
-
-def test_one_timer_of_the_loop_serves_requests_with_the_same_timeouts():
-    target = endpoint("http://127.0.0.1:9/v1", timeouts=Timeouts(connect=5.0, first_byte=5.0, total=5.0))
-
-    async def run() -> int:
-        loop = asyncio.get_running_loop()
-        deadlines, timers = Deadlines(loop), 0
-        call_at = loop.call_at
-
-        def count(*arguments: Any, **options: Any) -> asyncio.TimerHandle:
-            nonlocal timers
-            timers += 1
-            return call_at(*arguments, **options)
-
-        loop.call_at = count  # type: ignore[method-assign]
-        for _ in range(100):
-            with AttemptTimer(target, math.inf, deadlines):
-                await asyncio.sleep(0)
-        deadlines.close()
-        return timers
-
-    assert asyncio.run(run()) == 1
 
 
 def test_c04_a_resolver_that_does_not_answer_holds_up_neither_the_call_nor_the_exit(monkeypatch):

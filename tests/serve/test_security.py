@@ -145,15 +145,6 @@ def test_c20_redirects_of_the_upstream_are_not_followed(code: int, evil: Upstrea
         assert handler.asked >= 4
 
 
-def test_c20_proxies_of_the_environment_are_not_used(evil: Upstream, monkeypatch: pytest.MonkeyPatch):
-    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, evil.url.removesuffix("/v1"))
-    with Upstream() as up, Running(up.url) as gate:
-        assert gate.ask().status == gate.get("/v1/models").status == 200
-        assert gate.ask(stream=True, temperature=0).status == 200
-        assert up.count.requests
-
-
 # c22: who gets in
 
 

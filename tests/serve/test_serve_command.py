@@ -106,6 +106,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--key-header": ("endpoint", "key_header", "api-key"),
         "--header": ("endpoint", "headers", ["X-Title: ***"]),
         "--query": ("endpoint", "query", ["api-version=***"]),
+        "--ca-file": ("endpoint", "ca_file", "ca.pem"),
         "--input-price": ("endpoint", "input_price", 1.5),
         "--output-price": ("endpoint", "output_price", 2.5),
         "--cached-price": ("serve", "cached_price", 0.5),

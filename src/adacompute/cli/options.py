@@ -357,6 +357,7 @@ class ConnectionOptions:
     key_env: Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")] = None
     key_file: Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")] = None
     key_header: Annotated[str | None, build_option(EndpointConfig, "key_header", metavar="NAME")] = None
+    ca_file: Annotated[Path | None, build_option(EndpointConfig, "ca_file", metavar="FILE")] = None
     headers: Annotated[
         list[str] | None,
         build_option(

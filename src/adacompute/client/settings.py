@@ -116,6 +116,10 @@ class Endpoint:
     # of every request; their values may be secrets
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    ca_file: str = ""  # certificates (PEM) that are trusted instead of the system's
+    client_cert: str = ""  # certificate (PEM) that is shown to the endpoint
+    client_key: str = ""  # its private key, if it is in a file of its own
+    unix_socket: str = ""  # file that it listens at, instead of the host and port of `url`
     timeouts: Timeouts = field(default_factory=Timeouts)
     retries: Retries = field(default_factory=Retries)
     limits: RateLimits = field(default_factory=RateLimits)
@@ -180,6 +184,10 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
         key_header=settings.key_header,
         headers=split_pairs(settings.headers, "header", "X-Title: my app"),
         query=split_pairs(settings.query, "query", "api-version=2024-10-21"),
+        ca_file=settings.ca_file,
+        client_cert=settings.client_cert,
+        client_key=settings.client_key,
+        unix_socket=settings.unix_socket,
         timeouts=Timeouts(
             connect=min(settings.connect_timeout, settings.total_timeout),
             first_byte=min(settings.first_byte_timeout, settings.total_timeout),

@@ -1,8 +1,6 @@
 """One request over HTTP: sent, read within limits, and foreign errors mapped to ours. Never retries."""
 
 import asyncio
-import math
-import re
 import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
@@ -12,7 +10,7 @@ from urllib.parse import urlencode
 
 from yarl import URL
 
-from adacompute.client.connection import ConnectFailed, ConnectionPool, ConnectTimeout, HttpResponse, NotHttp
+from adacompute.client.connector import ConnectFailed, Connector, ConnectTimeout, HttpResponse, NotHttp
 from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
@@ -35,16 +33,13 @@ from adacompute.errors import (
     SendingStopped,
 )
 
-__all__ = ["AttemptTimer", "Deadlines", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
+__all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
 
-_SHORT_BYTES = 65_536  # of a request that is written at once, without waiting for room
-_REPEATABLE = ("GET", "HEAD", "DELETE")  # requests that may be sent again where a kept connection was closed
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _GZIP = b"\x1f\x8b"  # that a body in gzip begins with
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # not allowed in a header: it could begin another one
-_CA_REMEDY = "name a file with its CA's certificate in the environment variable SSL_CERT_FILE"
+_CA_REMEDY = "name a file with its CA's certificate as ca_file of the endpoint, or in SSL_CERT_FILE"
 _CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, for another name, for another IP address
     10: "have it renewed",
     62: "check the address",
@@ -54,91 +49,26 @@ _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that 
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
 
 
-class Deadlines:
-    """Looks after timers with one timer of the event loop, which most requests then need not set.
-
-    It is set for the earliest that is due; those that came later are mostly due later.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._waiting: set[AttemptTimer] = set()
-        self._handle: asyncio.TimerHandle | None = None
-        self._next_due = math.inf
-
-    def add(self, timer: "AttemptTimer") -> None:
-        """Has a timer checked when it is due."""
-        self._waiting.add(timer)
-        if timer.due < self._next_due:
-            self._set(timer.due)
-
-    def remove(self, timer: "AttemptTimer") -> None:
-        """Has it checked no more."""
-        self._waiting.discard(timer)
-
-    def close(self) -> None:
-        """Leaves nothing behind in the event loop, unless a timer is still waiting."""
-        if self._handle is not None and not self._waiting:
-            self._handle.cancel()
-            self._handle, self._next_due = None, math.inf
-
-    def _set(self, due: float) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-        self._next_due, self._handle = due, self.loop.call_at(due, self._check)
-
-    def _check(self) -> None:
-        now, self._next_due, self._handle = self.loop.time(), math.inf, None
-        for timer in [timer for timer in self._waiting if timer.due <= now]:
-            if timer.check(now):
-                self._waiting.discard(timer)
-        if self._waiting:
-            self._set(min(timer.due for timer in self._waiting))
-
-
 class AttemptTimer:
     """The deadlines of one request, and how far it has come; readable also after it was cancelled.
 
-    A context manager that raises TimeoutError, as `asyncio.timeout` does. When it is due it checks whether
-    time is left by now, because moving it for each step costs more. A reply that is read in pieces enters
-    it again for each piece, since the task does other work in between.
+    A context manager that raises TimeoutError, as `asyncio.timeout` does. A reply that is read in pieces
+    enters it again for each piece, since the task does other work in between.
     """
 
-    __slots__ = (
-        "_cancel_count",
-        "_deadlines",
-        "_ends",
-        "_first_byte",
-        "_loop",
-        "_may_send",
-        "_task",
-        "caller_deadline_first",
-        "due",
-        "expired",
-        "headers",
-        "refused",
-        "sent",
-    )
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        until: float,
-        deadlines: Deadlines,
-        may_send: Callable[[], bool] | None = None,
-    ) -> None:
-        own_deadline = deadlines.loop.time() + endpoint.timeouts.total
-        self._loop, self._deadlines = deadlines.loop, deadlines
-        self.due = 0.0  # when it is checked next
+    def __init__(self, endpoint: Endpoint, until: float, may_send: Callable[[], bool] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        own_deadline = self._loop.time() + endpoint.timeouts.total
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
+        self._timeout: asyncio.Timeout | None = None  # while it is entered
+        self._may_send = may_send
         # the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
         self.sent: float | None = None  # when it was sent: the endpoint may work on it since then
         self.headers = False
         self.expired = False
         self.refused = False  # it was connected, but might not be sent any more
-        self._may_send = may_send
 
     def check_permission(self) -> None:
         """SendingStopped where the request may not be sent: connecting may have taken a while."""
@@ -149,44 +79,36 @@ class AttemptTimer:
     def mark_sent(self) -> None:
         """The connection is made and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
-        due = min(self._ends, self.sent + self._first_byte)
-        if self.due > due and not self.headers:  # it was due while connecting, and was set to the end
-            self.due = due
-            self._deadlines.add(self)
+        self._reschedule()
 
     def mark_answering(self) -> None:
         """The headers have arrived; for a stream, its first event."""
         self.headers = True
+        self._reschedule()
 
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._cancel_count = 0 if self._task is None else self._task.cancelling()
-        since = self._loop.time() if self.sent is None else self.sent
-        self.due = self._ends if self.headers else min(self._ends, since + self._first_byte)
-        self._deadlines.add(self)
+    async def __aenter__(self) -> None:
+        self._timeout = asyncio.timeout_at(self._due)
+        await self._timeout.__aenter__()
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._deadlines.remove(self)
-        if self.expired and self._task is not None:
-            only_ours = self._task.uncancel() <= self._cancel_count  # else others cancelled it too
-            if only_ours and kind is asyncio.CancelledError:
-                raise TimeoutError from error
+        assert self._timeout is not None
+        timeout, self._timeout = self._timeout, None
+        self.expired = timeout.expired()
+        if self.expired:
+            self.caller_deadline_first = self.caller_deadline_first and self._due == self._ends
+        await timeout.__aexit__(kind, error, trace)
 
-    def check(self, now: float) -> bool:
-        """Cancels the request if its time is over, and says so; else it is due later."""
-        waiting = self.sent is not None and not self.headers
-        first = (self.sent or 0.0) + self._first_byte
-        due = min(self._ends, first) if waiting else self._ends
-        if now < due:
-            self.due = due
-            return False
-        if self._task is not None:
-            self.expired = True
-            self.caller_deadline_first = self.caller_deadline_first and due == self._ends
-            self._task.cancel()
-        return True
+    @property
+    def _due(self) -> float:
+        if self.sent is None or self.headers:
+            return self._ends
+        return min(self._ends, self.sent + self._first_byte)
+
+    def _reschedule(self) -> None:
+        if self._timeout is not None and not self._timeout.expired():
+            self._timeout.reschedule(self._due)
 
 
 class Transport:
@@ -203,35 +125,31 @@ class Transport:
         self.share = share or LoopShare()
         url = URL(endpoint.chat)
         self._endpoint = endpoint
-        self._pool = ConnectionPool(url, connect_seconds=endpoint.timeouts.connect, clock=clock)
+        self._connector = Connector(endpoint, clock)
         self._origin = url.origin()
         self._headers = {
-            "Host": url.host_port_subcomponent or "",
             "Accept": "application/json",
-            "Accept-Encoding": "identity",
+            "Accept-Encoding": "identity",  # no compression: a few bytes could become gigabytes
+            "User-Agent": agent,
+            **endpoint.headers,
         }
-        self._headers["User-Agent"] = agent  # no compression is asked for: a few bytes could become gigabytes
-        self._headers |= endpoint.headers
         if endpoint.key is not None and endpoint.key_header:
             self._headers[endpoint.key_header] = endpoint.key.reveal()
         elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
         self._query_names = endpoint.query.keys()
         self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
-        self._deadlines = Deadlines(asyncio.get_running_loop())
-        self._last_head: tuple[URL, bytes] | None = None  # of a request without headers of its own
 
     async def close(self) -> None:
         """Closes the connections."""
-        self._deadlines.close()
-        await self._pool.close()
+        await self._connector.close()
 
     def make_timer(self, until: float, may_send: Callable[[], bool] | None = None) -> AttemptTimer:
         """The deadlines of one request: the timeouts of the settings, and `until`.
 
         `may_send` is asked when it is connected, right before it is sent.
         """
-        return AttemptTimer(self._endpoint, until, self._deadlines, may_send)
+        return AttemptTimer(self._endpoint, until, may_send)
 
     async def exchange(
         self,
@@ -264,7 +182,7 @@ class Transport:
     ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
-            with timer:
+            async with timer:
                 response = await self._send(
                     "POST", url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
                 )
@@ -291,7 +209,7 @@ class Transport:
         wasn't asked for, is refused unread.
         """
         try:
-            with timer:
+            async with timer:
                 response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
@@ -308,7 +226,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        with timer:
+        async with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
@@ -329,75 +247,40 @@ class Transport:
 
         A body of bytes is JSON unless the headers say otherwise.
         """
-        head = self._build_head(method, url, body, headers)
-        connection = self._pool.take_idle() or await self._pool.connect()
-        response = connection.begin(method, url)
-        try:
-            if isinstance(body, bytes):
+        is_json = isinstance(body, bytes)
+
+        def before_send() -> None:
+            if is_json:
                 timer.check_permission()
+            if body is None or is_json:
                 timer.mark_sent()
-                if len(body) <= _SHORT_BYTES:
-                    connection.send(head + body)
-                else:
-                    connection.send_parts(head, _iterate(body), chunked=False)
-            elif body is None:
-                timer.mark_sent()
-                connection.send(head)
-            else:
-                connection.send_parts(head, _report_end(body, timer), chunked=b"Transfer-Encoding" in head)
-            await response.wait_head()
-            _check_status(response, headers)
-        except OSError:
-            response.close()
-            is_whole = body is None or isinstance(body, bytes)  # else it is used up
-            if connection.was_used and is_whole and method in _REPEATABLE and not response.status:
-                return await self._send(method, url, timer, body, headers)
-            raise
-        except BaseException:
-            response.close()
-            raise
+
+        response = await self._connector.send(
+            method,
+            self._build_target(url),
+            headers=self._merge_headers(headers or {}, json=is_json),
+            body=body if body is None or isinstance(body, bytes) else _report_end(body, timer),
+            before_send=before_send,
+        )
+        response.url = url
+        _check_status(response, headers)
         return response
 
-    def _build_head(
-        self,
-        method: str,
-        url: URL,
-        body: bytes | AsyncIterable[bytes] | None,
-        headers: Mapping[str, str] | None,
-    ) -> bytes:
-        """The first lines of a request."""
-        if isinstance(body, bytes):
-            start = self._build_start(method, url, headers, json=True)
-            return b"%bContent-Length: %d\r\n\r\n" % (start, len(body))
-        start = self._build_start(method, url, headers, json=False)
-        if body is not None and "content-length" not in (headers or {}):
-            return start + b"Transfer-Encoding: chunked\r\n\r\n"
-        is_empty = body is None and method in ("POST", "PUT", "PATCH")
-        return start + (b"Content-Length: 0\r\n\r\n" if is_empty else b"\r\n")
-
-    def _build_start(self, method: str, url: URL, headers: Mapping[str, str] | None, *, json: bool) -> bytes:
-        """The first line, and all headers but the length."""
-        is_plain = json and not headers
-        if is_plain and self._last_head is not None and self._last_head[0] is url:
-            return self._last_head[1]
+    def _build_target(self, url: URL) -> URL:
+        """The address with the operator's own query, which no message shows."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
-        merged = {name.lower(): f"{name}: {value}" for name, value in self._headers.items()}
-        if json:
-            merged["content-type"] = "Content-Type: application/json"
-        merged |= {name.lower(): f"{name}: {value}" for name, value in (headers or {}).items()}
         target = url.raw_path_qs
         if not self._query_names.isdisjoint(url.query):  # the operator's are the only ones
             target = url.without_query_params(*self._query_names).raw_path_qs
         if self._query:
             target += ("&" if "?" in target else "?") + self._query
-        lines = [f"{method} {target} HTTP/1.1", *merged.values()]
-        if any(map(_CONTROL.search, lines)):
-            raise ValueError("a header has a control character")
-        start = "\r\n".join([*lines, ""]).encode()
-        if is_plain:
-            self._last_head = url, start
-        return start
+        return URL(f"{self._origin}{target}", encoded=True)
+
+    def _merge_headers(self, headers: Mapping[str, str], *, json: bool) -> dict[str, str]:
+        own = self._headers | ({"Content-Type": "application/json"} if json else {})
+        merged = {name.lower(): (name, value) for name, value in (*own.items(), *headers.items())}
+        return dict(merged.values())
 
     def _parse_reply(
         self, response: HttpResponse, raw: bytes | bytearray, limits: ReplyLimits = ANY_REPLY
@@ -507,7 +390,7 @@ class ReplyStream:
         A read that is cancelled loses nothing.
         """
         try:
-            with self._timer:
+            async with self._timer:
                 chunk = await self._response.read_some()
             self.size += len(chunk)
             if self.size > self.limits.size and self.has_limit:
@@ -563,10 +446,6 @@ class RawReply(ReplyStream):
         if size > _MAX_ERROR_BODY:
             self.close()
         return b"".join(parts)[:_MAX_ERROR_BODY]
-
-
-async def _iterate(body: bytes) -> AsyncIterator[bytes]:
-    yield body
 
 
 async def _report_end(parts: AsyncIterable[bytes], timer: AttemptTimer) -> AsyncIterator[bytes]:

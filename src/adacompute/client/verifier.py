@@ -51,6 +51,8 @@ _MAX_SCORE = 1e9  # a larger number is a mistake of the endpoint
 _MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # of a scoring endpoint, which has one number to tell
 _ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # of one verification; seconds between them
 _BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a dead verifier
+# what a verifier at the endpoint's own address shares with it
+_ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")
 _ROUTE_REMEDY = "without --verifier-model give the route that scores, e.g. http://127.0.0.1:9000/score"
 _CHAT_PATHS = ("pooling", "classify")  # vLLM's, which take the conversation as messages
 
@@ -304,8 +306,7 @@ def build_verifier(settings: VerifierConfig, endpoint: Endpoint | EndpointConfig
     access: dict[str, Any] = {"key": key}
     if settings.url.rstrip("/") == endpoint.url.rstrip("/"):
         same = endpoint if isinstance(endpoint, Endpoint) else build_endpoint(endpoint)
-        access = {name: getattr(same, name) for name in ("key", "key_header", "headers", "query")}
-        access["key"] = key or same.key
+        access = {name: getattr(same, name) for name in _ACCESS} | {"key": key or same.key}
     timeouts = Timeouts(
         connect=min(10.0, settings.timeout), first_byte=settings.timeout, total=settings.timeout
     )
