@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -373,13 +374,14 @@ async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
 
 
 async def _open_and_check(config: Config) -> dict[str, Any]:
-    from adacompute.serve import server
+    from adacompute.serve import server, workers
     from adacompute.serve.lifespan import open_gateway
 
+    workers.divide_settings(config)
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
-        async with open_gateway(trial) as gateway:
-            server.check_worker_limits(config, gateway)
+        limit = partial(workers.limit_endpoint, workers=config.serve.workers)
+        async with open_gateway(trial, limit=limit) as gateway:
             facts = gather_facts(gateway, url)
             scorer = gateway.resources.scorer
             error = None if scorer is None else await _try_verifier(scorer.verifier)
@@ -604,7 +606,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve import server  # imported here, so that other commands start without it
+    from adacompute.serve import server, workers  # imported here, so that other commands start without it
 
     gateways: list[Gateway] = []
 
@@ -618,7 +620,8 @@ def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) ->
 
     check_policy_folder(config.serve.policy)
     with _configure_logging(config):
-        server.serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
+        serve = workers.serve if config.serve.workers > 1 else server.serve
+        serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:

@@ -1,0 +1,437 @@
+"""Several processes at one port, `adacompute serve --workers N`: each is a gateway of the same fleet.
+
+The process that is started is one of the fleet too, but serves no request. It reserves the port and starts N
+workers that share it (`SO_REUSEPORT`: the kernel spreads connections), starts those again that die, passes
+signals on, and records. Workers are gateways like any other: ledger, price and budget are the fleet's.
+
+A worker reads its settings from its standard input: a line at its start, and one at each SIGHUP. The end of
+its input stops it, also if the main process was killed. To its standard output it writes why it can't serve,
+or that it does; then what is to be recorded, a line for each request, because a pool has one writer. What is
+in the pipe when a worker is killed is still stored.
+
+Counters and histograms lie in a temporary folder, in files of Prometheus's client for several processes.
+There each process has a socket too, at which the others ask for what it would show on the dashboard.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import msgspec
+import orjson
+
+from adacompute.answers import Task
+from adacompute.client import Endpoint
+from adacompute.config import Config, read_keys
+from adacompute.errors import AdacomputeError, ConfigError
+from adacompute.serve import server
+from adacompute.serve.chat import Gateway
+from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
+from adacompute.serve.lifespan import open_gateway
+from adacompute.serve.logs import collect_secrets, log_to
+from adacompute.serve.recorder import RecordedRequest, Recorder, RowWriter
+
+__all__ = ["divide_settings", "limit_endpoint", "merge_boards", "run_worker", "serve"]
+
+_log = logging.getLogger("adacompute.serve")
+_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
+_STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
+_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
+_ANSWER_SECONDS = 1.0  # that another process has to say what it has counted
+_MAX_LINE = 2**30  # bytes between a worker and the main process
+_WORKER_CODE = """
+import os, signal, sys
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)  # until it serves
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
+sys.path[:] = sys.argv[2:]
+from adacompute.serve.workers import run_worker
+run_worker(sys.stdin.buffer, sys.stdout.buffer, log=sys.stderr)
+"""
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
+
+
+def divide_settings(config: Config) -> Config:
+    """The settings of each worker; ConfigError if there are no workers to be with these."""
+    workers, verifier = config.serve.workers, config.verifier
+    if workers > 1 and not config.serve.redis:
+        raise ConfigError(
+            f"workers {workers} need a ledger that they share, and redis is not set; give --redis URL, or "
+            "leave --workers out"
+        )
+    if verifier.url:
+        calls = _divide("concurrency of the verifier", verifier.concurrency, workers)
+        verifier = replace(verifier, concurrency=calls)
+    requests = _divide("max_requests", config.serve.max_requests, workers)
+    return replace(config, serve=replace(config.serve, workers=1, max_requests=requests), verifier=verifier)
+
+
+def _divide(name: str, limit: int, workers: int) -> int:
+    if limit < workers:
+        raise ConfigError(
+            f"workers {workers} is more than {name} {limit}, which they share; "
+            f"give --workers {limit} or fewer, or a larger {name}"
+        )
+    return limit // workers
+
+
+def limit_endpoint(endpoint: Endpoint, workers: int) -> Endpoint:
+    """An endpoint with each worker's part of its limits."""
+    limits = endpoint.limits
+    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
+    part = replace(
+        limits,
+        concurrency=_divide(f"concurrency of {endpoint.url}", limits.concurrency, workers),
+        requests_per_minute=None if requests is None else requests / workers,
+        tokens_per_minute=None if tokens is None else tokens / workers,
+    )
+    return replace(endpoint, limits=part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSetup:
+    """What a worker is told, at its start and when the settings were read again."""
+
+    workers: int
+    config: Config  # with this worker's part of the limits
+    timing: FleetTiming
+    folder: str
+
+
+def serve(
+    config: Config,
+    *,
+    on_listening: Callable[[str], None],
+    on_open: Callable[[Gateway], None],
+    timing: FleetTiming = DEFAULT_TIMING,
+    reread: Callable[[], Config],
+) -> None:
+    """As `server.serve`, with the workers that the settings name."""
+    divide_settings(config)
+    server.check_tls(config.serve)
+    sockets = server.open_sockets(config.serve, use="reserve")
+    port, workers = sockets[0].getsockname()[1], config.serve.workers
+
+    async def run(folder: str) -> None:
+        limit = partial(limit_endpoint, workers=workers)
+        async with open_gateway(config, timing=timing, limit=limit) as gateway, AsyncExitStack() as stack:
+            gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
+            on_open(gateway)
+            await _offer(folder, gateway, stack)
+            url = server.build_local_url(config.serve, port)
+            pool = WorkerPool(gateway, port, folder, timing, on_start=lambda: on_listening(url))
+            await pool.run()
+
+    with contextlib.ExitStack() as stack:
+        for sock in sockets:
+            stack.callback(sock.close)
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
+        stack.enter_context(asyncio.Runner(loop_factory=server.loop_factory())).run(run(folder))
+    _log.info("stopped")
+
+
+class WorkerPool:
+    """Starts the workers, starts those again that die, and stops them as one."""
+
+    def __init__(
+        self, gateway: Gateway, port: int, folder: str, timing: FleetTiming, *, on_start: Callable[[], None]
+    ) -> None:
+        self._gateway, self._port, self._folder, self._timing = gateway, port, folder, timing
+        self._on_start = on_start  # called when all serve for the first time
+        self._processes: set[Process] = set()
+        self._starting = gateway.settings.workers  # that have not served yet
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT comes; ConfigError if a worker can't serve from the start."""
+        stop, immediately = asyncio.Event(), asyncio.Event()
+        keepers = [asyncio.create_task(self._keep(number + 1)) for number in range(self._starting)]
+        others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._hurry(immediately))]
+        try:
+            with server.handle_signals(self._reload, stop, immediately):
+                await asyncio.wait([others[0], *keepers], return_when=asyncio.FIRST_COMPLETED)
+                self._stopping.set()
+                for process in self._processes:
+                    _get_input(process).close()
+                await asyncio.wait(keepers, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
+        finally:
+            for task in (*others, *keepers):
+                task.cancel()
+            results = await asyncio.gather(*keepers, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    async def _hurry(self, immediately: asyncio.Event) -> None:
+        await immediately.wait()
+        for process in self._processes:
+            process.terminate()  # the second time, after the end of its input
+
+    async def _reload(self) -> list[str]:
+        """Reads policies and settings again, and has all workers do so."""
+        lines = await self._gateway.reload()
+        for process in self._processes:
+            self._send_setup(process)
+        return lines
+
+    async def _keep(self, number: int) -> None:
+        """Starts a worker, and again whenever it has ended."""
+        delay = _RESTART_SECONDS
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            reason = await self._run_once(number)
+            if self._stopping.is_set():
+                return
+            if self._starting:
+                raise ConfigError(f"worker {number} can't serve: {reason}")
+            steady = time.monotonic() - began > _STEADY_SECONDS
+            delay = _RESTART_SECONDS if steady else min(2 * delay, _MAX_RESTART_SECONDS)
+            _log.error("worker %d has ended (%s); it is started again", number, reason)
+            await asyncio.sleep(delay)
+
+    async def _run_once(self, number: int) -> str:
+        """One life of a worker; why it ended."""
+        words = (sys.executable, "-P", "-W", _QUIET, "-c", _WORKER_CODE, self._folder, *sys.path)
+        process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=_MAX_LINE)
+        self._processes.add(process)
+        try:
+            self._send_setup(process)
+            assert process.stdout is not None
+            first_line = await process.stdout.readline()
+            error: str = orjson.loads(first_line) if first_line else "it said nothing"
+            if not error:
+                self._report_serving(number)
+            async for line in process.stdout:
+                self._record(line)
+            return error or f"exit code {await process.wait()}"
+        finally:
+            self._processes.discard(process)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _report_serving(self, number: int) -> None:
+        if not self._starting:
+            _log.info("worker %d serves again", number)
+            return
+        self._starting -= 1
+        if not self._starting:
+            self._on_start()
+
+    def _send_setup(self, process: Process) -> None:
+        own = divide_settings(self._gateway.config)
+        own = replace(own, serve=replace(own.serve, port=self._port))
+        workers = self._gateway.settings.workers
+        setup = WorkerSetup(workers=workers, config=own, timing=self._timing, folder=self._folder)
+        _get_input(process).write(msgspec.json.encode(setup) + b"\n")
+        if self._stopping.is_set():
+            _get_input(process).close()
+
+    def _record(self, line: bytes) -> None:
+        recorder = self._gateway.reporter.recorder
+        assert isinstance(recorder, Recorder)
+        try:
+            recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
+        except msgspec.DecodeError:  # cut off, because the worker was killed
+            recorder.drop(1, "a worker was killed while it handed them over")
+
+
+def _get_input(process: Process) -> asyncio.StreamWriter:
+    assert process.stdin is not None
+    return process.stdin
+
+
+def run_worker(settings: BinaryIO, rows: BinaryIO, *, log: TextIO) -> None:
+    """Runs a worker, in a process of its own: the main process is at the other ends of these pipes."""
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        runner.run(_run_worker(settings, rows, log))
+
+
+async def _run_worker(settings: BinaryIO, rows: BinaryIO, log: TextIO) -> None:
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
+    setup = msgspec.json.decode(await reader.readline(), type=WorkerSetup)
+    settings_now = setup.config.serve
+    try:
+        keys = read_keys(Path(settings_now.keys_file)) if settings_now.keys_file else ()
+        secrets = collect_secrets(setup.config, keys)
+        with log_to(log, level=settings_now.log, secrets=secrets, shared=True):
+            await _serve(setup, reader, rows)
+    except AdacomputeError as exc:
+        _write_line(rows, orjson.dumps(str(exc)))
+
+
+def _write_line(rows: BinaryIO, line: bytes) -> None:
+    rows.write(line + b"\n")
+    rows.flush()
+
+
+async def _serve(setup: WorkerSetup, reader: asyncio.StreamReader, rows: BinaryIO) -> None:
+    config, stop = setup.config, asyncio.Event()
+    latest = config
+
+    async def follow_main() -> None:
+        nonlocal latest
+        while line := await reader.readline():
+            latest = msgspec.json.decode(line, type=WorkerSetup).config
+            signal.raise_signal(signal.SIGHUP)
+        stop.set()
+
+    def on_start() -> None:
+        server.freeze_garbage()
+        _write_line(rows, orjson.dumps(""))
+
+    server.raise_file_limit()
+    async with AsyncExitStack() as stack:
+        recorder = None
+        if config.serve.record:
+            task = Task(extract=config.answers.extract, percent=config.answers.percent)
+            recorder = RowWriter(task, lambda row: _write_line(rows, msgspec.json.encode(row)))
+            stack.push_async_callback(recorder.close)
+        limit = partial(limit_endpoint, workers=setup.workers)
+        gateway = await stack.enter_async_context(
+            open_gateway(config, timing=setup.timing, limit=limit, recorder=recorder)
+        )
+        gateway.reload_settings = partial(server.reload_settings, gateway, config, lambda: latest)
+        await _offer(setup.folder, gateway, stack)
+        sockets = server.open_sockets(config.serve, use="share")
+        for sock in sockets:
+            stack.callback(sock.close)
+        following = asyncio.create_task(follow_main())
+        stack.callback(following.cancel)
+        await server.serve_gateway(gateway, sockets, stop, on_start=on_start)
+
+
+async def _offer(folder: str, gateway: Gateway, stack: AsyncExitStack) -> None:
+    """Tells other processes what this one has counted, and has its own pages be of all."""
+    own = Path(folder, f"{os.getpid()}.sock")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            span = (await reader.readline()).decode().strip()
+            writer.write(orjson.dumps(gateway.describe_own_traffic(span)))
+            await writer.drain()
+
+    async def add_workers(span: str, board: dict[str, Any]) -> dict[str, Any]:
+        paths = [path for path in own.parent.glob("*.sock") if path != own]
+        others = await asyncio.gather(*(_ask(path, span) for path in paths))
+        return merge_boards([board, *(other for other in others if other)])
+
+    await stack.enter_async_context(await asyncio.start_unix_server(answer, own))
+    gateway.add_workers = add_workers
+
+
+async def _ask(path: Path, span: str) -> dict[str, Any] | None:
+    """What another process has counted; None: it has ended."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            with contextlib.closing(writer):
+                writer.write(f"{span}\n".encode())
+                board: dict[str, Any] = orjson.loads(await reader.read())
+                return board
+    except (OSError, TimeoutError, orjson.JSONDecodeError):
+        return None
+
+
+_SUMS = (
+    *("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder"),
+    *("rows", "total", "samples", "upstream"),
+)
+_MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
+
+
+def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the dashboard shows of several processes together; what can't be added is as the first has it."""
+    first = boards[0]
+    merged = first | {name: _add([board[name] for board in boards]) for name in _SUMS if name in first}
+    overall = [board["ever"] for board in boards]
+    voted = _merge_means([means["voted"] for means in overall])
+    drifts = sorted((drift for board in boards for drift in board["drift"]), key=_rank_drift)
+    merged |= {
+        "since": min(board["since"] for board in boards),
+        "ever": _merge_means(overall) | {"voted": voted},
+        "dials": _merge_dials([dial for board in boards for dial in board["dials"]]),
+        "drift": list({drift["policy"]: drift for drift in drifts}.values()),
+        "resting": list(dict.fromkeys(name for board in boards for name in board["resting"])),
+        "fleet": first["fleet"] | {"pacemaker": any(board["fleet"]["pacemaker"] for board in boards)},
+    }
+    if "recent" in first:
+        recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
+        merged["recent"] = recent[: max(len(board["recent"]) for board in boards)]
+        merged["upstream"].sort(key=lambda pair: -pair[1])
+        merged["menu"] = first["menu"] and _merge_menus([board["menu"] for board in boards])
+    return merged
+
+
+def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
+    """The sum of numbers, by name in objects, by place in lists; by the first place in lists of lists."""
+    if isinstance(values[0], dict):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _add([value[name] for value in values if name in value]) for name in names}
+    if not isinstance(values[0], list):
+        return sum(values)
+    rows = [row for value in values for row in value if isinstance(row, list)]
+    if not rows:
+        return [sum(parts) for parts in zip(*values, strict=True)]
+    groups = {row[0]: [other for other in rows if other[0] == row[0]] for row in rows}
+    return [[key, *map(_add, zip(*(row[1:] for row in groups[key]), strict=True))] for key in sorted(groups)]
+
+
+def _rank_drift(drift: dict[str, Any]) -> tuple[bool, float, int]:
+    """The last of a policy is shown: that of the worker which is farthest from what is expected."""
+    return drift["alarm"], abs(drift["z"] or 0.0), drift["requests"]
+
+
+def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    means = {
+        name: _mean([(part[name], part["requests"]) for part in parts]) for name in ("average", "target")
+    }
+    return {"requests": sum(part["requests"] for part in parts), **means}
+
+
+def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of what processes have, by their requests; None: there were none."""
+    known = [(value, count) for value, count in parts if value is not None]
+    total = sum(count for _, count in known)
+    return sum(value * count for value, count in known) / total if total else None
+
+
+def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for dial in dials:
+        groups.setdefault((dial["policy"], dial["budget"], dial["unit"]), []).append(dial)
+    merged = []
+    for group in groups.values():
+        averages = {
+            name: _mean([(dial["averages"][name], dial[count]) for dial in group])
+            for name, count in (("voted", "decided"), ("all", "requests"))
+        }
+        sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
+        merged.append(group[0] | sums | {"averages": averages})
+    return sorted(merged, key=lambda dial: -int(dial["requests"]))
+
+
+def _merge_menus(menus: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first, modes = menus[0], zip(*(menu["modes"] for menu in menus), strict=True)
+    return first | {
+        "requests": sum(menu["requests"] for menu in menus),
+        "modes": [
+            each[0] | _add([{name: mode[name] for name in _MODE_SUMS} for mode in each]) for each in modes
+        ],
+        "spent": _add([menu["spent"] for menu in menus]),
+        "ever": first["ever"]
+        | _add([{name: menu["ever"][name] for name in ("requests", "spent")} for menu in menus]),
+    }
