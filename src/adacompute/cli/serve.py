@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -377,11 +376,10 @@ async def _open_and_check(config: Config) -> dict[str, Any]:
     from adacompute.serve import server, workers
     from adacompute.serve.lifespan import open_gateway
 
-    workers.divide_settings(config)
+    workers.check_redis(config)
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
-        limit = partial(workers.limit_endpoint, workers=config.serve.workers)
-        async with open_gateway(trial, limit=limit) as gateway:
+        async with open_gateway(trial) as gateway:
             facts = gather_facts(gateway, url)
             scorer = gateway.resources.scorer
             error = None if scorer is None else await _try_verifier(scorer.verifier)

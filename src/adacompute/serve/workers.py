@@ -20,17 +20,16 @@ import os
 import signal
 import sys
 import tempfile
-import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 import msgspec
-import orjson
 
 from adacompute.answers import Task
 from adacompute.client import Endpoint
@@ -38,16 +37,14 @@ from adacompute.config import Config, read_keys
 from adacompute.errors import AdacomputeError, ConfigError
 from adacompute.serve import server
 from adacompute.serve.chat import Gateway
-from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
 from adacompute.serve.logs import collect_secrets, log_to
-from adacompute.serve.recorder import RecordedRequest, Recorder, RowWriter
+from adacompute.serve.recorder import RecordedRequest, RowWriter
 
-__all__ = ["divide_settings", "limit_endpoint", "merge_boards", "run_worker", "serve"]
+__all__ = ["check_redis", "merge_boards", "run_worker", "serve"]
 
 _log = logging.getLogger("adacompute.serve")
-_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
-_STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
+_RESTART_SECONDS = 1.0  # before a worker that died is started again
 _EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
 _ANSWER_SECONDS = 1.0  # that another process has to say what it has counted
 _MAX_LINE = 2**30  # bytes between a worker and the main process
@@ -58,56 +55,38 @@ for name in ("SIGINT", "SIGTERM", "SIGHUP"):
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
 sys.path[:] = sys.argv[2:]
 from adacompute.serve.workers import run_worker
-run_worker(sys.stdin.buffer, sys.stdout.buffer, log=sys.stderr)
+run_worker(sys.stdin.buffer, sys.stdout.buffer, folder=sys.argv[1], log=sys.stderr)
 """
 _QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
 
 
-def divide_settings(config: Config) -> Config:
-    """The settings of each worker; ConfigError if there are no workers to be with these."""
-    workers, verifier = config.serve.workers, config.verifier
-    if workers > 1 and not config.serve.redis:
+def check_redis(config: Config) -> None:
+    """ConfigError if several workers are to serve without the Redis that they share."""
+    if config.serve.workers > 1 and not config.serve.redis:
         raise ConfigError(
-            f"workers {workers} need a ledger that they share, and redis is not set; give --redis URL, or "
-            "leave --workers out"
+            f"workers {config.serve.workers} need a ledger that they share, and redis is not set; give "
+            "--redis URL, or leave --workers out"
         )
-    if verifier.url:
-        calls = _divide("concurrency of the verifier", verifier.concurrency, workers)
-        verifier = replace(verifier, concurrency=calls)
-    requests = _divide("max_requests", config.serve.max_requests, workers)
-    return replace(config, serve=replace(config.serve, workers=1, max_requests=requests), verifier=verifier)
 
 
-def _divide(name: str, limit: int, workers: int) -> int:
-    if limit < workers:
-        raise ConfigError(
-            f"workers {workers} is more than {name} {limit}, which they share; "
-            f"give --workers {limit} or fewer, or a larger {name}"
-        )
-    return limit // workers
+def _divide_settings(config: Config) -> Config:
+    """The settings with each worker's part of the limits, one at least."""
+    serve, verifier, workers = config.serve, config.verifier, config.serve.workers
+    serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
+    verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
+    return replace(config, serve=serve, verifier=verifier)
 
 
-def limit_endpoint(endpoint: Endpoint, workers: int) -> Endpoint:
-    """An endpoint with each worker's part of its limits."""
+def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
+    """An endpoint with each worker's part of its limits, one call at the same time at least."""
     limits = endpoint.limits
-    requests, tokens = limits.requests_per_minute, limits.tokens_per_minute
     part = replace(
         limits,
-        concurrency=_divide(f"concurrency of {endpoint.url}", limits.concurrency, workers),
-        requests_per_minute=None if requests is None else requests / workers,
-        tokens_per_minute=None if tokens is None else tokens / workers,
+        concurrency=max(1, limits.concurrency // workers),
+        requests_per_minute=limits.requests_per_minute and limits.requests_per_minute / workers,
+        tokens_per_minute=limits.tokens_per_minute and limits.tokens_per_minute / workers,
     )
     return replace(endpoint, limits=part)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSetup:
-    """What a worker is told, at its start and when the settings were read again."""
-
-    workers: int
-    config: Config  # with this worker's part of the limits
-    timing: FleetTiming
-    folder: str
 
 
 def serve(
@@ -115,40 +94,36 @@ def serve(
     *,
     on_listening: Callable[[str], None],
     on_open: Callable[[Gateway], None],
-    timing: FleetTiming = DEFAULT_TIMING,
     reread: Callable[[], Config],
 ) -> None:
     """As `server.serve`, with the workers that the settings name."""
-    divide_settings(config)
+    check_redis(config)
     server.check_tls(config.serve)
-    sockets = server.open_sockets(config.serve, use="reserve")
-    port, workers = sockets[0].getsockname()[1], config.serve.workers
 
-    async def run(folder: str) -> None:
-        limit = partial(limit_endpoint, workers=workers)
-        async with open_gateway(config, timing=timing, limit=limit) as gateway, AsyncExitStack() as stack:
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            sockets = server.open_sockets(config.serve, use="reserve")
+            for sock in sockets:
+                stack.callback(sock.close)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
+            gateway = await stack.enter_async_context(open_gateway(config))
             gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
             on_open(gateway)
             await _offer(folder, gateway, stack)
+            port = sockets[0].getsockname()[1]
             url = server.build_local_url(config.serve, port)
-            pool = WorkerPool(gateway, port, folder, timing, on_start=lambda: on_listening(url))
-            await pool.run()
+            await WorkerPool(gateway, port, folder, on_start=lambda: on_listening(url)).run()
 
-    with contextlib.ExitStack() as stack:
-        for sock in sockets:
-            stack.callback(sock.close)
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
-        stack.enter_context(asyncio.Runner(loop_factory=server.loop_factory())).run(run(folder))
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        runner.run(run())
     _log.info("stopped")
 
 
 class WorkerPool:
     """Starts the workers, starts those again that die, and stops them as one."""
 
-    def __init__(
-        self, gateway: Gateway, port: int, folder: str, timing: FleetTiming, *, on_start: Callable[[], None]
-    ) -> None:
-        self._gateway, self._port, self._folder, self._timing = gateway, port, folder, timing
+    def __init__(self, gateway: Gateway, port: int, folder: str, *, on_start: Callable[[], None]) -> None:
+        self._gateway, self._port, self._folder = gateway, port, folder
         self._on_start = on_start  # called when all serve for the first time
         self._processes: set[Process] = set()
         self._starting = gateway.settings.workers  # that have not served yet
@@ -177,29 +152,28 @@ class WorkerPool:
     async def _hurry(self, immediately: asyncio.Event) -> None:
         await immediately.wait()
         for process in self._processes:
-            process.terminate()  # the second time, after the end of its input
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()  # the second time, after the end of its input
 
     async def _reload(self) -> list[str]:
         """Reads policies and settings again, and has all workers do so."""
         lines = await self._gateway.reload()
         for process in self._processes:
-            self._send_setup(process)
+            self._send_settings(process)
         return lines
 
     async def _keep(self, number: int) -> None:
         """Starts a worker, and again whenever it has ended."""
-        delay = _RESTART_SECONDS
         while not self._stopping.is_set():
-            began = time.monotonic()
-            reason = await self._run_once(number)
-            if self._stopping.is_set():
-                return
-            if self._starting:
+            try:
+                reason = await self._run_once(number)
+            except OSError as exc:  # no process could be started
+                reason = str(exc)
+            if self._starting and not self._stopping.is_set():
                 raise ConfigError(f"worker {number} can't serve: {reason}")
-            steady = time.monotonic() - began > _STEADY_SECONDS
-            delay = _RESTART_SECONDS if steady else min(2 * delay, _MAX_RESTART_SECONDS)
-            _log.error("worker %d has ended (%s); it is started again", number, reason)
-            await asyncio.sleep(delay)
+            if not self._stopping.is_set():
+                _log.error("worker %d has ended (%s); it is started again", number, reason)
+                await asyncio.sleep(_RESTART_SECONDS)
 
     async def _run_once(self, number: int) -> str:
         """One life of a worker; why it ended."""
@@ -207,22 +181,22 @@ class WorkerPool:
         process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=_MAX_LINE)
         self._processes.add(process)
         try:
-            self._send_setup(process)
+            self._send_settings(process)
             assert process.stdout is not None
-            first_line = await process.stdout.readline()
-            error: str = orjson.loads(first_line) if first_line else "it said nothing"
-            if not error:
-                self._report_serving(number)
+            first_line = await process.stdout.readline()  # "": it serves; else why it doesn't
+            if first_line == b'""\n':
+                self._count_serving(number)
             async for line in process.stdout:
                 self._record(line)
-            return error or f"exit code {await process.wait()}"
+            code = await process.wait()
+            return (first_line and msgspec.json.decode(first_line)) or f"exit code {code}"
         finally:
             self._processes.discard(process)
             if process.returncode is None:
                 process.kill()
                 await process.wait()
 
-    def _report_serving(self, number: int) -> None:
+    def _count_serving(self, number: int) -> None:
         if not self._starting:
             _log.info("worker %d serves again", number)
             return
@@ -230,18 +204,16 @@ class WorkerPool:
         if not self._starting:
             self._on_start()
 
-    def _send_setup(self, process: Process) -> None:
-        own = divide_settings(self._gateway.config)
-        own = replace(own, serve=replace(own.serve, port=self._port))
-        workers = self._gateway.settings.workers
-        setup = WorkerSetup(workers=workers, config=own, timing=self._timing, folder=self._folder)
-        _get_input(process).write(msgspec.json.encode(setup) + b"\n")
+    def _send_settings(self, process: Process) -> None:
+        config = self._gateway.config
+        config = replace(config, serve=replace(config.serve, port=self._port))
+        _get_input(process).write(msgspec.json.encode(config) + b"\n")
         if self._stopping.is_set():
             _get_input(process).close()
 
     def _record(self, line: bytes) -> None:
         recorder = self._gateway.reporter.recorder
-        assert isinstance(recorder, Recorder)
+        assert recorder is not None
         try:
             recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
         except msgspec.DecodeError:  # cut off, because the worker was killed
@@ -253,75 +225,62 @@ def _get_input(process: Process) -> asyncio.StreamWriter:
     return process.stdin
 
 
-def run_worker(settings: BinaryIO, rows: BinaryIO, *, log: TextIO) -> None:
+def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
     """Runs a worker, in a process of its own: the main process is at the other ends of these pipes."""
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
-        runner.run(_run_worker(settings, rows, log))
+        try:
+            runner.run(_run_worker(settings, partial(_write_line, rows), folder, log))
+        except AdacomputeError as exc:
+            _write_line(rows, str(exc))
 
 
-async def _run_worker(settings: BinaryIO, rows: BinaryIO, log: TextIO) -> None:
-    reader = asyncio.StreamReader(limit=_MAX_LINE)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
-    setup = msgspec.json.decode(await reader.readline(), type=WorkerSetup)
-    settings_now = setup.config.serve
-    try:
-        keys = read_keys(Path(settings_now.keys_file)) if settings_now.keys_file else ()
-        secrets = collect_secrets(setup.config, keys)
-        with log_to(log, level=settings_now.log, secrets=secrets, shared=True):
-            await _serve(setup, reader, rows)
-    except AdacomputeError as exc:
-        _write_line(rows, orjson.dumps(str(exc)))
-
-
-def _write_line(rows: BinaryIO, line: bytes) -> None:
-    rows.write(line + b"\n")
+def _write_line(rows: BinaryIO, value: object) -> None:
+    rows.write(msgspec.json.encode(value) + b"\n")
     rows.flush()
 
 
-async def _serve(setup: WorkerSetup, reader: asyncio.StreamReader, rows: BinaryIO) -> None:
-    config, stop = setup.config, asyncio.Event()
-    latest = config
+async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folder: str, log: TextIO) -> None:
+    reader, stop = asyncio.StreamReader(limit=_MAX_LINE), asyncio.Event()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
+    whole = msgspec.json.decode(await reader.readline(), type=Config)
+    config = latest = _divide_settings(whole)
+    keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
 
     async def follow_main() -> None:
         nonlocal latest
         while line := await reader.readline():
-            latest = msgspec.json.decode(line, type=WorkerSetup).config
+            latest = _divide_settings(msgspec.json.decode(line, type=Config))
             signal.raise_signal(signal.SIGHUP)
         stop.set()
 
-    def on_start() -> None:
-        server.freeze_garbage()
-        _write_line(rows, orjson.dumps(""))
-
-    server.raise_file_limit()
-    async with AsyncExitStack() as stack:
+    async with contextlib.AsyncExitStack() as stack:
+        secrets = collect_secrets(config, keys)
+        stack.enter_context(log_to(log, level=config.serve.log, secrets=secrets, shared=True))
+        server.raise_file_limit()
         recorder = None
         if config.serve.record:
             task = Task(extract=config.answers.extract, percent=config.answers.percent)
-            recorder = RowWriter(task, lambda row: _write_line(rows, msgspec.json.encode(row)))
+            recorder = RowWriter(task, write)
             stack.push_async_callback(recorder.close)
-        limit = partial(limit_endpoint, workers=setup.workers)
-        gateway = await stack.enter_async_context(
-            open_gateway(config, timing=setup.timing, limit=limit, recorder=recorder)
-        )
+        limit = partial(_divide_limits, workers=whole.serve.workers)
+        gateway = await stack.enter_async_context(open_gateway(config, limit=limit, recorder=recorder))
         gateway.reload_settings = partial(server.reload_settings, gateway, config, lambda: latest)
-        await _offer(setup.folder, gateway, stack)
-        sockets = server.open_sockets(config.serve, use="share")
-        for sock in sockets:
-            stack.callback(sock.close)
+        await _offer(folder, gateway, stack)
         following = asyncio.create_task(follow_main())
         stack.callback(following.cancel)
-        await server.serve_gateway(gateway, sockets, stop, on_start=on_start)
+        sockets = server.open_sockets(config.serve, use="share")
+        server.freeze_garbage()
+        await server.serve_gateway(gateway, sockets, stop, on_start=lambda: write(""))
 
 
-async def _offer(folder: str, gateway: Gateway, stack: AsyncExitStack) -> None:
+async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
     """Tells other processes what this one has counted, and has its own pages be of all."""
     own = Path(folder, f"{os.getpid()}.sock")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError):
             span = (await reader.readline()).decode().strip()
-            writer.write(orjson.dumps(gateway.describe_own_traffic(span)))
+            writer.write(msgspec.json.encode(gateway.describe_own_traffic(span)))
             await writer.drain()
 
     async def add_workers(span: str, board: dict[str, Any]) -> dict[str, Any]:
@@ -340,9 +299,8 @@ async def _ask(path: Path, span: str) -> dict[str, Any] | None:
             reader, writer = await asyncio.open_unix_connection(path)
             with contextlib.closing(writer):
                 writer.write(f"{span}\n".encode())
-                board: dict[str, Any] = orjson.loads(await reader.read())
-                return board
-    except (OSError, TimeoutError, orjson.JSONDecodeError):
+                return msgspec.json.decode(await reader.read(), type=dict[str, Any])
+    except (OSError, TimeoutError, msgspec.DecodeError):
         return None
 
 
@@ -359,7 +317,8 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = first | {name: _add([board[name] for board in boards]) for name in _SUMS if name in first}
     overall = [board["ever"] for board in boards]
     voted = _merge_means([means["voted"] for means in overall])
-    drifts = sorted((drift for board in boards for drift in board["drift"]), key=_rank_drift)
+    drifts = [drift for board in boards for drift in board["drift"]]
+    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # of a policy the last is shown
     merged |= {
         "since": min(board["since"] for board in boards),
         "ever": _merge_means(overall) | {"voted": voted},
@@ -370,7 +329,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if "recent" in first:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
-        merged["recent"] = recent[: max(len(board["recent"]) for board in boards)]
+        merged["recent"] = recent[:50]  # as many as of one process
         merged["upstream"].sort(key=lambda pair: -pair[1])
         merged["menu"] = first["menu"] and _merge_menus([board["menu"] for board in boards])
     return merged
@@ -386,42 +345,31 @@ def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
     rows = [row for value in values for row in value if isinstance(row, list)]
     if not rows:
         return [sum(parts) for parts in zip(*values, strict=True)]
-    groups = {row[0]: [other for other in rows if other[0] == row[0]] for row in rows}
-    return [[key, *map(_add, zip(*(row[1:] for row in groups[key]), strict=True))] for key in sorted(groups)]
-
-
-def _rank_drift(drift: dict[str, Any]) -> tuple[bool, float, int]:
-    """The last of a policy is shown: that of the worker which is farthest from what is expected."""
-    return drift["alarm"], abs(drift["z"] or 0.0), drift["requests"]
+    groups = groupby(sorted(rows, key=itemgetter(0)), itemgetter(0))
+    return [[key, *map(_add, zip(*(row[1:] for row in group), strict=True))] for key, group in groups]
 
 
 def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    means = {
-        name: _mean([(part[name], part["requests"]) for part in parts]) for name in ("average", "target")
-    }
+    means = {name: _mean(parts, name, "requests") for name in ("average", "target")}
     return {"requests": sum(part["requests"] for part in parts), **means}
 
 
-def _mean(parts: Sequence[tuple[float | None, int]]) -> float | None:
-    """The mean of what processes have, by their requests; None: there were none."""
-    known = [(value, count) for value, count in parts if value is not None]
-    total = sum(count for _, count in known)
-    return sum(value * count for value, count in known) / total if total else None
+def _mean(parts: Sequence[dict[str, Any]], name: str, count: str) -> float | None:
+    """The mean of what processes have, weighed by a count; None: none has any."""
+    known = [(part[name], part[count]) for part in parts if part[name] is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
 
 
 def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for dial in dials:
-        groups.setdefault((dial["policy"], dial["budget"], dial["unit"]), []).append(dial)
-    merged = []
-    for group in groups.values():
-        averages = {
-            name: _mean([(dial["averages"][name], dial[count]) for dial in group])
-            for name, count in (("voted", "decided"), ("all", "requests"))
-        }
+    merged, identify = [], itemgetter("policy", "budget", "unit")
+    for _, same in groupby(sorted(dials, key=identify), identify):
+        group = list(same)
+        flat = [dial | dial["averages"] for dial in group]
+        averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
         sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
         merged.append(group[0] | sums | {"averages": averages})
-    return sorted(merged, key=lambda dial: -int(dial["requests"]))
+    return sorted(merged, key=lambda dial: -dial["requests"])
 
 
 def _merge_menus(menus: Sequence[dict[str, Any]]) -> dict[str, Any]:
