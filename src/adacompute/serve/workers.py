@@ -368,7 +368,8 @@ def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         flat = [dial | dial["averages"] for dial in group]
         averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
         sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
-        merged.append(group[0] | sums | {"averages": averages})
+        average = _mean(group, "average", "decided")  # the fleet's, or with a fixed price each one's own
+        merged.append(group[0] | sums | {"average": average, "averages": averages})
     return sorted(merged, key=lambda dial: -dial["requests"])
 
 
