@@ -184,7 +184,7 @@ class Gateway:
     # called with the votes of requests that were drawn to the end
     on_explored: Callable[[ModeClasses], None] | None = None
     # adds what the other workers have counted to the data of the dashboard; None: there are none
-    add_workers: "Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None" = None
+    add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     has_warned_of_shortfall: bool = False
     patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force

@@ -776,7 +776,8 @@ class Observability:
         for dial in shown["dials"]:
             names = ("policy", "budget", "price", "average", "unit")
             policy, budget, price, average, unit = (dial[name] for name in names)
-            metrics.set_dial(policy, budget, price=price, average=average, unit=unit)
+            paced = None if price is None else average  # else nothing steers it
+            metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
         for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
             if means["requests"]:
                 metrics.set_means(which, means["average"], means["target"], self._budget.unit)
