@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -179,8 +180,10 @@ def test_a_killed_worker_comes_back_and_no_count_is_lost_and_after_the_main_proc
         # of the twenty requests that were under way, some may not have been handed over
         stored = gate.get("/dashboard/data").json["recorder"]["stored"]
         assert stored >= 40 + len(answered) - 20
+        folder = find_folder(second[0])
         gate.kill()
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in second))
+    shutil.rmtree(folder)  # nobody could
     with open_pool(pool) as recorded:
         assert recorded.verify().ok
         assert recorded.counts().samples >= stored

@@ -52,10 +52,12 @@ _WORKER_CODE = """
 import os, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
     signal.signal(getattr(signal, name), signal.SIG_IGN)  # until it serves
+rows = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # what a library prints isn't recorded
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
 sys.path[:] = sys.argv[2:]
 from adacompute.serve.workers import run_worker
-run_worker(sys.stdin.buffer, sys.stdout.buffer, folder=sys.argv[1], log=sys.stderr)
+run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
 _QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
 
@@ -212,8 +214,8 @@ class WorkerPool:
             _get_input(process).close()
 
     def _record(self, line: bytes) -> None:
-        recorder = self._gateway.reporter.recorder
-        assert recorder is not None
+        if (recorder := self._gateway.reporter.recorder) is None:
+            return
         try:
             recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
         except msgspec.DecodeError:  # cut off, because the worker was killed
@@ -304,17 +306,16 @@ async def _ask(path: Path, span: str) -> dict[str, Any] | None:
         return None
 
 
-_SUMS = (
-    *("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder"),
-    *("rows", "total", "samples", "upstream"),
-)
+_COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
+_HISTORY = ("rows", "total", "samples", "upstream")
 _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
 
 
 def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the dashboard shows of several processes together; what can't be added is as the first has it."""
-    first = boards[0]
-    merged = first | {name: _add([board[name] for board in boards]) for name in _SUMS if name in first}
+    first, has_history = boards[0], "recent" in boards[0]
+    sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
+    merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     voted = _merge_means([means["voted"] for means in overall])
     drifts = [drift for board in boards for drift in board["drift"]]
@@ -327,7 +328,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "resting": list(dict.fromkeys(name for board in boards for name in board["resting"])),
         "fleet": first["fleet"] | {"pacemaker": any(board["fleet"]["pacemaker"] for board in boards)},
     }
-    if "recent" in first:
+    if has_history:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
         merged["recent"] = recent[:50]  # as many as of one process
         merged["upstream"].sort(key=lambda pair: -pair[1])
