@@ -28,7 +28,6 @@ from benchmarks import (
     serving,
     soak,
     solve,
-    workers,
 )
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "benchmarks.md"
@@ -488,14 +487,6 @@ BENCHES = {
         "apart, once it is warm. The aims: 200 MB, and 2 KB a minute over ten minutes (`python -m benchmarks "
         "soak --minutes 10 --write`).",
         gateway.soak_table,
-    ),
-    "workers": Bench(
-        "Two workers beside one process",
-        "`adacompute serve --workers 2` and the same without, on an upstream that answers at once, with 8 "
-        "and 32 kept connections; medians of five rounds in turns. Processor time is that of all the "
-        "gateway's processes, and the rate is what it allows on two cores, where clients and the upstream "
-        "run elsewhere. The aim: 1.8 times.",
-        workers.workers_table,
     ),
 }
 

@@ -163,7 +163,7 @@ HIDDEN = {"importlib.import_module", "__import__"}
 DRAWS = "report/"
 HEAVY = {"matplotlib", "sklearn", "xgboost"}  # a second or more each, before a command has said anything
 # programs of their own, run in processes that are ended so
-PROGRAMS = {"answers/sandbox.py", "client/local_process.py", "serve/worker_link.py"}
+PROGRAMS = {"answers/sandbox.py", "client/local_process.py"}
 
 
 def join_name(node: ast.expr) -> str:

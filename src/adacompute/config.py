@@ -188,7 +188,7 @@ class ServeConfig:
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
     port: int = setting(8080, "port to listen on; 0 takes any free one")
-    workers: int = setting(1, "processes that serve the port, with one ledger and one price")
+    workers: int = setting(1, "processes that serve the port; more than one share caps and price in redis")
     menu: str = setting(
         "", "menu of several modes (TOML), in the place of one upstream", default_text="none: one upstream"
     )

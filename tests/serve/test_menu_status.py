@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, chromium, tab
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from running import Running
 from traffic import MODES, SAMPLE_NANOS, Clock, Policy, menu_hour, menu_request, told
@@ -212,7 +213,7 @@ def test_there_is_nothing_by_mode_without_a_menu():
 
 def test_without_prices_costs_are_in_tokens():
     settings = ServeConfig(budget="500 tokens", menu="menu.toml")
-    menu = MenuStatus.open(MODES, settings, EndpointConfig(), now=0.0)
+    menu = MenuStatus.open(MODES, settings, EndpointConfig(), CollectorRegistry(), now=0.0)
     assert menu.describe_span([])["unit"] == "tokens"
 
 

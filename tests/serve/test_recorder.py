@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adacompute.answers import Task
@@ -19,7 +20,7 @@ from adacompute.client import Response
 from adacompute.errors import ConfigError, SourceAmbiguous
 from adacompute.policies import StoppingPolicy
 from adacompute.pool import open_pool
-from adacompute.serve.recorder import Recorder, build_problem
+from adacompute.serve.recorder import RecordedRequest, Recorder, RowWriter, build_problem
 from adacompute.serve.reply import RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
 
@@ -175,6 +176,32 @@ def test_a_pool_that_cannot_be_written_is_refused_at_the_start(tmp_path, name):
     (tmp_path / "other.sqlite").write_text("no pool at all")
     with pytest.raises(ConfigError, match="record"):
         asyncio.run(Recorder.open(tmp_path / name, Task()))
+
+
+def test_rows_that_another_process_hands_over_are_stored_as_if_they_were_recorded_here(tmp_path):
+    requests = [
+        (told("It is 4.", "5"), ask("What is 2 + 2?")),
+        (told("6", explored=True), ask("What is 3 + 3?", temperature=0.3)),
+        (told("no answer", agreement=0.0), ask("Who?", tools=[{"type": "function"}])),
+    ]
+    recorded(tmp_path / "here.sqlite", requests)
+    lines = []
+
+    async def main():
+        writer = RowWriter(Task(), lambda row: lines.append(msgspec.json.encode(row)))
+        for one, asked in requests:
+            writer.record(one, asked)
+        writer.record(told("7", model=object()), ask("What can't be sent?"))
+        await writer.close()
+        recorder = await Recorder.open(tmp_path / "there.sqlite", Task())
+        for line in lines:
+            recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
+        await recorder.close()
+        return writer.dropped, recorder.stored
+
+    assert asyncio.run(main()) == (1, 3)
+    with open_pool(tmp_path / "here.sqlite") as here, open_pool(tmp_path / "there.sqlite") as there:
+        assert here.digest() == there.digest()
 
 
 def test_a_pool_of_another_task_is_refused(tmp_path):

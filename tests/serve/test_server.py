@@ -87,7 +87,7 @@ def test_c22_a_name_is_judged_by_every_address_that_it_has(monkeypatch: pytest.M
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)  # names are the system's to resolve
     with pytest.raises(ConfigError, match=r"'gate\.example' \(10\.0\.0\.5\)"):
-        open_sockets(ServeConfig(host="gate.example"), keys=False)
+        open_sockets(ServeConfig(host="gate.example"))
 
 
 def test_c22_the_process_refuses_to_listen_at_all_addresses_without_keys(adacompute):
@@ -115,7 +115,7 @@ def test_with_keys_it_listens_at_all_addresses_and_asks_for_them(upstream: Upstr
 
 
 def test_localhost_is_one_port_at_every_address_of_it():
-    sockets = open_sockets(ServeConfig(host="localhost", port=0), keys=False)
+    sockets = open_sockets(ServeConfig(host="localhost", port=0))
     try:
         assert len({each.getsockname()[1] for each in sockets}) == 1
     finally:
@@ -126,7 +126,7 @@ def test_localhost_is_one_port_at_every_address_of_it():
 def test_a_port_in_use_is_named_with_the_remedy(running: Running):
     port = int(running.base.rpartition(":")[2])
     with pytest.raises(ConfigError, match=f"port {port} of 127.0.0.1 is in use; give another --port"):
-        open_sockets(ServeConfig(port=port), keys=False)
+        open_sockets(ServeConfig(port=port))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "a" * 300, "300.1.1.1"])

@@ -366,13 +366,13 @@ async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
 
 
 async def _open_and_check(config: Config) -> dict[str, Any]:
-    from adacompute.serve import server
+    from adacompute.serve import server, workers
     from adacompute.serve.lifespan import open_gateway
 
+    workers.check_redis(config)
     url = server.check_address(config)
     with _use_trial_files(config) as trial:
         async with open_gateway(trial) as gateway:
-            server.check_worker_limits(config, gateway)
             facts = gather_facts(gateway, url)
             scorer = gateway.resources.scorer
             error = None if scorer is None else await _try_verifier(scorer.verifier)
@@ -520,7 +520,7 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve import server  # imported here, so that other commands start without it
+    from adacompute.serve import server, workers  # imported here, so that other commands start without it
 
     gateways: list[Gateway] = []
 
@@ -534,7 +534,8 @@ def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) ->
 
     check_policy_folder(config.serve.policy)
     with _configure_logging(config):
-        server.serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
+        serve = workers.serve if config.serve.workers > 1 else server.serve
+        serve(config, on_listening=announce, on_open=gateways.append, reread=reread)
 
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:

@@ -151,10 +151,13 @@ class _Pages:
     async def metrics(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """Metrics for Prometheus."""
         self.check_operator(headers)
-        if self._gateway.fetch_page is not None:
-            return 200, _METRICS_HEADERS, await self._gateway.fetch_page("metrics")
-        self._gateway.reporter.report()
-        return 200, _METRICS_HEADERS, self._gateway.observability.render_metrics()
+        summary = await self._gateway.describe_traffic()
+        of_workers = self._gateway.add_workers is not None
+        return (
+            200,
+            _METRICS_HEADERS,
+            self._gateway.observability.render_metrics(summary, of_workers=of_workers),
+        )
 
     async def dashboard(self, _scope: Scope, headers: Mapping[str, str]) -> Reply:
         """The dashboard's page."""
@@ -165,10 +168,7 @@ class _Pages:
         """The dashboard's data of the last hour, or with `?span=day` of the last day."""
         self.check_operator(headers)
         span = "day" if scope.get("query_string") == b"span=day" else "hour"
-        if self._gateway.fetch_page is not None:
-            return 200, _JSON_HEADERS, await self._gateway.fetch_page(span)
-        self._gateway.reporter.report()
-        return 200, _JSON_HEADERS, orjson.dumps(self._gateway.observability.dashboard_data(span))
+        return 200, _JSON_HEADERS, orjson.dumps(await self._gateway.describe_traffic(span))
 
     def check_operator(self, headers: Mapping[str, str]) -> str:
         """The name of the operator's key; Unauthorized for another one. Without keys: nobody's."""

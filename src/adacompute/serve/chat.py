@@ -166,11 +166,12 @@ class Gateway:
     under_way: int = 0
     # called with the votes of requests that were drawn to the end
     on_explored: Callable[[ModeClasses], None] | None = None
-    fetch_page: Callable[[str], Awaitable[bytes]] | None = None  # of the whole, where this is a worker
+    # adds what the other workers have counted to the data of the dashboard; None: there are none
+    add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
     has_warned_of_shortfall: bool = False
     patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
-    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet; of a worker, with all
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet
     reload_settings: Callable[[], list[str]] | None = None  # gives a line for each change; None: none can
     # requests that have ended, and what came of them, which are to be learned from
     unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
@@ -198,7 +199,7 @@ class Gateway:
         longest = registry.get(registry.default).policy.longest
         check_budget(budget, serve, longest=longest, modes=self.resources.modes)
         self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
-        self.has_warned_of_shortfall = self.fetch_page is not None  # a worker leaves it to its gateway
+        self.has_warned_of_shortfall = False
         self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
         self.observability.on_budget(budget)
         self.announce_policies()
@@ -365,6 +366,16 @@ class Gateway:
         """That the policy was fitted on another model than those served, in words; "": that isn't known."""
         models = [self.model] if self.model else list(self.model_list.known)
         return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
+
+    async def describe_traffic(self, span: str = "") -> dict[str, Any]:
+        """What the dashboard shows of a span, of all workers together; "": only what `/metrics` shows."""
+        own = self.describe_own_traffic(span)
+        return own if self.add_workers is None else await self.add_workers(span, own)
+
+    def describe_own_traffic(self, span: str) -> dict[str, Any]:
+        """As `describe_traffic`, of this process alone."""
+        self.reporter.report()
+        return self.observability.dashboard_data(span) if span else self.observability.summarise()
 
     @property
     def is_upstream_resting(self) -> bool:

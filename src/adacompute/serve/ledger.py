@@ -1,7 +1,7 @@
 """Spending and its caps: amounts and token prices, the windows that caps count in, and what a ledger does.
 
 Two classes keep a ledger: `local_ledger.Ledger` in a file, for one gateway, and `fleet.FleetLedger` in Redis,
-for several. Both check amounts with `CapChecker`. `WorkerLedger` is either of them as seen from a worker.
+for several. Both check amounts with `CapChecker`.
 
 Amounts are counted in samples, tokens and money at once, in whole numbers, so that sums are exact.
 
@@ -15,7 +15,6 @@ import json
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -36,7 +35,6 @@ __all__ = [
     "NANOS",
     "NO_PROMPT_COST",
     "NO_SPEND",
-    "Amounts",
     "Balance",
     "CapChecker",
     "Caps",
@@ -52,7 +50,6 @@ __all__ = [
     "WaveReservation",
     "WindowClock",
     "WindowSums",
-    "WorkerLedger",
     "add_spend",
     "count_elapsed",
     "decode_note",
@@ -61,7 +58,6 @@ __all__ = [
     "make_reader",
     "name_window",
     "parse_cap",
-    "to_amounts",
     "unit_index",
     "window_name_length",
 ]
@@ -664,113 +660,6 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
         return now
     clock = WindowClock()
     return lambda: clock.read(now(), elapsed())
-
-
-Amounts = tuple[int, int, int]  # samples, tokens, billionths of money
-
-
-def to_amounts(spend: Spend) -> Amounts:
-    """A spend as workers and their gateway send it."""
-    return spend.samples, spend.tokens, spend.nanos
-
-
-class WorkerLedger:
-    """The gateway's ledger, as a worker uses it: every amount is reserved and settled there."""
-
-    def __init__(self, send: Callable[..., None], post: Callable[..., None]) -> None:
-        """`send` sends a message to the gateway, `post` one that may wait for others."""
-        self.caps = Caps()  # as the gateway has them, whose ledger checks them
-        self.available = True
-        self.blocked: Mapping[str, tuple[str, float | None]] = {}  # by key: the error, if a cap is passed
-        self._send, self._post = send, post
-        self._last_number = 0
-        self._reserving: dict[int, asyncio.Future[Any]] = {}
-        self._extending: dict[int, deque[asyncio.Future[bool]]] = {}
-        self._open: set[int] = set()
-
-    async def reserve(self, key: str, amount: Spend) -> Reservation:
-        """Reserves an amount; whoever gets a reservation settles it.
-
-        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
-        """
-        self._last_number += 1
-        number, amount = self._last_number, amount.positive
-        future = self._reserving[number] = asyncio.get_running_loop().create_future()
-        self._send("reserve", number, key, to_amounts(amount))
-        try:
-            result = await future
-        except BaseException:  # nobody waits for it any more
-            self._send("settle", number, (0, 0, 0), (0, 0, 0))
-            raise
-        finally:
-            del self._reserving[number]
-        if isinstance(result, str):
-            self._open.add(number)
-            return Reservation(number, key, amount, result)
-        if result is None:
-            raise make_closed_error()
-        message, retry_after, left = result
-        error = CapReached(message, retry_after=retry_after)
-        error.left = left
-        raise error
-
-    def extend(self, reservation: Reservation, more: Spend) -> "bool | asyncio.Future[bool]":
-        """Enlarges an open reservation; the result is known when the gateway has answered."""
-        if reservation.number not in self._open or not self.available:
-            return False
-        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._extending.setdefault(reservation.number, deque()).append(future)
-        self._send("extend", reservation.number, to_amounts(more.positive))
-        return future
-
-    def grow(self, reservation: Reservation, more: Spend) -> None:
-        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
-        if reservation.number in self._open:
-            self._send("grow", reservation.number, to_amounts(more.positive))
-
-    def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
-
-        As the gateway said last, a moment ago: that happens only where an upstream gave more than was asked.
-        """
-        if not self.blocked or (error := self.blocked.get(reservation.key)) is None:
-            return None
-        return CapReached(error[0], retry_after=error[1])
-
-    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
-        if reservation.number in self._open:
-            self._open.discard(reservation.number)
-            amounts = to_amounts(spent.positive), to_amounts(maybe.positive)
-            self._post("settle", reservation.number, *amounts)
-
-    def account(self) -> Balance:
-        """Nothing: the gateway knows what was spent."""
-        return Balance()
-
-    def remember(self, name: str, value: Mapping[str, Any]) -> None:
-        """Does nothing: the gateway remembers."""
-
-    def recall(self, name: str) -> dict[str, Any] | None:  # noqa: ARG002 - as the protocol has it
-        """Nothing: what a worker has to know is in its setup."""
-        return None
-
-    async def close(self) -> None:
-        """Does nothing: `WorkerLink.close` sends what is left."""
-
-    def on_reserved(self, number: int, result: Any) -> None:  # noqa: ANN401 - see `WorkerHub`
-        """A reservation was made, or refused."""
-        if (future := self._reserving.get(number)) is not None and not future.done():
-            future.set_result(result)
-
-    def on_extended(self, number: int, done: bool) -> None:
-        """The oldest extension of a reservation was made, or refused."""
-        futures = self._extending[number]
-        future = futures.popleft()
-        if not futures:
-            del self._extending[number]
-        if not future.done():
-            future.set_result(done)
 
 
 class TokenBounds(Protocol):

@@ -19,7 +19,6 @@ from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
 from adacompute.config import (
     Config,
-    KeyConfig,
     MenuConfig,
     ServeConfig,
     apply_menu,
@@ -38,13 +37,12 @@ from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
-from adacompute.serve.recorder import Recorder
+from adacompute.serve.recorder import Recorder, RecordQueue
 from adacompute.serve.reporter import Reporter
 from adacompute.serve.request_parser import Keys
 from adacompute.serve.sample_loop import SampleSource, SamplingResources
 from adacompute.serve.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.vote_eligibility import VoteEligibility
-from adacompute.serve.worker_link import WorkerLink, WorkerObservability
 
 __all__ = ["open_gateway"]
 
@@ -68,28 +66,26 @@ async def open_gateway(
     policy: Policy | None = None,
     in_memory: bool = False,
     breaker: BreakerSettings | None = None,
-    worker: WorkerLink | None = None,
+    limit: Callable[[Endpoint], Endpoint] | None = None,
+    recorder: RecordQueue | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
     `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
     file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
-    shortened, for people who wait. `worker` is the link of a worker to the gateway that keeps its ledger, its
-    prices and what is observed.
+    shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
+    that which the settings name; whoever has opened it closes it.
     """
-    if worker is not None:
-        menu = worker.setup.menu
-    else:
-        menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
+    menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
     if menu is not None:
         config = apply_menu(config, menu)
     settings, budget = config.serve, average_budget(config)
     origins = _list_origins(config, menu, endpoint, breaker)
-    if worker is not None:
-        origins = [(worker.setup.divide(upstream), rates, mode) for upstream, rates, mode in origins]
+    if limit is not None:
+        origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
-    keys = Keys.from_config(_list_keys(settings, worker))
+    keys = Keys.from_config(read_keys(Path(settings.keys_file)) if settings.keys_file else ())
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
@@ -99,10 +95,7 @@ async def open_gateway(
     has_prior = len(modes) > 1 and policy is None and not settings.policy
     if has_prior:
         policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
-    if worker is not None:
-        registry = PolicyRegistry.from_shared(worker.setup.policies)
-    else:
-        registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     _sort_by_policy(origins, registry)
     modes = [mode.name for _, _, mode in origins if mode is not None]
     explores_freely = has_prior and settings.explore < 0
@@ -111,31 +104,21 @@ async def open_gateway(
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
     eligibility = VoteEligibility(settings, task)
-    if worker is not None:
-        observability: Observability = WorkerObservability(worker)
-        explore = worker.setup.explore
-    else:
-        observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
-        observability.cap_unit = caps.unit
+    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
+    observability.cap_unit = caps.unit
     check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
             stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
-        fleet = await _join_fleet(settings, caps, timing) if worker is None else None
+        fleet = await _join_fleet(settings, caps, timing)
         file = None if in_memory else Path(settings.state)
-        ledger: LedgerProtocol
-        if worker is not None:
-            ledger = worker.ledger
-            worker.ledger.caps = caps  # requests are bounded, and refused, by whether there are any
-        else:
-            ledger = await Ledger.open(file, caps) if fleet is None else fleet.ledger
+        ledger: LedgerProtocol = await Ledger.open(file, caps) if fleet is None else fleet.ledger
         stack.push_async_callback(ledger.close)
-        opens_pool = settings.record and worker is None
-        recorder = await Recorder.open(Path(settings.record), task) if opens_pool else None
-        if recorder is not None:
+        if recorder is None and settings.record:
+            recorder = await Recorder.open(Path(settings.record), task)
             stack.push_async_callback(recorder.close)
-        reporter = Reporter(observability, recorder if worker is None else worker.make_recorder())
+        reporter = Reporter(observability, recorder)
         sources, share = dict[str, SampleSource](), LoopShare()
         for upstream, rates, mode in origins:
             client = Client(upstream, on_call=reporter.on_call, share=share, signals_only=True)
@@ -174,14 +157,10 @@ async def open_gateway(
             model=config.endpoint.model,
             explore=explore,
         )
-        if worker is not None:
-            worker.join(gateway)
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known
-        if worker is None:
-            _load_state(gateway)
-        learns_prior = has_prior and worker is None
-        prior = PriorUpdater(gateway, explores_freely=explores_freely) if learns_prior else None
+        _load_state(gateway)
+        prior = PriorUpdater(gateway, explores_freely=explores_freely) if has_prior else None
         if prior is not None:
             prior.update()
         if fleet is not None:
@@ -196,10 +175,10 @@ async def open_gateway(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
-        saving = asyncio.create_task(_save_regularly(gateway, prior) if worker is None else worker.run())
+        saving = asyncio.create_task(_save_regularly(gateway, prior))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1 or worker is not None:  # else it answers no request itself
+        if settings.workers == 1:  # else its workers answer requests
             # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
             # math-verify takes more memory than all else, and is started by the first formula that needs it.
             threading.Thread(
@@ -216,8 +195,7 @@ async def open_gateway(
             gateway.learn()
             reporter.report()
             gateway.model_list.close()
-            if worker is None:
-                _save_state(gateway)
+            _save_state(gateway)
             if prior is not None:
                 prior.save()
 
@@ -285,12 +263,6 @@ def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> Verifie
     return VerifierRates(input=chosen[0].input, output=chosen[0].output) if chosen else VerifierRates()
 
 
-def _list_keys(settings: ServeConfig, worker: WorkerLink | None) -> Sequence[KeyConfig]:
-    if worker is not None:
-        return worker.setup.list_keys()
-    return read_keys(Path(settings.keys_file)) if settings.keys_file else ()
-
-
 def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
     if not settings.otel:
         return None
@@ -350,7 +322,7 @@ async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
     while True:
         with contextlib.suppress(EndpointError):
             await listing
-            if gateway.fetch_page is None and (note := gateway.find_foreign_model()):  # else it is a worker
+            if note := gateway.find_foreign_model():
                 _log.warning("%s", note)
             return
         await asyncio.sleep(wait)

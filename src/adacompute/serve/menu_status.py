@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError
@@ -107,11 +108,18 @@ class MenuSums:
 class MenuStatus:
     """Sums by mode since the start, and the alarms for modes that don't agree with the dearest as they did.
 
-    A collector of Prometheus: `collect` gives all metrics by mode.
+    A collector of Prometheus: `collect` gives all gauges by mode.
     """
 
     def __init__(
-        self, modes: Sequence[str], *, unit: Unit, currency: str, exploring: bool, now: float
+        self,
+        modes: Sequence[str],
+        registry: CollectorRegistry,
+        *,
+        unit: Unit,
+        currency: str,
+        exploring: bool,
+        now: float,
     ) -> None:
         """`modes` are the menu's, cheapest first. `unit` is what costs are shown in.
 
@@ -124,20 +132,48 @@ class MenuStatus:
         self._sums = _make_sums(modes)  # since the start
         self._earlier = _make_sums(modes)  # of earlier runs
         self._since = now
-        self._alarms = dict.fromkeys(modes[:-1], 0)
+        self._make_counters(registry)
+        registry.register(self)
         self._drifts = self._make_monitors()
         self._find_cost: Callable[[str, Unit], float | None] = lambda *_: None
         self._list_resting: Callable[[], Collection[str]] = tuple
 
+    def _make_counters(self, registry: CollectorRegistry) -> None:
+        def make(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"adacompute_menu_{name}", what, ("menu_mode", *labels), registry=registry)
+
+        self._counts = {
+            "requests": make("requests", "Requests with samples of a mode"),
+            "samples": make("samples", "Samples drawn of a mode"),
+            "missing": make("missing_samples", "Samples of a mode that did not come"),
+            "replies": make("replies", "Requests whose reply is a sample of a mode"),
+        }
+        self._failures = make("failures", "Requests that left a mode out, as it failed", "kind")
+        self._tokens = make("tokens", "Tokens of a mode as its upstream counts them", "kind")
+        self._spent = make("spent", "What samples of a mode cost", "unit")
+        self._maybe = make("maybe_spent", "What a mode's calls can have cost beyond that", "unit")
+        self._alarms = make("drift_alarms", "Times the drift alarm of a mode went on")
+        for name in self._modes:
+            self._count(name, ModeSums())  # so that zeros are shown
+        for name in self._modes[:-1]:
+            self._alarms.labels(name)
+
     @classmethod
     def open(
-        cls, modes: Sequence[str], settings: ServeConfig, endpoint: EndpointConfig, *, now: float
+        cls,
+        modes: Sequence[str],
+        settings: ServeConfig,
+        endpoint: EndpointConfig,
+        registry: CollectorRegistry,
+        *,
+        now: float,
     ) -> "MenuStatus":
         """That of a gateway's settings; `endpoint` has the highest prices of the modes."""
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         return cls(
             modes,
+            registry,
             unit="money" if in_money else "tokens",
             currency=endpoint.currency,
             exploring=settings.explore > 0,
@@ -155,9 +191,24 @@ class MenuStatus:
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
         """Adds a request that ended."""
-        self._sums.add_outcome(outcome)
+        drawn = MenuSums()
+        drawn.add_outcome(outcome)
+        self._sums.add_sums(drawn)
+        for name, sums in drawn.modes.items():
+            if name in self._modes:
+                self._count(name, sums)
         if outcome.explored or not self._exploring:
             self._compare_answers(outcome)
+
+    def _count(self, name: str, sums: ModeSums) -> None:
+        for count, counter in self._counts.items():
+            counter.labels(name).inc(getattr(sums, count))
+        for counter, parts in ((self._failures, sums.failures), (self._tokens, sums.tokens)):
+            for kind, number in parts.items():
+                counter.labels(name, kind).inc(number)
+        for counter, amount in ((self._spent, sums.spent), (self._maybe, sums.maybe)):
+            for unit in _UNITS:
+                counter.labels(name, unit).inc(amount.amount_in(unit))
 
     def forget_agreement(self) -> None:
         """Another policy serves: other requests have samples of several modes, unless they are explored."""
@@ -179,7 +230,7 @@ class MenuStatus:
         if not state.alarm:
             _log.warning("drift: mode %r agrees with mode %r as expected again", name, dearest)
             return
-        self._alarms[name] += 1
+        self._alarms.labels(name).inc()
         _log.warning(
             "drift: answers of mode %r are those of mode %r in %.2f of the last %d requests that have both, "
             "%s saw %.2f; a mode or the traffic is not what it was: record some of it, and fit again",
@@ -270,37 +321,7 @@ class MenuStatus:
         }
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics by mode, as they are now."""
-        yield from self._collect_counters()
-        yield from self._collect_gauges()
-
-    def _collect_counters(self) -> Iterator[Metric]:
-        counts = {
-            "requests": _make_counter("requests", "Requests with samples of a mode"),
-            "samples": _make_counter("samples", "Samples drawn of a mode"),
-            "missing": _make_counter("missing_samples", "Samples of a mode that did not come"),
-            "replies": _make_counter("replies", "Requests whose reply is a sample of a mode"),
-        }
-        failures = _make_counter("failures", "Requests that left a mode out, as it failed", "kind")
-        tokens = _make_counter("tokens", "Tokens of a mode as its upstream counts them", "kind")
-        spent = _make_counter("spent", "What samples of a mode cost", "unit")
-        maybe = _make_counter("maybe_spent", "What a mode's calls can have cost beyond that", "unit")
-        alarms = _make_counter("drift_alarms", "Times the drift alarm of a mode went on")
-        for name in self._modes:
-            sums = self._sums.modes[name]
-            for count, family in counts.items():
-                family.add_metric([name], getattr(sums, count))
-            for family, parts in ((failures, sums.failures), (tokens, sums.tokens)):
-                for kind, number in parts.items():
-                    family.add_metric([name, kind], number)
-            for family, amount in ((spent, sums.spent), (maybe, sums.maybe)):
-                for unit in _UNITS:
-                    family.add_metric([name, unit], amount.amount_in(unit))
-        for name, number in self._alarms.items():
-            alarms.add_metric([name], number)
-        yield from (*counts.values(), failures, tokens, spent, maybe, alarms)
-
-    def _collect_gauges(self) -> Iterator[Metric]:
+        """All gauges by mode, as they are now."""
         costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
         resting = _make_gauge("resting", "1: a mode keeps failing and is left alone for a moment")
         left_alone = self._list_resting()
@@ -334,10 +355,6 @@ def _read_sums(numbers: Sequence[int]) -> ModeSums:
     requests, samples, missing, replies, *amounts = numbers
     spent = Spend(**dict(zip(_KEPT_AMOUNTS, amounts, strict=True)))
     return ModeSums(requests, samples, missing, replies, spent)
-
-
-def _make_counter(name: str, what: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"adacompute_menu_{name}", what, labels=("menu_mode", *labels))
 
 
 def _make_gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:

@@ -22,6 +22,9 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
 from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import shorten
@@ -32,7 +35,7 @@ from adacompute.serve.fleet.membership import FleetStatus
 from adacompute.serve.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus, MenuSums
 from adacompute.serve.pacer import round_budget
-from adacompute.serve.policy_registry import DriftMonitors, DriftState, ServedPolicy
+from adacompute.serve.policy_registry import DriftMonitors, ServedPolicy
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
 from adacompute.serve.request_parser import Mode
 
@@ -106,7 +109,6 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
-        self._sums: dict[tuple[Any, ...], float] = {}  # of counters, since they were last rendered
         self._policies = BoundedLabels()
         self._budgets = BoundedLabels()
         self._codes = BoundedLabels()
@@ -257,17 +259,14 @@ class Metrics:
             if value is not None:
                 self.at_labels(gauge, *labels, *units).set(value)
 
-    def set_drift(self, policy: str, state: DriftState) -> None:
-        """Sets the state of a policy's agreement."""
-        label = self.policy_label(policy)
-        self.at_labels(self.drift, label).set(state.alarm)
-        for gauge, value in (
-            (self.drift_z, state.z),
-            (self.live, state.live),
-            (self.expected, state.expected),
-        ):
-            if value is not None:
-                self.at_labels(gauge, label).set(value)
+    def set_drift(self, drift: Mapping[str, Any]) -> None:
+        """Sets the state of a policy's agreement, as the dashboard has it."""
+        label = self.policy_label(drift["policy"])
+        self.at_labels(self.drift, label).set(drift["alarm"])
+        gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
+        for name, gauge in gauges.items():
+            if drift[name] is not None:
+                self.at_labels(gauge, label).set(drift[name])
 
     def set_version(self, policy: str, old: str | None, version: str) -> None:
         """Sets the version of a policy in service."""
@@ -289,23 +288,12 @@ class Metrics:
         return child
 
     def add(self, counter: Counter, amount: float, *labels: str) -> None:
-        """Adds to a counter at these labels.
+        """Adds to a counter at these labels."""
+        (self.at_labels(counter, *labels) if labels else counter).inc(amount)
 
-        The sum is passed on when it is rendered: Prometheus's counters take a lock and four calls each time,
-        which for the ten of a request were a tenth of its report.
-        """
-        key = (counter, *labels)
-        if key not in self._sums:
-            self._children.setdefault(key, counter.labels(*labels) if labels else counter)
-            self._sums[key] = 0.0
-        self._sums[key] += amount
-
-    def render(self) -> bytes:
-        """Everything, in Prometheus's text format."""
-        for key, amount in self._sums.items():
-            self._children[key].inc(amount)
-            self._sums[key] = 0.0
-        return generate_latest(self.registry)
+    def render(self, *, of_workers: bool = False) -> bytes:
+        """Everything, in Prometheus's text format; `of_workers`: counters and histograms of all workers."""
+        return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"adacompute_{name}", what, labels, registry=self.registry)
@@ -315,6 +303,19 @@ class Metrics:
 
     def _histogram(self, name: str, what: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"adacompute_{name}", what, labels, registry=self.registry, buckets=buckets)
+
+
+class _WorkersCollector(Collector):
+    """This process's gauges, with counters and histograms of all workers, from files of Prometheus's client."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        yield from (metric for metric in self._registry.collect() if metric.type == "gauge")
+        summed = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
+        yield from (metric for metric in summed if metric.type != "gauge")
 
 
 def _mode_label(mode: str) -> str:
@@ -611,13 +612,14 @@ class Observability:
         self._shortfall: Callable[[], str] = str
         self._late: Callable[[], int] | None = None
         self._late_before = 0
-        self.menu = MenuStatus.open(modes, settings, self._endpoint, now=self._since) if modes else None
-        if self.menu is not None:
-            self._metrics.registry.register(self.menu)
+        self.menu = None
+        if modes:
+            registry = self._metrics.registry
+            self.menu = MenuStatus.open(modes, settings, self._endpoint, registry, now=self._since)
 
-    def on_request_start(self, count: int = 1) -> None:
-        """A request starts sampling; `on_request_end` follows. Below 0: so many are gone with a worker."""
-        self._in_flight += count
+    def on_request_start(self) -> None:
+        """A request starts sampling; `on_request_end` follows."""
+        self._in_flight += 1
 
     def on_request_end(self, outcome: RequestOutcome) -> None:
         """A request has ended, successfully or not."""
@@ -761,43 +763,58 @@ class Observability:
         if self.menu is not None and isinstance(menu := state.get("menu"), Mapping):
             self.menu.restore(menu)
 
-    def render_metrics(self) -> bytes:
-        """The text of `/metrics`, in Prometheus's format 0.0.4."""
-        metrics = self._metrics
-        metrics.in_flight.set(self._in_flight)
-        for dial in self._dials:
-            if dial.requests or dial.price is not None:
-                metrics.set_dial(
-                    dial.policy, dial.budget, price=dial.price, average=dial.average, unit=dial.unit
-                )
-        overall = self._dials.compute_overall()
-        for which, means in (("overall", overall), ("voted", overall["voted"])):
+    def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
+        """The text of `/metrics`, in Prometheus's format 0.0.4; `of_workers`: of all, with their `summary`."""
+        metrics, shown = self._metrics, self.summarise() if summary is None else summary
+        metrics.in_flight.set(shown["in_flight"])
+        for dial in shown["dials"]:
+            names = ("policy", "budget", "price", "average", "unit")
+            policy, budget, price, average, unit = (dial[name] for name in names)
+            paced = None if price is None else average  # else nothing steers it
+            metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
+        for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
             if means["requests"]:
                 metrics.set_means(which, means["average"], means["target"], self._budget.unit)
-        for policy, drifted in self._drifts.states().items():
-            metrics.set_drift(policy, drifted)
-        if spending := self._read_spending():
-            total, unit = spending[0], self.cap_unit
+        for drift in shown["drift"]:
+            metrics.set_drift(drift)
+        for total in shown["spend"][:1]:
             for state in ("spent", "maybe", "reserved"):
-                metrics.at_labels(metrics.ledger, state, unit).set(getattr(total, state))
-            if total.cap is not None:
-                metrics.at_labels(metrics.cap, unit).set(total.cap)
-        resting = self._breakers()
-        metrics.at_labels(metrics.resting, "upstream").set("" in resting)
-        metrics.at_labels(metrics.resting, "models").set(len(resting) - ("" in resting))
-        if self._fleet is not None:
-            fleet = self._fleet()
-            metrics.fleet.set(fleet.replicas)
-            metrics.pacemaker.set(fleet.pacemaker)
-            metrics.price_age.set(fleet.age)
-        if self._recorder is not None:
-            for result, n in zip(("stored", "dropped"), self._recorder(), strict=True):
-                metrics.at_labels(metrics.recorder, result).set(n)
+                metrics.at_labels(metrics.ledger, state, self.cap_unit).set(total[state])
+            if total["cap"] is not None:
+                metrics.at_labels(metrics.cap, self.cap_unit).set(total["cap"])
+        metrics.at_labels(metrics.resting, "upstream").set("" in shown["resting"])
+        metrics.at_labels(metrics.resting, "models").set(len(set(shown["resting"]) - {""}))
+        if (fleet := shown["fleet"]) is not None:
+            metrics.fleet.set(fleet["replicas"])
+            metrics.pacemaker.set(fleet["pacemaker"])
+            metrics.price_age.set(fleet["age"])
+        for result, count in (shown["recorder"] or {}).items():
+            metrics.at_labels(metrics.recorder, result).set(count)
+        return metrics.render(of_workers=of_workers)
+
+    def summarise(self) -> dict[str, Any]:
+        """What was counted since the start, and what holds now, as JSON data: see `dashboard_data`."""
         if self._late is not None:
             late = self._late()
-            metrics.late.inc(late - self._late_before)
+            self._metrics.late.inc(late - self._late_before)
             self._late_before = late
-        return metrics.render()
+        return {
+            "at": self._now(),
+            "since": self._since,
+            "in_flight": self._in_flight,
+            "requests": self._requests,
+            "refused": dict(self._refused),
+            "unvoted": dict(self._unvoted),
+            "forwarded": dict(self._forwarded),
+            "reloads": dict(self._reloads),
+            "ever": self._dials.compute_overall(),
+            "dials": self._dials.describe(self._versions, paced=self._settings.average),
+            "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
+            "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
+            "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
+            "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
+            "fleet": self._fleet and asdict(self._fleet()),
+        }
 
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
         """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
@@ -825,15 +842,15 @@ class Observability:
         - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
-        - `recorder`: {stored, dropped}. `recent`: the last 50 requests, newest first, as
-          `_describe_request` has them; `votes` are (label, count), the winner first.
+        - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
+        - `recent`: the last 50 requests, newest first, as `_describe_request` has them; `votes` are (label,
+          count), the winner first.
         """
         span = span if span in SPANS else "hour"
         self._dials.look_up_worth(self._charts)
         settings, slots = self._settings, self._history.list_slots(span)
         return {
-            "at": self._now(),
-            "since": self._since,
+            **self.summarise(),
             "mode": settings.mode,
             "budget": self._budget.amount,
             "budget_unit": self._budget.unit,
@@ -845,23 +862,11 @@ class Observability:
             "window": settings.window,
             "keys": bool(settings.keys_file),
             "texts": settings.show_texts,
-            "in_flight": self._in_flight,
-            "requests": self._requests,
-            "refused": dict(self._refused),
-            "unvoted": dict(self._unvoted),
-            "forwarded": dict(self._forwarded),
-            "reloads": dict(self._reloads),
-            "ever": self._dials.compute_overall(),
             "average_over": settings.average,
             "span": span,
             **self._history.board(span),
-            "dials": self._dials.describe(self._versions, paced=settings.average),
             "savings": self._dials.compute_savings(),
-            "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
             "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
-            "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
-            "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
-            "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
             "recent": self._history.recent(),
         }
 

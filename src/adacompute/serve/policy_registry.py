@@ -43,7 +43,6 @@ __all__ = [
     "ModelScales",
     "PolicyRegistry",
     "ServedPolicy",
-    "SharedPolicies",
 ]
 
 MIN_SAMPLES = 20  # with fewer the policy's own scale is used
@@ -586,9 +585,6 @@ class ServedPolicy:
         return (self.version, self.chart) == (other.version, other.chart)
 
 
-SharedPolicies = Mapping[str, tuple[Policy, Chart | None, str]]  # by name: policy, chart, version
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyReading:
     """What all folders held at one time."""
@@ -652,25 +648,6 @@ class PolicyRegistry:
         registry._number = reading.number
         registry.remarks = tuple(reading.remarks.values())
         return registry
-
-    @classmethod
-    def from_shared(cls, policies: SharedPolicies) -> "PolicyRegistry":
-        """The registry of a worker, which reads no folder: it serves what its gateway has exported."""
-        registry = cls({name: "" for name in policies if name != SINGLE})
-        registry.adopt(policies)
-        return registry
-
-    def export(self) -> SharedPolicies:
-        """The policies as they serve now, for `from_shared` and `adopt`; the default one first."""
-        return {name: (served.policy, served.chart, served.version) for name, served in self._served.items()}
-
-    def adopt(self, policies: SharedPolicies) -> None:
-        """Serves what a gateway has exported; what is new keeps the live scales of what it replaces."""
-        served = dict(self._served)
-        for name, (policy, chart, version) in policies.items():
-            new = ServedPolicy(name, policy, chart=chart, version=version)
-            served[name] = served[name].replace_with(new) if name in served else new
-        self._served = served
 
     def get(self, name: str) -> ServedPolicy:
         """The policy of that name as it serves now; PolicyError if there is none."""

@@ -34,7 +34,13 @@ from adacompute.serve.answer_reader import AnswerReader
 from adacompute.serve.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
 from adacompute.serve.request_parser import ChatRequest
 
-__all__ = ["QueuedRequest", "Recorder", "WorkerRecorder", "build_problem", "make_items"]
+__all__ = [
+    "RecordQueue",
+    "RecordedRequest",
+    "Recorder",
+    "RowWriter",
+    "build_problem",
+]
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
@@ -145,34 +151,44 @@ class QueuedRequest(NamedTuple):
     use: ModeUse | None = None  # the mode of a menu that these are of
 
 
-class Recorder:
-    """Records into one pool. Made by `open`; never raises once it is open."""
+class RecordedRequest(NamedTuple):
+    """A request, or one mode of it, as a pool has it."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._queue: queue.Queue[QueuedRequest | None] = queue.Queue(_MAX_QUEUED)
+    problem: Problem
+    model: str
+    parameters: dict[str, Any]
+    samples: Sequence[Sample]
+    size: int  # characters
+
+
+def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
+    """What a pool stores of a request; slow if its responses have to be read."""
+    model, parameters = build_source(item.outcome, item.request, item.use)
+    read_samples = item.samples or AnswerReader(item.request, task).read_blocking(item.responses)
+    samples = annotate_samples(item.outcome, read_samples)
+    return RecordedRequest(build_problem(item.request), model, parameters, samples, item.size)
+
+
+class RecordQueue:
+    """Requests that wait to be stored, and the thread that stores them: no request waits for it."""
+
+    gather_seconds = _GATHER_SECONDS
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[QueuedRequest | RecordedRequest | None] = queue.Queue(_MAX_QUEUED)
         self._lock = threading.Lock()  # guards the counts below
         self._queued_characters = 0
         self._last_warning = float("-inf")
         self._unreported = 0  # requests dropped since the last warning
         self.stored = 0  # requests
         self.dropped = 0  # requests that could not be stored
-        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
         self._thread: threading.Thread | None = threading.Thread(
             target=self._run, name="adacompute-recorder", daemon=True
         )
         self._thread.start()
 
-    @classmethod
-    async def open(cls, path: Path, task: Task) -> "Recorder":
-        """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
-        try:
-            return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
-        except AdacomputeError as exc:
-            raise ConfigError(f"record: {exc}; or name another pool, or none") from exc
-
     async def close(self) -> None:
-        """Writes what is queued, within 20 seconds, and releases the pool."""
+        """Stores what is queued, within 20 seconds."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
@@ -184,17 +200,17 @@ class Recorder:
                     sent = True
             await asyncio.sleep(0.005)
         if thread.is_alive():  # it ends with the process; what it has committed is complete
-            self._drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
+            self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
             return
-        await asyncio.to_thread(self._pool.close)
+        await asyncio.to_thread(self._end)
 
     def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
         """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
-        for item in make_items(outcome, request, samples):
+        for item in _make_items(outcome, request, samples):
             self.enqueue(item)
 
-    def enqueue(self, item: QueuedRequest) -> None:
-        """Queues what `make_items` has made, unless it is closed."""
+    def enqueue(self, item: QueuedRequest | RecordedRequest) -> None:
+        """Queues what is to be stored, unless it is closed."""
         if self._thread is None:
             return
         with self._lock:
@@ -205,13 +221,14 @@ class Recorder:
                 self._queue.put_nowait(item)
                 return
             self._release(item.size)
-        self._drop(1, "too much waits to be written; the disk is too slow")
+        self.drop(1, "too much waits to be written; the disk is too slow")
 
     def _release(self, size: int) -> None:
         with self._lock:
             self._queued_characters -= size
 
-    def _drop(self, count: int, reason: str) -> None:
+    def drop(self, count: int, reason: str) -> None:
+        """Counts requests that could not be stored."""
         with self._lock:
             self.dropped += count
             self._unreported += count
@@ -228,16 +245,15 @@ class Recorder:
             try:
                 self._store(batch)
             except Exception as exc:  # noqa: BLE001 - one bad request must not stop the recorder
-                self._next.clear()
-                self._drop(len(batch), _describe_error(exc))
+                self.drop(len(batch), _describe_error(exc))
             self._release(sum(item.size for item in batch))
 
-    def _take_batch(self) -> tuple[list[QueuedRequest], bool]:
+    def _take_batch(self) -> tuple[list[QueuedRequest | RecordedRequest], bool]:
         """What is queued, up to a batch of it, and whether that was the last."""
         item = self._queue.get()
         batch = [] if item is None else [item]
         if batch and self._queue.empty():
-            time.sleep(_GATHER_SECONDS)
+            time.sleep(self.gather_seconds)
         while item is not None and len(batch) < _MAX_BATCH:
             try:
                 item = self._queue.get_nowait()
@@ -247,73 +263,103 @@ class Recorder:
                 batch.append(item)
         return batch, item is None
 
-    def _store(self, batch: list[QueuedRequest]) -> None:
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
+        """Stores a batch, in the thread."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Closes what it stores in, when all is stored."""
+
+
+class Recorder(RecordQueue):
+    """Records into one pool. Made by `open`; never raises once it is open."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
+        super().__init__()
+
+    @classmethod
+    async def open(cls, path: Path, task: Task) -> "Recorder":
+        """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
+        try:
+            return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
+        except AdacomputeError as exc:
+            raise ConfigError(f"record: {exc}; or name another pool, or none") from exc
+
+    def _end(self) -> None:
+        self._pool.close()
+
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
         """By source, each in one transaction; one that can't be stored doesn't affect the others."""
-        sources: dict[tuple[str, str], list[QueuedRequest]] = {}
+        sources: dict[tuple[str, str], list[RecordedRequest]] = {}
         for item in batch:
             try:
-                model, parameters = build_source(item.outcome, item.request, item.use)
-                sources.setdefault((model, fingerprint(parameters)), []).append(item)
+                row = item if isinstance(item, RecordedRequest) else _build_row(item, self._pool.task)
+                sources.setdefault((row.model, fingerprint(row.parameters)), []).append(row)
             except Exception as exc:  # noqa: BLE001 - a value that isn't JSON; the others are recorded
-                self._drop(1, _describe_error(exc))
-        for items in sources.values():
+                self.drop(1, _describe_error(exc))
+        for rows in sources.values():
             try:
-                self._add(items)
+                self._add(rows)
             except _RECORD_ERRORS:
-                for item in items:
-                    self._add_single(item)
-            except AdacomputeError as exc:  # the disk, or another process
+                for row in rows:
+                    self._add_single(row)
+            except Exception as exc:  # noqa: BLE001 - the disk, or another process
                 self._next.clear()
-                self._drop(len(items), _describe_error(exc))
+                self.drop(len(rows), _describe_error(exc))
 
-    def _add_single(self, item: QueuedRequest) -> None:
+    def _add_single(self, row: RecordedRequest) -> None:
         try:
             self._next.clear()  # it counts samples that were not stored
-            self._add([item])
+            self._add([row])
         except AdacomputeError as exc:
             self._next.clear()
-            self._drop(1, _describe_error(exc))
+            self.drop(1, _describe_error(exc))
 
-    def _add(self, items: list[QueuedRequest]) -> None:
+    def _add(self, rows: list[RecordedRequest]) -> None:
         """Stores requests of one source, all or none."""
-        model, parameters = build_source(items[0].outcome, items[0].request, items[0].use)
-        problems = {(problem := build_problem(item.request)).id: problem for item in items}
+        model, parameters = rows[0].model, rows[0].parameters
+        problems = {row.problem.id: row.problem for row in rows}
         self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
-        drawn = [self._number_samples(item, model, parameters) for item in items]
+        drawn = [self._number_samples(row) for row in rows]
         self._pool.add_drawn(drawn, model=model, parameters=parameters)
-        self.stored += len(items)
+        self.stored += len(rows)
 
     def _has(self, id_: str) -> bool:
         return self._pool.problem(id_) is not None
 
-    def _number_samples(self, item: QueuedRequest, model: str, parameters: dict[str, Any]) -> DrawnSamples:
+    def _number_samples(self, row: RecordedRequest) -> DrawnSamples:
         """Its samples, numbered after the stored ones of the same question."""
-        id_ = build_problem(item.request).id
+        id_, model, parameters = row.problem.id, row.model, row.parameters
         key = (id_, model, fingerprint(parameters))
         first = self._next.pop(key, None)
         if first is None:
             first = self._pool.next_index(id_, model, parameters)
-        read_samples = item.samples or _read_samples(item, self._pool.task)
-        samples = annotate_samples(item.outcome, read_samples)
-        self._next[key] = first + len(samples)
+        self._next[key] = first + len(row.samples)
         while len(self._next) > _MAX_REMEMBERED:
             self._next.popitem(last=False)
-        return DrawnSamples(id_, list(enumerate(samples, first)))
+        return DrawnSamples(id_, list(enumerate(row.samples, first)))
 
 
-class WorkerRecorder:
-    """Hands the traffic of a worker to the recorder of its gateway, over `send`."""
+class RowWriter(RecordQueue):
+    """Hands requests to `write` as a pool has them, for another process that has the pool."""
 
-    def __init__(self, send: Callable[..., None]) -> None:
-        self._send = send
+    gather_seconds = 0.0
 
-    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Sends a request that has ended, if it could be voted on; `samples`: its responses as read."""
-        if items := make_items(outcome, request, samples):
-            self._send("record", items)
+    def __init__(self, task: Task, write: Callable[[RecordedRequest], None]) -> None:
+        self._task, self._write = task, write
+        super().__init__()
+
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
+        for item in batch:
+            try:
+                self._write(item if isinstance(item, RecordedRequest) else _build_row(item, self._task))
+            except Exception as exc:  # noqa: BLE001 - the other process is gone, or a value isn't JSON
+                self.drop(1, _describe_error(exc))
 
 
-def make_items(
+def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> list[QueuedRequest]:
     """What is queued of a request: one item, one for each mode of a menu that gave samples, or none."""
@@ -346,10 +392,6 @@ def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[
     return QueuedRequest(
         replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
     )
-
-
-def _read_samples(item: QueuedRequest, task: Task) -> list[Sample]:
-    return AnswerReader(item.request, task).read_blocking(item.responses)
 
 
 def _keep_calls(response: Response) -> Response:

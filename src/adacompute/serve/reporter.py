@@ -5,17 +5,17 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from adacompute.records import BudgetUnit, Call, Sample
+from adacompute.records import BudgetUnit, Call
 from adacompute.serve.logs import request_log
 from adacompute.serve.observability import Observability
+from adacompute.serve.recorder import RecordQueue
 from adacompute.serve.reply import ForwardOutcome, RequestOutcome
-from adacompute.serve.request_parser import ChatRequest
 from adacompute.serve.sample_loop import SampleLoop
 
-__all__ = ["ObserverGuard", "RecorderProtocol", "Reporter"]
+__all__ = ["ObserverGuard", "Reporter"]
 
 if TYPE_CHECKING:
     from adacompute.serve.telemetry import ForwardSpan, RequestSpan
@@ -27,13 +27,6 @@ _REPORT_SECONDS = 0.05  # that what has ended waits until observers are told of 
 _SLICE_SECONDS = 0.001  # that observers hold the event loop at once
 _PAUSE_SECONDS = 0.002  # between two slices
 _MAX_WAITING = 128  # calls and requests
-
-
-class RecorderProtocol(Protocol):
-    """What traffic is recorded by: a `Recorder`, or what hands it to that of a worker's gateway."""
-
-    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
-        """Records a request that has ended."""
 
 
 class ObserverGuard:
@@ -70,7 +63,7 @@ class Reporter:
     than the recorder itself has not written yet.
     """
 
-    def __init__(self, observability: Observability, recorder: RecorderProtocol | None = None) -> None:
+    def __init__(self, observability: Observability, recorder: RecordQueue | None = None) -> None:
         self.recorder = recorder  # None: traffic isn't recorded
         self._observability = observability
         self._guard = ObserverGuard()

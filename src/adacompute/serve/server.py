@@ -1,4 +1,4 @@
-"""Runs the gateway: opens its sockets, starts its workers, and shuts down gracefully.
+"""Runs the gateway: opens its sockets, serves, and shuts down gracefully.
 
 `serve` and `run` are the way in. A request comes through `ClientConnection`, uvicorn's protocol with
 limits, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait for the requests
@@ -15,42 +15,41 @@ import resource
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from adacompute.config import Config, ServeConfig, parse_serve_budgets, read_keys, read_menu_file
+from adacompute.config import Config, ServeConfig, parse_serve_budgets, read_keys
 from adacompute.errors import AdacomputeError, ConfigError, Overloaded
 from adacompute.serve.app import build_app
 from adacompute.serve.chat import Gateway, get_reply_id, send_reply
 from adacompute.serve.client_connection import ClientConnection
 from adacompute.serve.fleet import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.lifespan import open_gateway
-from adacompute.serve.logs import collect_secrets, log_to
 from adacompute.serve.reply import build_error
-from adacompute.serve.worker_link import MessageChannel, WorkerHub, WorkerLink, WorkerState
 
 __all__ = [
-    "WorkerPool",
+    "build_local_url",
     "check_address",
-    "check_worker_limits",
+    "check_tls",
+    "freeze_garbage",
+    "handle_signals",
     "loop_factory",
     "open_sockets",
+    "raise_file_limit",
+    "reload_settings",
     "resolve_allowed",
     "run",
-    "run_worker",
     "serve",
+    "serve_gateway",
 ]
 
 _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
@@ -120,14 +119,20 @@ _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
 
-def open_sockets(settings: ServeConfig, *, keys: bool) -> list[socket.socket]:
-    """Listening sockets at every address of the host, all at one port; the caller closes them."""
-    addresses = resolve_allowed(settings, keys=keys)
+PortUse = Literal["own", "reserve", "share"]  # alone; for processes that share it; with the others
+
+
+def open_sockets(settings: ServeConfig, *, use: PortUse = "own") -> list[socket.socket]:
+    """Sockets at every address of the host, all at one port; the caller closes them.
+
+    They listen, except those that only reserve the port: which no other gateway can do then.
+    """
+    addresses = resolve_allowed(settings, keys=_has_keys(settings))
     sockets: list[socket.socket] = []
     port = settings.port
     try:
         for family, address in addresses:
-            sockets += _bind(settings, family, (address[0], port, *address[2:]), first=not sockets)
+            sockets += _bind(settings, family, (address[0], port, *address[2:]), first=not sockets, use=use)
             port = sockets[0].getsockname()[1]
     except BaseException:
         for sock in sockets:
@@ -201,7 +206,12 @@ def _resolve(host: str, port: int) -> list[_Address]:
 
 
 def _bind(
-    settings: ServeConfig, family: socket.AddressFamily, address: tuple[object, ...], *, first: bool
+    settings: ServeConfig,
+    family: socket.AddressFamily,
+    address: tuple[object, ...],
+    *,
+    first: bool,
+    use: PortUse,
 ) -> list[socket.socket]:
     """The socket; none if a name's second address doesn't exist, as ::1 without IPv6."""
     try:
@@ -215,8 +225,13 @@ def _bind(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit it
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if use == "share":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind(address)
-        sock.listen(_BACKLOG)  # at once: until then a second process could bind too
+        if use == "reserve":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # after it was bound alone
+        else:
+            sock.listen(_BACKLOG)  # at once: until then a second process could bind too
         sock.setblocking(False)
     except OSError as exc:
         sock.close()
@@ -251,7 +266,7 @@ def serve(
     """`run` on an event loop of its own, the fastest available, until a signal ends it."""
 
     def start_listening(url: str) -> None:
-        _freeze_garbage()
+        freeze_garbage()
         on_listening(url)
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -276,28 +291,17 @@ async def run(
     """
     settings = config.serve
     check_tls(settings)
-    _raise_file_limit()
-    sockets = open_sockets(settings, keys=_has_keys(settings))
+    raise_file_limit()
+    sockets = open_sockets(settings)
     try:
         async with open_gateway(config, timing=timing) as gateway:
             if reread is not None:
-                gateway.reload_settings = partial(_reload_settings, gateway, config, reread)
+                gateway.reload_settings = partial(reload_settings, gateway, config, reread)
             if on_open is not None:
                 on_open(gateway)
             url = build_local_url(settings, sockets[0].getsockname()[1])
             stop = asyncio.Event() if stop is None else stop
-            if settings.workers > 1:
-                check_worker_limits(config, gateway)
-                pool = WorkerPool(gateway, sockets, on_start=lambda: on_listening(url))
-                await pool.run(stop)
-            else:
-                tracker = RequestTracker(build_app(gateway))
-                server = _Server(
-                    _build_uvicorn_config(settings, tracker),
-                    settings.client_timeout,
-                    on_start=lambda: on_listening(url),
-                )
-                await _serve_until_stopped(gateway, tracker, server, sockets, stop)
+            await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
     finally:
         for sock in sockets:
             sock.close()
@@ -307,7 +311,7 @@ async def run(
 _LIVE_SETTINGS = ("budget", "max_budget")  # of [serve], that can change without a restart
 
 
-def _reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
+def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
     """Serves at the budget that the settings have now; a line for each setting that changed since."""
     before = gateway.config.serve
     try:
@@ -336,7 +340,7 @@ def _reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Con
 def check_address(config: Config) -> str:
     """Checks that it may and can listen as configured; the address, as a client would use it."""
     check_tls(config.serve)
-    for sock in open_sockets(config.serve, keys=_has_keys(config.serve)):
+    for sock in open_sockets(config.serve):
         sock.close()
     return build_local_url(config.serve, config.serve.port)
 
@@ -345,17 +349,16 @@ def _has_keys(settings: ServeConfig) -> bool:
     return bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
 
 
-async def _serve_until_stopped(
-    gateway: Gateway,
-    tracker: RequestTracker,
-    server: "_Server",
-    sockets: list[socket.socket],
-    stop: asyncio.Event,
+async def serve_gateway(
+    gateway: Gateway, sockets: list[socket.socket], stop: asyncio.Event, *, on_start: Callable[[], None]
 ) -> None:
-    immediately = asyncio.Event()
+    """Serves at these sockets until `stop` is set, or SIGTERM or SIGINT comes."""
+    tracker, immediately = RequestTracker(build_app(gateway)), asyncio.Event()
+    settings = gateway.settings
+    server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with _handle_signals(gateway.reload, stop, immediately):
+    with handle_signals(gateway.reload, stop, immediately):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -394,23 +397,6 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._on_start()
-
-    async def adopt(self, sock: socket.socket, on_lost: Callable[[], None]) -> None:
-        """Serves a connection that another process has accepted."""
-        loop = asyncio.get_running_loop()
-        connection = ClientConnection(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
-        )
-        connection.on_lost = on_lost
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.connect_accepted_socket(lambda: connection, sock, ssl=self.config.ssl)
-        except OSError:  # the client is gone, or doesn't speak TLS
-            sock.close()
-            transport: Any = connection.transport
-            if transport is None:  # else it is told that the connection is lost
-                on_lost()
 
     async def main_loop(self) -> None:
         """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
@@ -457,7 +443,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 
 @contextlib.contextmanager
-def _handle_signals(
+def handle_signals(
     reload: Callable[[], Awaitable[list[str]]], stop: asyncio.Event, immediately: asyncio.Event
 ) -> Iterator[None]:
     """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads. In the main thread only."""
@@ -506,7 +492,7 @@ async def _reload_policies(reload: Callable[[], Awaitable[list[str]]], requested
             _log.log(level, line)  # as the message itself: repeats of the same message are filtered
 
 
-def _freeze_garbage() -> None:
+def freeze_garbage() -> None:
     """Freezes what is loaded by now: collecting garbage in it would take a tenth of a second each time."""
     gc.collect()
     gc.freeze()
@@ -522,358 +508,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Raises the limit of open files as far as allowed: a thousand idle clients are as many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-
-
-_POLL_SECONDS = 0.01  # between two looks at workers that start
-_START_ATTEMPTS = 3  # of a worker, in a row
-_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.1, 10.0  # before a worker that died is started again
-_STEADY_SECONDS = 10.0  # after which a worker that dies is started again without delay
-_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
-_BEAT_SECONDS = 1.0  # between two heartbeats
-_MAX_UNANSWERED = 10  # heartbeats in a row, after which a worker is killed: no work holds its loop so long
-_LATE_BEATS = 2  # unanswered, from which on a worker gets connections only where all others are late too
-_MAX_ACCEPTED = 64  # connections in one round
-_HANDOVER_SECONDS = 0.002  # until connections are handed over again, where workers don't take them
-_WORKER_CODE = (  # signals first: those to the whole group of processes are the gateway's to handle
-    "import signal, sys\n"
-    "for name in ('SIGINT', 'SIGTERM', 'SIGHUP'): signal.signal(getattr(signal, name), lambda *_: None)\n"
-    "sys.path[:] = sys.argv[3:]\n"
-    "from adacompute.serve.server import run_worker\n"
-    "run_worker(int(sys.argv[1]), int(sys.argv[2]), log=sys.stderr)\n"
-)
-
-
-def check_worker_limits(config: Config, gateway: Gateway) -> None:
-    """ConfigError where workers can't share what is set: a limit too small to be divided."""
-    workers, settings = config.serve.workers, config.serve
-    limits = [("max_requests", settings.max_requests)]
-    for name, source in gateway.resources.sources.items():
-        place = f"concurrency of mode {name}" if name else "concurrency"
-        limits.append((place, source.client.endpoint.limits.concurrency))
-    if config.verifier.url:
-        limits.append(("concurrency of the verifier", config.verifier.concurrency))
-    for name, limit in limits:
-        if limit < workers:
-            raise ConfigError(
-                f"workers {workers} is more than {name} {limit}, which they share; "
-                f"give --workers {limit} or fewer, or a larger {name}"
-            )
-
-
-class ConnectionSpreader:
-    """Accepts connections, and hands each to the worker that holds the fewest, of those that answer.
-
-    Where processes share a listening socket, one of them may take most connections; where each has its own,
-    the kernel chooses by a hash.
-    """
-
-    def __init__(self, sockets: Sequence[socket.socket], hub: WorkerHub) -> None:
-        self._sockets, self._hub = sockets, hub
-        self._accepted: deque[socket.socket] = deque()  # that no worker has taken yet
-        self._is_accepting = False
-
-    def start(self) -> None:
-        """Accepts from now on, if a worker serves."""
-        if not self._is_accepting and any(worker.is_serving for worker in self._hub.workers):
-            self._is_accepting = True
-            for sock in self._sockets:
-                asyncio.get_running_loop().add_reader(sock.fileno(), self._accept, sock)
-
-    def stop(self) -> None:
-        """Accepts no more: connections wait in the kernel."""
-        if self._is_accepting:
-            self._is_accepting = False
-            for sock in self._sockets:
-                asyncio.get_running_loop().remove_reader(sock.fileno())
-
-    def _accept(self, sock: socket.socket) -> None:
-        for _ in range(_MAX_ACCEPTED):
-            try:
-                connection, _ = sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                break
-            except OSError as exc:  # too many open files, say
-                _log.warning("connections can't be accepted (%s); they wait for a second", exc.strerror)
-                self.stop()
-                asyncio.get_running_loop().call_later(1.0, self.start)
-                break
-            self._accepted.append(connection)
-        self._hand_over()
-
-    def _hand_over(self) -> None:
-        while self._accepted:
-            serving = [worker for worker in self._hub.workers if worker.is_serving]
-            for worker in sorted(serving, key=_rank_for_connection):
-                try:
-                    assert worker.handover is not None
-                    socket.send_fds(worker.handover, [b"c"], [self._accepted[0].fileno()])
-                except OSError:  # it is busy, or has just ended
-                    continue
-                worker.connections += 1
-                self._accepted.popleft().close()
-                break
-            else:
-                asyncio.get_running_loop().call_later(_HANDOVER_SECONDS, self._hand_over)
-                return
-
-
-def _rank_for_connection(worker: WorkerState) -> tuple[bool, int]:
-    """The lowest gets the next connection."""
-    return worker.unanswered_beats >= _LATE_BEATS, worker.connections
-
-
-class WorkerPool:
-    """The workers of a gateway: starts them, has them handed connections, and stops them as one."""
-
-    def __init__(
-        self, gateway: Gateway, sockets: list[socket.socket], *, on_start: Callable[[], None]
-    ) -> None:
-        self._gateway = gateway
-        self._on_start = on_start
-        self._hub = WorkerHub(gateway)
-        self._spreader = ConnectionSpreader(sockets, self._hub)
-        settings = gateway.settings
-        self._menu = read_menu_file(Path(settings.menu)) if settings.menu else None
-        self._has_started, self._stopping = False, asyncio.Event()
-        self._failure: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serves until `stop` is set, or SIGTERM or SIGINT comes; ConfigError if a worker can't serve."""
-        immediately = asyncio.Event()
-        workers = self._hub.workers = [WorkerState(index) for index in range(self._gateway.settings.workers)]
-        watching = asyncio.create_task(self._hub.run())
-        keepers = [asyncio.create_task(self._keep(worker)) for worker in workers]
-        starting = asyncio.create_task(self._start())
-        for keeper in (*keepers, starting):
-            keeper.add_done_callback(self._on_keeper_end)
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            with _handle_signals(self._hub.reload, stop, immediately):
-                await asyncio.wait([stopping, self._failure], return_when=asyncio.FIRST_COMPLETED)
-                self._gateway.ready = False
-                if stop.is_set():
-                    await self._stop(immediately)
-                    await asyncio.wait(keepers, timeout=_EXIT_SECONDS)  # they write their last log lines
-            if self._failure.done():
-                self._failure.result()
-        finally:
-            self._stopping.set()
-            self._spreader.stop()
-            for task in (*keepers, starting, watching, stopping):
-                task.cancel()
-            for worker in workers:
-                if worker.process is not None and worker.process.poll() is None:
-                    worker.process.kill()
-                    await asyncio.to_thread(worker.process.wait)
-            await asyncio.gather(*keepers, watching, return_exceptions=True)
-
-    async def _start(self) -> None:
-        """Waits until all workers are ready, then has them serve."""
-        workers = self._hub.workers
-        while not all(worker.ready.is_set() for worker in workers):
-            await asyncio.sleep(_POLL_SECONDS)
-        self._has_started = True
-        for worker in workers:
-            self._begin_serving(worker)
-        self._on_start()
-
-    async def _stop(self, immediately: asyncio.Event) -> None:
-        """Has the workers finish their requests, then end."""
-        self._stopping.set()
-        grace = self._gateway.settings.grace
-        workers = [worker for worker in self._hub.workers if worker.is_serving]  # others have no requests
-        _log.info("stopping: requests have %g s to finish", grace)
-        for worker in self._hub.workers:
-            if worker not in workers and worker.process is not None:
-                worker.process.kill()
-        hurrying = asyncio.create_task(self._hurry(immediately))
-        for worker in workers:
-            self._hub.send(worker, "signal", "stopping")
-        await self._await_all([worker.drained for worker in workers])
-        if cancelled := sum(worker.cancelled for worker in workers):
-            _log.warning("requests cancelled because their grace period was over: %d", cancelled)
-        for worker in workers:
-            self._hub.send(worker, "signal", "closing")
-        await self._await_all([worker.ended for worker in workers])
-        hurrying.cancel()
-
-    async def _hurry(self, immediately: asyncio.Event) -> None:
-        await immediately.wait()
-        for worker in self._hub.workers:
-            self._hub.send(worker, "signal", "immediately")
-
-    async def _await_all(self, events: list[asyncio.Event]) -> None:
-        """Waits until workers that are to stop have come so far; not for ever."""
-        waiting = [asyncio.create_task(event.wait()) for event in events]
-        if waiting:
-            _, late = await asyncio.wait(waiting, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
-            for task in late:
-                task.cancel()
-
-    async def _keep(self, worker: WorkerState) -> None:
-        """Starts a worker, and again whenever it has ended."""
-        failures, delay = 0, _RESTART_SECONDS
-        while True:
-            code = await self._run_once(worker)
-            if self._stopping.is_set():
-                return
-            was_ready, number = worker.ready.is_set(), worker.index + 1
-            failures = 0 if was_ready else failures + 1
-            if worker.error and (failures >= _START_ATTEMPTS or not self._has_started):
-                raise ConfigError(worker.error)
-            if failures >= _START_ATTEMPTS:
-                raise ConfigError(
-                    f"worker {number} ended {failures} times before it could serve (exit code {code}); "
-                    "what it wrote above says why; leave --workers out to serve with one process"
-                )
-            steady = was_ready and time.monotonic() - worker.started > _STEADY_SECONDS
-            delay = _RESTART_SECONDS if steady else min(2 * delay, _MAX_RESTART_SECONDS)
-            reason = f": {worker.error}" if worker.error else ""
-            _log.error("worker %d has ended (exit code %s)%s; it is started again", number, code, reason)
-            await asyncio.sleep(delay)
-            if self._stopping.is_set():
-                return
-            worker = self._hub.workers[worker.index] = WorkerState(worker.index)
-
-    def _on_keeper_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
-            self._failure.set_exception(error)
-
-    async def _run_once(self, worker: WorkerState) -> int:
-        """One life of a worker; its exit code."""
-        own, theirs = socket.socketpair()
-        handover, taken = socket.socketpair()
-        handover.setblocking(False)
-        words = [sys.executable, "-c", _WORKER_CODE, str(theirs.fileno()), str(taken.fileno()), *sys.path]
-        try:
-            worker.process = subprocess.Popen(  # noqa: S603 - this program
-                words,
-                pass_fds=(theirs.fileno(), taken.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
-        except BaseException:
-            own.close()
-            handover.close()
-            raise
-        finally:
-            theirs.close()
-            taken.close()
-        watching: asyncio.Task[None] | None = None
-        try:
-            worker.handover = handover
-            worker.channel = MessageChannel(
-                lambda *message: self._hub.on_message(worker, *message), lambda: self._hub.on_end(worker)
-            )
-            await worker.channel.open(own)
-            worker.channel.send("setup", self._hub.build_setup(worker.index, self._menu))
-            ready = asyncio.create_task(worker.ready.wait())
-            ended = asyncio.create_task(worker.ended.wait())
-            await asyncio.wait([ready, ended], return_when=asyncio.FIRST_COMPLETED)
-            ready.cancel()
-            if self._has_started and not worker.is_serving and not worker.ended.is_set():
-                self._begin_serving(worker)
-                _log.info("worker %d serves again", worker.index + 1)
-            watching = asyncio.create_task(self._watch(worker))
-            await ended
-        finally:
-            if watching is not None:
-                watching.cancel()
-            worker.is_serving = False
-            handover.close()
-            if not any(other.is_serving for other in self._hub.workers):
-                self._spreader.stop()
-            if worker.process.poll() is None and not worker.ended.is_set():
-                worker.process.kill()
-        return await asyncio.to_thread(worker.process.wait)
-
-    async def _watch(self, worker: WorkerState) -> None:
-        """Sends heartbeats to a worker that serves, and kills it where it answers none for too long.
-
-        It counts its own beats instead of seconds: where the gateway itself was stopped or held, the answers
-        are read before the next beat.
-        """
-        while worker.unanswered_beats < _MAX_UNANSWERED:
-            if worker.is_serving:
-                worker.unanswered_beats += 1
-                self._hub.send(worker, "beat")
-            await asyncio.sleep(_BEAT_SECONDS)
-        worker.error = f"it answered nothing for {_MAX_UNANSWERED * _BEAT_SECONDS:g} s and was killed"
-        assert worker.process is not None
-        worker.process.kill()
-
-    def _begin_serving(self, worker: WorkerState) -> None:
-        worker.is_serving = True
-        self._hub.send(worker, "signal", "opening")
-        self._spreader.start()
-
-
-def run_worker(channel_fd: int, handover_fd: int, *, log: TextIO) -> None:
-    """Runs a worker, in a process of its own: its gateway is at the other ends of these sockets."""
-    channel, handover = socket.socket(fileno=channel_fd), socket.socket(fileno=handover_fd)
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_run_worker(channel, handover, log))
-
-
-async def _run_worker(channel: socket.socket, handover: socket.socket, log: TextIO) -> None:
-    link = await WorkerLink.open(channel)
-    config = link.setup.config
-    _raise_file_limit()
-    with log_to(
-        log,
-        level=config.serve.log,
-        secrets=collect_secrets(config, link.setup.list_keys()),
-        shared=True,
-    ):
-        try:
-            async with open_gateway(config, worker=link) as gateway:
-                await _serve_handed(gateway, link, handover)
-        except AdacomputeError as exc:
-            link.channel.send("failed", str(exc))
-        await link.close()
-
-
-async def _serve_handed(gateway: Gateway, link: WorkerLink, handover: socket.socket) -> None:
-    """Serves the connections that the gateway hands over, until it says stop."""
-    loop, settings = asyncio.get_running_loop(), gateway.settings
-    tracker = RequestTracker(build_app(gateway))
-    server = _Server(
-        _build_uvicorn_config(settings, tracker),
-        settings.client_timeout,
-        on_start=lambda: link.channel.send("ready"),
-    )
-    serving = asyncio.create_task(server.serve([]))
-    adopting: set[asyncio.Task[None]] = set()
-
-    def take() -> None:
-        try:
-            _, descriptors, *_ = socket.recv_fds(handover, 1, 1)
-        except (BlockingIOError, InterruptedError):
-            return
-        for descriptor in descriptors:
-            task = loop.create_task(server.adopt(socket.socket(fileno=descriptor), link.report_closed))
-            adopting.add(task)
-            task.add_done_callback(adopting.discard)
-
-    await link.opening.wait()
-    _freeze_garbage()
-    handover.setblocking(False)
-    loop.add_reader(handover.fileno(), take)
-    try:
-        await link.stopping.wait()
-        gateway.ready = False
-        until = time.monotonic() + settings.grace
-        cancelled = await tracker.drain(within=settings.grace, immediately=link.immediately)
-        link.channel.send("drained", cancelled)
-        await link.closing.wait()
-        server.stop_listening(within=0.0 if link.immediately.is_set() else until - time.monotonic())
-        await serving
-    finally:
-        loop.remove_reader(handover.fileno())

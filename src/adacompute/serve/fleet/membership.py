@@ -38,9 +38,7 @@ from adacompute.serve.pacer import Pacer, find_least_cost
 __all__ = [
     "Fleet",
     "FleetPacers",
-    "LanePrices",
     "Pacemaker",
-    "WorkerPacers",
     "join_fleet",
     "name_lane",
     "parse_lane",
@@ -48,9 +46,7 @@ __all__ = [
 ]
 
 _MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
-_MAX_PRICES = 256  # of lanes that a worker remembers
 
-LanePrices = dict[str, tuple[float, float, int]]  # by lane: price, average, requests
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
 
 
@@ -125,13 +121,24 @@ class FleetPacer:
         """Does nothing: it follows the fleet."""
 
 
-class LanePacers:
-    """The lanes whose price somebody else sets: a pacer for each that a request holds."""
+class FleetPacers:
+    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
 
-    def __init__(self, report_cost: Callable[[str, str, str], None], average: str) -> None:
+    They are read once in `every` seconds, and with the next call if one is new.
+    """
+
+    def __init__(
+        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
+    ) -> None:
         self._report_cost = report_cost
         self._average = average
         self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
+        self._every, self._due = every, 0.0
+        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
+            None  # called with new prices, as `Reporter.on_price`
+        )
+        self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
+        self._queried: list[FleetPacer] = []
 
     def get(
         self,
@@ -152,34 +159,9 @@ class LanePacers:
             pacer = self._lanes[name] = FleetPacer(
                 lane, start, self._report_cost, average=self._average, unit=unit
             )
-            self._begin(pacer)
+            self._recent.append(pacer)
+            self._due = 0.0
         return pacer
-
-    def _begin(self, pacer: FleetPacer) -> None:
-        """Begins to follow a lane."""
-        raise NotImplementedError
-
-
-class FleetPacers(LanePacers):
-    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
-
-    They are read once in `every` seconds, and with the next call if one is new.
-    """
-
-    def __init__(
-        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
-    ) -> None:
-        super().__init__(report_cost, average)
-        self._every, self._due = every, 0.0
-        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
-            None  # called with new prices, as `Reporter.on_price`
-        )
-        self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
-        self._queried: list[FleetPacer] = []
-
-    def _begin(self, pacer: FleetPacer) -> None:
-        self._recent.append(pacer)
-        self._due = 0.0
 
     def build_query(self) -> dict[str, Any]:
         """What the next call asks for."""
@@ -199,31 +181,6 @@ class FleetPacers(LanePacers):
                 self.on_price(
                     follower.policy, follower.target, follower.price, follower.average, follower.unit
                 )
-
-
-class WorkerPacers(LanePacers):
-    """The gateway's prices, as a worker follows them."""
-
-    def __init__(self, send: Callable[..., None], prices: LanePrices, *, average: str) -> None:
-        """`send` sends a message to the gateway; `prices` are those that it has now."""
-        super().__init__(lambda lane, start, cost: send("cost", lane, start, cost), average)
-        self._send = send
-        self._prices = dict(prices)  # as the gateway said last
-
-    def _begin(self, pacer: FleetPacer) -> None:
-        if pacer.name in self._prices:
-            pacer.update(*self._prices[pacer.name])
-        else:
-            self._send("lane", pacer.name, repr(pacer.price))
-
-    def update(self, prices: LanePrices) -> None:
-        """Takes over new prices of the gateway's."""
-        self._prices |= prices
-        if len(self._prices) > 2 * _MAX_PRICES:
-            self._prices = dict(list(self._prices.items())[-_MAX_PRICES:])
-        for name, values in prices.items():
-            if (pacer := self._lanes.get(name)) is not None:
-                pacer.update(*values)
 
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
