@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -34,7 +35,7 @@ from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
+from adacompute.serve.menu_costs import choose_explore, guess_cost, make_cascades, update_cascades
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
@@ -96,16 +97,16 @@ async def open_gateway(
     address = config.verifier.url.rstrip("/")
     endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
     verifier = build_verifier(config.verifier, endpoint)
-    has_prior = len(modes) > 1 and policy is None and not settings.policy
-    if has_prior:
-        policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
+    is_unfitted = len(modes) > 1 and policy is None and not settings.policy
+    if is_unfitted:
+        policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
     if worker is not None:
         registry = PolicyRegistry.from_shared(worker.setup.policies)
     else:
         registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     _sort_by_policy(origins, registry)
     modes = [mode.name for _, _, mode in origins if mode is not None]
-    explores_freely = has_prior and settings.explore < 0
+    explores_freely = is_unfitted and settings.explore < 0
     explore = max(0.0, settings.explore)
     if explores_freely:
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
@@ -180,10 +181,10 @@ async def open_gateway(
             telemetry.models.list_known = lambda: gateway.model_list.known
         if worker is None:
             _load_state(gateway)
-        learns_prior = has_prior and worker is None
-        prior = PriorUpdater(gateway, explores_freely=explores_freely) if learns_prior else None
-        if prior is not None:
-            prior.update()
+        update: Callable[[], None] | None = None
+        if is_unfitted and worker is None:
+            update = functools.partial(update_cascades, gateway, explores_freely=explores_freely)
+            update()
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
@@ -196,7 +197,7 @@ async def open_gateway(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
-        saving = asyncio.create_task(_save_regularly(gateway, prior) if worker is None else worker.run())
+        saving = asyncio.create_task(_save_regularly(gateway, update) if worker is None else worker.run())
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
         if settings.workers == 1 or worker is not None:  # else it answers no request itself
@@ -218,8 +219,6 @@ async def open_gateway(
             gateway.model_list.close()
             if worker is None:
                 _save_state(gateway)
-            if prior is not None:
-                prior.save()
 
 
 _Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
@@ -429,12 +428,12 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
     ]
 
 
-async def _save_regularly(gateway: Gateway, prior: PriorUpdater | None) -> None:
+async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
         _save_state(gateway)
-        if prior is not None:
-            gateway.guard(prior.update)
+        if update is not None:
+            gateway.guard(update)
 
 
 def _save_state(gateway: Gateway) -> None:

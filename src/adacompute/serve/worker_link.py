@@ -1,7 +1,7 @@
 """Several processes behind one port, `adacompute serve --workers N`: workers serve for one gateway.
 
 The process that is started opens the gateway as usual: the ledger in its file (or its place in a fleet), the
-pacers, metrics, the dashboard, the recorder and what a menu's prior learns. It serves no request itself. It
+pacers, metrics, the dashboard, the recorder and a menu's cascades. It serves no request itself. It
 starts N workers, accepts connections and hands each to the worker that has the fewest. A worker parses
 requests, asks the upstream and votes. What it needs of the gateway it asks for over a pair of sockets:
 reservations before anything is sent, settled when it is paid for; the price of each lane; pages that show the
@@ -56,7 +56,6 @@ from adacompute.serve.pacer import EARLY_REQUESTS, PacerProtocol, round_budget
 from adacompute.serve.policy_registry import SharedPolicies
 from adacompute.serve.recorder import QueuedRequest, Recorder, WorkerRecorder
 from adacompute.serve.reply import NO_VERIFICATIONS, ForwardOutcome, RequestOutcome, Usage
-from adacompute.serve.sample_loop import ModeClasses
 
 __all__ = [
     "MessageChannel",
@@ -239,7 +238,6 @@ class WorkerSetup:
     costs: Mapping[str, Any]
     mode_costs: Mapping[str, Any]
     explore: float
-    has_prior: bool  # requests that are drawn to the end are reported
     records: bool  # traffic is recorded
 
     def list_keys(self) -> tuple[KeyConfig, ...]:
@@ -295,7 +293,6 @@ class WorkerLink:
         setup, self.gateway = self.setup, gateway
         gateway.make_pacer, gateway.fetch_page = self.pacers.get, self.fetch_page
         gateway.share_budget = self.share_budget
-        gateway.on_explored = self.report_explored if setup.has_prior else None
         gateway.policy_registry.restore(setup.scales)
         gateway.has_warned_of_shortfall = True  # the gateway itself warns
         self._on_costs(setup.costs, setup.mode_costs)
@@ -303,10 +300,6 @@ class WorkerLink:
     def make_recorder(self) -> WorkerRecorder | None:
         """What hands traffic to the gateway's recorder; None: it isn't recorded."""
         return WorkerRecorder(self.channel.post) if self.setup.records else None
-
-    def report_explored(self, votes: ModeClasses) -> None:
-        """Reports the votes of a request that was drawn to the end."""
-        self.channel.send("explored", votes)
 
     def report_closed(self) -> None:
         """A client's connection is closed."""
@@ -541,7 +534,6 @@ class WorkerHub:
             costs=costs,
             mode_costs=mode_costs,
             explore=gateway.explore,
-            has_prior=gateway.on_explored is not None,
             records=gateway.reporter.recorder is not None,
         )
 
@@ -785,10 +777,6 @@ class WorkerHub:
         if isinstance(recorder := self._gateway.reporter.recorder, Recorder):
             for item in items:
                 recorder.enqueue(item)
-
-    def _on_explored(self, _worker: WorkerState, votes: ModeClasses) -> None:
-        if self._gateway.on_explored is not None:
-            self._gateway.on_explored(votes)
 
     def _on_scales(self, _worker: WorkerState, scales: Mapping[str, Any]) -> None:
         self._gateway.policy_registry.restore(scales)

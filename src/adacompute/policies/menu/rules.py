@@ -15,8 +15,10 @@ from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Ints, check_integer, check_number
 from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
 from adacompute.policies.menu.votes import MenuVotes
+from adacompute.pool.ballots import Ballots
 
 __all__ = [
+    "GUESSED_DISAGREEMENT",
     "CascadeRule",
     "LatticeRule",
     "Rule",
@@ -24,12 +26,18 @@ __all__ = [
     "StateInputs",
     "StoppingRule",
     "list_cascade_points",
+    "list_plain_cascades",
     "list_stopping_points",
     "load_rule",
+    "measure_disagreement",
 ]
 
 _CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
 _AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade
+# share of requests whose 1, 2, 3, 4 samples of a mode don't agree: the mean of eleven recorded cheap modes
+GUESSED_DISAGREEMENT = np.array([0.05, 0.55, 0.65, 0.7])
+_GUESS_PROBLEMS = 20  # problems that the guess counts as beside recorded ones
+_LEAST_STEP = 0.01  # share by which a cascade has to be cheaper than the next one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -197,6 +205,47 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
         for dear in range(cheap + 1, modes):
             points += _list_pair_points(lattice, cheap, dear, costs)
     return points
+
+
+def list_plain_cascades(
+    costs: Floats, disagreement: Floats, longest: Sequence[int]
+) -> tuple[tuple[Rule, ...], Floats]:
+    """Cascades of modes that nothing was learned of, and what a request is taken to cost, both rising.
+
+    Up to four samples of a mode have to agree; if they don't, one sample of the next dearer mode is drawn.
+    The dearest mode is asked until so many of its own samples agree. A cascade that isn't cheaper than those
+    of dearer modes is left out. `disagreement` is (modes, 4).
+    """
+    last, points = len(costs) - 1, list[tuple[float, Rule]]()
+    for mode, (cost, most) in enumerate(zip(costs.tolist(), longest, strict=True)):
+        shares = disagreement[mode, : min(most, disagreement.shape[1])].tolist()
+        for agree, share in enumerate(shares, 1):
+            if mode < last:
+                expected = agree * cost + share * float(costs[mode + 1])
+                points.append((expected, CascadeRule((mode, mode + 1), (agree, 1), (agree, 1))))
+            else:
+                draws = min(2 * agree - 1, most)
+                expected = (agree + share * (draws - agree)) * cost
+                points.append((expected, CascadeRule((last - 1, last), (0, draws), (1, agree))))
+    kept = points[-1:]
+    for point in points[-2::-1]:
+        if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
+            kept.insert(0, point)
+    return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
+
+
+def measure_disagreement(ballots: Ballots) -> Floats:
+    """How often 1, 2, 3, 4 of a problem's samples don't agree, (4,); with few problems about as guessed."""
+    counts = np.stack(
+        [(ballots.classes == number).sum(axis=1) for number in range(ballots.classes.max(initial=0) + 1)],
+        axis=1,
+    )  # (problems, classes)
+    agree, shares = np.ones(counts.shape), []
+    for before in range(len(GUESSED_DISAGREEMENT)):
+        agree *= np.maximum(counts - before, 0) / np.maximum(ballots.drawn - before, 1)[:, None]
+        shares.append(float((1 - agree.sum(axis=1)).sum()))
+    summed = GUESSED_DISAGREEMENT * _GUESS_PROBLEMS + np.array(shares)
+    return np.asarray(summed / (_GUESS_PROBLEMS + len(ballots)))
 
 
 def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) -> list[RulePoint]:
