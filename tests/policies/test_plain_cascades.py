@@ -11,7 +11,7 @@ from adacompute import Sample, bundled, calibrate, join_pools, load_policy, repl
 from adacompute.answers import Tally
 from adacompute.errors import BudgetOutOfRange, PolicyInvalid
 from adacompute.policies import MenuPolicy
-from adacompute.policies.menu.rules import CascadeRule, measure_disagreement
+from adacompute.policies.menu.rules import CascadeRule
 from adacompute.pool.menu import Menu, MenuBallots, Mode
 from shared import share
 
@@ -83,8 +83,9 @@ def test_cheap_samples_that_disagree_are_followed_by_a_dear_one_and_those_that_a
             continue
         agreeing = draw_all(policy, price, {"mode 0": ["4"], "mode 1": ["4"]})
         assert agreeing == ["mode 0"] * rule.agree[0]
-        split = draw_all(policy, price, {"mode 0": [None, "1", "2", "3"], "mode 1": ["4"]})
-        assert split[-1] == "mode 1" or rule.agree[0] == 1 < rule.draws[0]
+        cheap = [None] if rule.agree[0] == 1 else [None, "1", "2", "3"]
+        split = draw_all(policy, price, {"mode 0": cheap, "mode 1": ["4"]})
+        assert split == [*["mode 0"] * rule.draws[0], "mode 1"]
         seen.add(rule.agree[0])
     assert seen == {1, 2, 3, 4}
 
@@ -95,6 +96,12 @@ def test_a_dear_answer_is_worth_more_than_cheap_ones_that_disagree():
         samples = [Sample(answer=answer, mode=cheap) for answer in ("3", "3", "3", "5")]
         tally = Tally.of([*samples, Sample(answer="4", mode=dear)], weigh=policy.weigh)
         assert tally.leader == "4"
+
+
+def test_of_a_very_cheap_mode_several_vote_before_a_dear_one_is_asked():
+    policy = MenuPolicy(make_menu(0.001, 1.0))
+    answers: dict[str, list[str | None]] = {"mode 0": ["1", "2"], "mode 1": ["3"]}
+    assert draw_all(policy, float(policy.prices_[1]), answers) == ["mode 0"] * 5
 
 
 def test_the_cheapest_asks_one_cheap_sample_and_the_dearest_the_dear_mode_alone():
@@ -217,8 +224,10 @@ def test_fewer_samples_than_the_cascades_would_draw_are_respected():
         assert max(map(drawn.count, drawn)) <= 2
 
 
-def test_disagreement_is_measured_on_the_samples():
-    ballots = make_menu_ballots({"small": 0.3, "large": 0.9}, problems=200, graded=False)
-    small, large = (measure_disagreement(votes) for votes in ballots.ballots)
-    assert (np.diff(small) > 0).all()
-    assert (small[1:] > large[1:] + 0.1).all()
+def test_cascades_that_cost_as_much_as_a_dear_sample_on_the_samples_are_left_out():
+    menu = Menu(modes=(Mode(name="small", cost=0.04), Mode(name="large", cost=1.0)))
+    useless = make_menu_ballots({"small": 0.02, "large": 0.9}, graded=False)
+    for votes in useless.ballots[:1]:
+        votes.classes[:] = np.arange(votes.classes.shape[1])  # no two samples agree
+    assert {rule.agree[0] for rule in MenuPolicy(menu).rules_} == {1, 2, 3, 4}
+    assert {rule.agree[0] for rule in MenuPolicy(menu).settle(useless).rules_ if rule.draws[1]} == {1}

@@ -403,10 +403,9 @@ def test_without_a_policy_cascades_decide_a_little_is_explored_and_a_policy_is_l
     tmp_path: Path,
 ):
     pool = tmp_path / "traffic.sqlite"
-    with (
-        MenuUpstreams(seed=8) as menu,
-        run(menu, tmp_path, "", record=str(pool), explore=0.3, budget="0.0005 USD") as gate,
-    ):
+    more = {"small": "options = { max_tokens = 10 }"}  # so that the first guess of costs is far off
+    options = {"record": str(pool), "explore": 0.3, "budget": "0.0005 USD", "more": more}
+    with MenuUpstreams(seed=8) as menu, run(menu, tmp_path, "", **options) as gate:
         served = gate.gateway.policy_registry.get("menu")
         assert served.policy.origin_ == "cascades"
         guessed = served.menu.costs.tolist()

@@ -286,9 +286,10 @@ def test_with_redis_a_gateway_and_its_workers_are_one_replica_and_the_cap_holds_
 
 @pytest.mark.slow
 def test_a_menus_cascades_follow_what_samples_of_all_workers_cost(tmp_path: Path):
+    more = {"small": "options = { max_tokens = 10 }"}  # so that the first guess of costs is far off
     with (
         MenuUpstreams(seed=8) as menu,
-        serve_menu(menu, tmp_path, "", workers=2, explore=0.3, budget="0.0005 USD") as gate,
+        serve_menu(menu, tmp_path, "", workers=2, explore=0.3, budget="0.0005 USD", more=more) as gate,
     ):
         registry = gate.gateway.policy_registry
         guessed = registry.get("menu").menu.costs.tolist()

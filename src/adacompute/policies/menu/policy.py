@@ -44,7 +44,6 @@ from adacompute.policies.base import (
 from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
 from adacompute.policies.menu.rules import (
-    GUESSED_DISAGREEMENT,
     LatticeRule,
     Rule,
     RulePoint,
@@ -54,7 +53,6 @@ from adacompute.policies.menu.rules import (
     list_plain_cascades,
     list_stopping_points,
     load_rule,
-    measure_disagreement,
 )
 from adacompute.policies.menu.votes import (
     FEATURES_PER_MODE,
@@ -80,6 +78,7 @@ MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
 _UNFITTED_FACTOR = 0.25  # of its vote of a mode beside one of the next dearer mode
+_UNFITTED_ORDERS = 8  # paths a problem, on which it sees how often samples agree
 _UNFITTED_GAIN = 0.05  # accuracy that it takes e times the cost to be worth
 _PATHS = 5000  # that a lattice is learned on
 _ORDERS = (4, 24)  # paths a problem, at least and at most
@@ -156,7 +155,7 @@ class MenuPolicy(Policy):
         else:
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
-            self._take_cascades(stoppers, np.tile(GUESSED_DISAGREEMENT, (len(stoppers), 1)))
+            self._take_cascades(stoppers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,7 +175,7 @@ class MenuPolicy(Policy):
 
     # ------------------------------------------------------------------ without a recording
 
-    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], disagreement: Floats) -> None:
+    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: MenuBallots | None = None) -> None:
         """Decides by plain cascades. `stoppers` weigh each mode's votes, and say how many may be drawn.
 
         What they are worth isn't known. It is taken to rise with the logarithm of the cost, so that a price
@@ -185,20 +184,30 @@ class MenuPolicy(Policy):
         self.stoppers_ = tuple(stoppers)
         factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
         self.weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
-        longest = [stopper.longest for stopper in stoppers]
-        self.rules_, self.cost_ = list_plain_cascades(self.costs, disagreement, longest)
+        longest, firsts = [stopper.longest for stopper in stoppers], None
+        if ballots is not None:
+            paths = draw_menu_paths(
+                ballots,
+                self.active_menu,
+                weigh=None,
+                longest=longest,
+                orders=_UNFITTED_ORDERS,
+                rng=np.random.default_rng(self.seed),
+            )
+            firsts = [mode.counts.max(axis=2) for mode in paths.modes]
+        self.rules_, self.cost_ = list_plain_cascades(self.costs, longest, firsts)
         known = np.maximum(self.cost_, 1e-300)
         self.accuracy_ = _UNFITTED_GAIN * np.log(known / known[0])
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: MenuBallots) -> None:
-        """Takes the cascades that rise in cost on these samples, and the scale of their votes."""
+        """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
             settled = stopper.copy_for(votes)
             settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
             stoppers.append(settled)
-        self._take_cascades(stoppers, np.stack([measure_disagreement(votes) for votes in ballots.ballots]))
+        self._take_cascades(stoppers, ballots)
         self.origin_ = "settled"
 
     # ------------------------------------------------------------------ learning
