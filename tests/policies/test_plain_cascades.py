@@ -225,7 +225,7 @@ def test_fewer_samples_than_the_cascades_would_draw_are_respected():
 
 
 def test_cascades_that_cost_as_much_as_a_dear_sample_on_the_samples_are_left_out():
-    menu = Menu(modes=(Mode(name="small", cost=0.04), Mode(name="large", cost=1.0)))
+    menu = Menu(modes=(Mode(name="small", cost=0.02), Mode(name="large", cost=1.0)))
     useless = make_menu_ballots({"small": 0.02, "large": 0.9}, graded=False)
     for votes in useless.ballots[:1]:
         votes.classes[:] = np.arange(votes.classes.shape[1])  # no two samples agree

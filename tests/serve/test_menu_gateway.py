@@ -448,7 +448,7 @@ def test_without_a_policy_the_average_cost_is_the_budget(tmp_path: Path, budget:
 
 
 def test_without_a_policy_cheap_samples_that_disagree_go_to_the_dearer_mode(tmp_path: Path):
-    with MenuUpstreams() as menu, run(menu, tmp_path, "", explore=0.0, price=0.1) as gate:
+    with MenuUpstreams() as menu, run(menu, tmp_path, "", explore=0.0, price=0.12) as gate:
         extras = [read_extra(ask(gate, question)) for _, question in list_questions(20)]
     for extra in extras:
         small, large = (extra["modes"].get(name) for name in COSTS)
