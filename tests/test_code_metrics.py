@@ -18,7 +18,7 @@ SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
 # request and a sample, what was reached (docs/design/rooms.md says why no less): lower them where you can.
 LIMITS: dict[str, tuple[float, float]] = {
     # some more than the 170 of issue 15: one call, an app to mount, one verdict; twelve for menus of modes on
-    # recordings, ten for menus that are served: their modes, prior, check, collection, batches and status;
+    # recordings, ten for menus that are served: their modes, costs, check, collection, batches and status;
     # five for speed: the ledger's file, both kinds of connections, workers, log-probabilities
     "modules": (1, 197),
     "median_file": (150, 410),  # lines

@@ -60,10 +60,12 @@ def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: li
     return tally, counts
 
 
+@pytest.mark.parametrize("unfitted", [False, True])
 @pytest.mark.parametrize("logprobs", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answer(logprobs):
-    policy, ballots = fitted(logprobs), recorded(logprobs)
-    assert policy.model_ is not None
+def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answer(logprobs, unfitted):
+    ballots = recorded(logprobs)
+    policy = MenuPolicy(MENU, longest=LONGEST).settle(ballots) if unfitted else fitted(logprobs)
+    assert (policy.model_ is None) == unfitted
     longest = [stopper.longest for stopper in policy.stoppers_]
     for price in PRICES:
         rng = np.random.default_rng(7)

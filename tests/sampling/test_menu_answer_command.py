@@ -100,9 +100,7 @@ def test_a_batch_over_a_menu_can_be_fitted_on(adacompute: Callable, folder: Path
     assert "large" in fitted.stdout
 
 
-def test_without_a_policy_the_bundled_prior_decides_at_the_prices_of_the_menu(
-    adacompute: Callable, folder: Path
-):
+def test_without_a_policy_cascades_decide_at_the_prices_of_the_menu(adacompute: Callable, folder: Path):
     with two_upstreams(unseen(COUNT)) as ups:
         write_menu(folder, ups)
         done = adacompute(*words("out.jsonl", *BUDGET, "--json"), MENU_KEY="sk-menu-0123456789")

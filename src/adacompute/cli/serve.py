@@ -175,7 +175,7 @@ def show_facts(facts: dict[str, Any]) -> None:
     if facts["modes"] and facts["version"] == "in memory":
         pool = facts["record"]
         remedy = f"`adacompute fit {pool} --policy menu` learns one" if pool else "record traffic (--record)"
-        print_fact("note", f"no policy was fitted, so a prior decides; {remedy}")
+        print_fact("note", f"no policy was fitted, so plain cascades decide; {remedy}")
     if facts["verifier"]:
         print_fact("verifier", facts["verifier"])
     if facts["dashboard"]:

@@ -63,7 +63,7 @@ from adacompute.serve.request_parser import (
     read_body,
 )
 from adacompute.serve.request_slots import RequestSlot, RequestSlots
-from adacompute.serve.sample_loop import ModeClasses, SampleLoop, SamplingResources
+from adacompute.serve.sample_loop import SampleLoop, SamplingResources
 from adacompute.serve.stream_gate import Delivery, keep_alive
 from adacompute.serve.vote_eligibility import STREAMED_REASON, TEXT_REASON
 
@@ -164,8 +164,6 @@ class Gateway:
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
     ready: bool = False  # False: new requests are refused, those in progress continue
     under_way: int = 0
-    # called with the votes of requests that were drawn to the end
-    on_explored: Callable[[ModeClasses], None] | None = None
     # adds what the other workers have counted to the data of the dashboard; None: there are none
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
     logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
@@ -531,8 +529,6 @@ class Gateway:
             counts = outcome.decided or self.settings.average == "all"
             if active.pacer is not None and outcome.moves_price and counts:
                 self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
-            if self.on_explored is not None and outcome.explored:
-                self.guard(self.on_explored, active.sampling.list_mode_classes())
         self.unlearned.clear()
 
     def learn_cost(self, outcome: RequestOutcome) -> None:

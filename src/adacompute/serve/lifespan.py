@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -33,7 +34,7 @@ from adacompute.serve.chat import Gateway
 from adacompute.serve.fleet import DEFAULT_TIMING, Fleet, FleetTiming, join_fleet
 from adacompute.serve.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.menu_prior import PriorUpdater, choose_explore, guess_cost, make_prior_policy
+from adacompute.serve.menu_costs import choose_explore, guess_cost, make_cascades, update_cascades
 from adacompute.serve.observability import Observability
 from adacompute.serve.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.policy_registry import PolicyRegistry
@@ -92,13 +93,13 @@ async def open_gateway(
     address = config.verifier.url.rstrip("/")
     endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
     verifier = build_verifier(config.verifier, endpoint)
-    has_prior = len(modes) > 1 and policy is None and not settings.policy
-    if has_prior:
-        policy = make_prior_policy([mode for _, _, mode in origins if mode], budget.unit)
+    is_unfitted = len(modes) > 1 and policy is None and not settings.policy
+    if is_unfitted:
+        policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     _sort_by_policy(origins, registry)
     modes = [mode.name for _, _, mode in origins if mode is not None]
-    explores_freely = has_prior and settings.explore < 0
+    explores_freely = is_unfitted and settings.explore < 0
     explore = max(0.0, settings.explore)
     if explores_freely:
         guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
@@ -160,9 +161,10 @@ async def open_gateway(
         if telemetry is not None:
             telemetry.models.list_known = lambda: gateway.model_list.known
         _load_state(gateway)
-        prior = PriorUpdater(gateway, explores_freely=explores_freely) if has_prior else None
-        if prior is not None:
-            prior.update()
+        update: Callable[[], None] | None = None
+        if is_unfitted:
+            update = functools.partial(update_cascades, gateway, explores_freely=explores_freely)
+            update()
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
         observability.watch_spending(lambda: _read_spending(gateway))
@@ -175,7 +177,7 @@ async def open_gateway(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
-        saving = asyncio.create_task(_save_regularly(gateway, prior))
+        saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
         if settings.workers == 1:  # else its workers answer requests
@@ -196,8 +198,6 @@ async def open_gateway(
             reporter.report()
             gateway.model_list.close()
             _save_state(gateway)
-            if prior is not None:
-                prior.save()
 
 
 _Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
@@ -401,12 +401,12 @@ def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
     ]
 
 
-async def _save_regularly(gateway: Gateway, prior: PriorUpdater | None) -> None:
+async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -> None:
     while True:
         await asyncio.sleep(_SAVE_SECONDS)
         _save_state(gateway)
-        if prior is not None:
-            gateway.guard(prior.update)
+        if update is not None:
+            gateway.guard(update)
 
 
 def _save_state(gateway: Gateway) -> None:

@@ -165,7 +165,7 @@ Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highe
 _START_THRESHOLD = 0.5
 _START_PRICE = 0.02  # of one sample, in accuracy
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
-_PRIOR_PRICES = (1e-6, 1e4)  # of a sample of the dearest mode, by the prior of menus
+_CASCADE_PRICES = (1e-6, 1e4)  # of a sample of the dearest mode, by a menu policy that isn't fitted
 _BISECTIONS = 50
 _MIN_SPREAD = 0.1  # of logarithms: quantiles may coincide
 
@@ -176,7 +176,7 @@ def find_bounds(policy: Policy) -> Bounds | None:
         return None if policy.dial is None else (policy.dial, 0.0, 1.0)
     menu = find_menu(policy)
     if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
-        return policy.dial, *_PRIOR_PRICES  # its costs are measured while it serves: the dial goes on
+        return policy.dial, *_CASCADE_PRICES  # its costs are measured while it serves: the dial goes on
     if menu is not None:
         costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
         return policy.dial, _MIN_SAMPLE_PRICE / max(costs), _MAX_SAMPLE_PRICE / min(costs)

@@ -34,10 +34,7 @@ from adacompute.serve.request_parser import ChatRequest, Route
 from adacompute.serve.sample_scorer import SampleScorer
 from adacompute.serve.vote_eligibility import VoteEligibility
 
-__all__ = ["EXPLORED_SAMPLES", "ModeClasses", "SampleLoop", "SampleSource", "SamplingResources"]
-
-# by mode: the class of each of its samples, -1 for one without an answer; the class that leads among them
-ModeClasses = Mapping[str, tuple[Sequence[int], int | None]]
+__all__ = ["EXPLORED_SAMPLES", "SampleLoop", "SampleSource", "SamplingResources"]
 
 _Fetched = tuple["SampleSource", WaveReservation, list[Response]]  # a wave that has ended, and what came
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
@@ -566,14 +563,6 @@ class SampleLoop:
             return (Draw(mode=self._plain_mode, count=left),) if left > 0 else ()
         wanted = {name: EXPLORED_SAMPLES - self.modes.count(name) for name in self._open_sources}
         return tuple(Draw(mode=name, count=count) for name, count in wanted.items() if count > 0)
-
-    def list_mode_classes(self) -> ModeClasses:
-        """How the samples of each mode have voted."""
-        tally = self.tally
-        return {
-            name: (tally.get_mode_votes(name).classes, tally.find_mode_class(name))
-            for name in self._resources.modes
-        }
 
     def _ask_default(self) -> tuple[Draw, ...]:
         """One sample of the default mode, where another one's shows that there is nothing to vote on."""

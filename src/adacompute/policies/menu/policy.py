@@ -5,7 +5,7 @@ draws by mode), cascades of two modes, and each mode's own stopping. Every rule 
 accuracy, the lattice's by cross-fitting; the policy keeps the corners of their upper hull. A price falls
 between two corners, and requests are divided between these by a hash of their prompt. So cost doesn't rise
 with the price, every budget can be met, and with few problems, where the lattice is no better, a cascade or a
-single mode decides. A policy that isn't fitted takes its rules from the bundled prior of menus.
+single mode decides. A policy that isn't fitted decides by plain cascades.
 """
 
 import copy
@@ -43,15 +43,6 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
-from adacompute.policies.menu.prior import (
-    CHEAP_FACTOR,
-    PRIOR_LONGEST,
-    MenuPrior,
-    PairKind,
-    limit_rule,
-    load_menu_prior,
-    measure_kind,
-)
 from adacompute.policies.menu.rules import (
     LatticeRule,
     Rule,
@@ -59,6 +50,7 @@ from adacompute.policies.menu.rules import (
     StateInputs,
     StoppingRule,
     list_cascade_points,
+    list_plain_cascades,
     list_stopping_points,
     load_rule,
 )
@@ -84,6 +76,10 @@ __all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
 MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
+_UNFITTED_LONGEST = 8  # by a policy that isn't fitted
+_UNFITTED_FACTOR = 0.25  # of its vote of a mode beside one of the next dearer mode
+_UNFITTED_ORDERS = 8  # paths a problem, on which it sees how often samples agree
+_UNFITTED_GAIN = 0.05  # accuracy that it takes e times the cost to be worth
 _PATHS = 5000  # that a lattice is learned on
 _ORDERS = (4, 24)  # paths a problem, at least and at most
 MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
@@ -101,14 +97,14 @@ _SETTING_NAMES = (
     "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
 )  # fmt: skip
 _LEARNED_NAMES = ("stoppers", "rules", "points", "caps", "votes", "origin")
-Origin = Literal["prior", "settled", "fitted"]  # of the rules
+Origin = Literal["cascades", "settled", "fitted"]  # of its rules; "settled": cascades, by samples alone
 
 
 class MenuPolicy(Policy):
     """Stops, or draws from the mode whose next sample is worth most over its price.
 
     `dial` is a price: accuracy per unit of the menu's cost. With one mode it decides as `StoppingPolicy`
-    does. Unfitted it decides by the bundled prior, between the cheapest and the dearest mode; `calibrate` and
+    does. Unfitted it decides by plain cascades, from each mode to the next dearer one; `calibrate` and
     `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn.
     `weigh=None` counts votes; "auto" also weighs them by confidence, where log-probabilities are recorded.
     `families=True` learns for requests of new families: rules are compared on problems of subjects that they
@@ -153,12 +149,13 @@ class MenuPolicy(Policy):
         self.prices_: Floats = np.zeros(0)  # (rules,) at which each decides alone, descending
         self.model_: LatticeModel | None = None
         self.labels_ = False
-        self.origin_: Origin = "prior"  # of its rules; "settled": of the prior, for this kind of modes
+        self.origin_: Origin = "cascades"
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
-            stoppers = [self._make_stopper(longest) for longest in self._list_prior_longest()]
-            self.take_prior(load_menu_prior(), stoppers)
+            longest = min(self.mode_longest, _UNFITTED_LONGEST)
+            stoppers = [self._make_stopper(longest) for _ in self.modes]
+            self._take_cascades(stoppers)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,43 +173,42 @@ class MenuPolicy(Policy):
             longest=longest, weigh=self._weigh, features=self.features, seed=self.seed, **options
         )
 
-    # ------------------------------------------------------------------ the prior
+    # ------------------------------------------------------------------ without a recording
 
-    def _list_prior_longest(self) -> list[int]:
-        """Samples of each mode at most, by the prior; modes between the ends aren't drawn."""
-        between = [1] * (len(self.modes) - 2)
-        return [min(self.mode_longest, most) for most in (PRIOR_LONGEST[0], *between, PRIOR_LONGEST[1])]
+    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: MenuBallots | None = None) -> None:
+        """Decides by plain cascades. `stoppers` weigh each mode's votes, and say how many may be drawn.
 
-    def take_prior(
-        self, prior: MenuPrior, stoppers: Sequence[StoppingPolicy], kind: PairKind | None = None
-    ) -> None:
-        """Decides by a prior's rules for the cheapest and the dearest mode; `kind` is of these two.
-
-        `stoppers` weigh each mode's votes, and say how many of its samples may be drawn.
+        What they are worth isn't known. It is taken to rise with the logarithm of the cost, so that a price
+        stands for the same cost whatever the cascades are.
         """
-        ends, last = (0, len(self.modes) - 1), len(self.modes) - 1
         self.stoppers_ = tuple(stoppers)
-        factors = np.array([CHEAP_FACTOR] * last + [1.0])
+        factors = np.array([_UNFITTED_FACTOR**dearer for dearer in reversed(range(len(self.modes)))])
         self.weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
-        chosen = prior.choose((float(self.costs[0]), float(self.costs[-1])), kind)
-        longest = [stopper.longest for stopper in stoppers]
-        rules = [limit_rule(rule, ends, longest) for rule in chosen.rules]
-        kept = [k for k, rule in enumerate(rules) if rule not in rules[:k]]
-        self.rules_ = tuple(rules[k] for k in kept)
-        self.cost_, self.accuracy_ = chosen.cost[kept], chosen.worth[kept]
+        longest, firsts = [stopper.longest for stopper in stoppers], None
+        if ballots is not None:
+            paths = draw_menu_paths(
+                ballots,
+                self.active_menu,
+                weigh=None,
+                longest=longest,
+                orders=_UNFITTED_ORDERS,
+                rng=np.random.default_rng(self.seed),
+            )
+            firsts = [mode.counts.max(axis=2) for mode in paths.modes]
+        self.rules_, self.cost_ = list_plain_cascades(self.costs, longest, firsts)
+        known = np.maximum(self.cost_, 1e-300)
+        self.accuracy_ = _UNFITTED_GAIN * np.log(known / known[0])
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
-        self.model_, self.origin_ = None, "prior" if kind is None else "settled"
 
-    def _settle_prior(self, ballots: MenuBallots) -> None:
-        """Takes the prior's rules for this kind of modes, without pairs that have the same prompts."""
+    def _settle_cascades(self, ballots: MenuBallots) -> None:
+        """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
         stoppers = []
         for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
             settled = stopper.copy_for(votes)
             settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
             stoppers.append(settled)
-        weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], np.ones(len(self.modes)))
-        kind = measure_kind(ballots, self.active_menu, weigh)
-        self.take_prior(load_menu_prior().leave_out(ballots.prompts), stoppers, kind)
+        self._take_cascades(stoppers, ballots)
+        self.origin_ = "settled"
 
     # ------------------------------------------------------------------ learning
 
@@ -548,13 +544,13 @@ class MenuPolicy(Policy):
         """Adapts in place to these samples, without labels, and returns itself.
 
         With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
-        takes the rules for this kind of modes, once; a fitted one stays as it is.
+        which cascades it uses, once; a fitted one stays as it is.
         """
         if len(self.modes) == 1:
             assert isinstance(ballots, Ballots)
             self._take_stopper(self.stoppers_[0].settle(ballots))
-        elif self.origin_ == "prior" and isinstance(ballots, MenuBallots) and len(ballots):
-            self._settle_prior(ballots.select(self.names))
+        elif self.origin_ == "cascades" and isinstance(ballots, MenuBallots) and len(ballots):
+            self._settle_cascades(ballots.select(self.names))
         return self
 
     def copy_for(self, ballots: Ballots | MenuBallots) -> "MenuPolicy":
@@ -652,7 +648,7 @@ class MenuPolicy(Policy):
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
             raise PolicyError(f"there are {len(self.modes)} modes, and not one stopping policy for each")
         if len(self.modes) > 1 and not learned["rules"]:
-            return  # saved unfitted, before there was a prior of menus
+            return  # saved unfitted by an earlier version: cascades decide
         self.stoppers_ = tuple(
             StoppingPolicy.restore(each, _strip_prefix(arrays, f"mode{k}."))
             for k, each in enumerate(stoppers)

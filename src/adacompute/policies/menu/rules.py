@@ -24,12 +24,30 @@ __all__ = [
     "StateInputs",
     "StoppingRule",
     "list_cascade_points",
+    "list_plain_cascades",
     "list_stopping_points",
     "load_rule",
 ]
 
 _CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
 _AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade
+# what cascades draw of a mode that nothing was learned of: samples at most, equal answers that end it, and
+# samples of the next dearer mode if they don't come; and of the dearest mode alone
+_PLAIN_CHEAP = ((4, 1, 1), (5, 3, 0), (2, 2, 1), (3, 3, 1), (4, 4, 1))
+_PLAIN_DEAR = ((1, 1, 0), (3, 2, 0), (5, 3, 0), (7, 4, 0))
+# samples until so many of at most so many agree, and how often they don't: about the mean of recorded modes
+_GUESSED_ENDS = {
+    (1, 1): (1.0, 0.03),
+    (2, 2): (2.0, 0.55),
+    (3, 2): (2.4, 0.2),
+    (3, 3): (3.0, 0.65),
+    (4, 1): (1.05, 0.002),
+    (4, 4): (4.0, 0.7),
+    (5, 3): (3.9, 0.3),
+    (7, 4): (5.2, 0.25),
+}
+_LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
+_CHEAP_SHARE = 0.125  # of one dear sample's cost, at most, that is risked on several cheap ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -197,6 +215,40 @@ def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:
         for dear in range(cheap + 1, modes):
             points += _list_pair_points(lattice, cheap, dear, costs)
     return points
+
+
+def list_plain_cascades(
+    costs: Floats, longest: Sequence[int], firsts: Sequence[Ints] | None = None
+) -> tuple[tuple[Rule, ...], Floats]:
+    """Cascades of modes that nothing was learned of, and what a request is taken to cost, both rising.
+
+    Some samples of a mode have to agree; if they don't, one sample of the next dearer mode is drawn. A
+    cascade is left out if it isn't cheaper than those of dearer modes, or if its cheap samples, which are
+    lost if their mode is useless, are dear themselves. `firsts` are votes of each mode's commonest answer
+    after 0, 1, ... draws, (draws + 1, paths); None: how often samples agree is guessed.
+    """
+    last, points = len(costs) - 1, list[tuple[float, Rule]]()
+    for mode, most in enumerate(longest):
+        cost, dearer = float(costs[mode]), float(costs[min(mode + 1, last)])
+        modes = (mode, mode + 1) if mode < last else (last - 1, last)
+        for allowed, agree, more in _PLAIN_CHEAP if mode < last else _PLAIN_DEAR:
+            draws = min(allowed, most)
+            if agree > draws:
+                continue
+            drawn, missed = _GUESSED_ENDS[allowed, agree]
+            if firsts is not None:
+                ends, agrees = _find_end(firsts[mode], draws, agree)
+                drawn, missed = float(ends.mean()), 1 - float(agrees.mean())
+            if mode == last:
+                points.append((drawn * cost, CascadeRule(modes, (0, draws), (1, agree))))
+            elif agree == 1 or drawn * cost <= _CHEAP_SHARE * dearer:
+                expected = drawn * cost + missed * more * dearer
+                points.append((expected, CascadeRule(modes, (draws, more), (agree, 1))))
+    kept = points[-1:]
+    for point in points[-2::-1]:
+        if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
+            kept.insert(0, point)
+    return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
 
 def _list_pair_points(lattice: Lattice, cheap: int, dear: int, costs: Floats) -> list[RulePoint]:
