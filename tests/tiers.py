@@ -3,13 +3,15 @@
 `make test` (`pytest --tier quick`) leaves out tests with a marker of `COSTLY`, `make check` (`--tier check`)
 those marked `nightly`, and `make nightly` (plain pytest) nothing. The first two draw few examples of a law. A
 test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only `slow` and `nightly`
-are written at tests. `pyproject.toml` says what each marker means.
+are written at tests. `pyproject.toml` says what each marker means. Of a long table of cases, `make check` may
+take the first ones (`leave_to_nightly`).
 """
 
 import functools
 import gc
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -30,7 +32,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/cli/test_scoring.py": "slow",
     "tests/client/test_fuzz.py": "slow",
     "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
-    "tests/docs/test_site.py": "slow",  # builds the site, and its environment where that isn't there
+    "tests/docs/test_site.py": "nightly",  # builds the site, and its environment where that isn't there
     "tests/policies/test_classifier.py": "slow",
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
@@ -40,7 +42,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
     "tests/scale/test_fleet_simulation.py": "nightly",
-    "tests/serve/test_benchmark.py": "slow",
+    "tests/serve/test_benchmark.py": "nightly",
     "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
     "tests/serve/fleet/test_fleet_command.py": "slow",
     "tests/serve/fleet/test_fleet_menu.py": "slow",
@@ -60,6 +62,15 @@ ROOT = Path(__file__).parent.parent
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law
 for tier, examples in EXAMPLES.items():
     settings.register_profile(tier, settings.get_profile("full"), max_examples=examples)
+
+
+def leave_to_nightly(cases: Iterable[Any], *, but: int = 1) -> list[Any]:
+    """The cases of a parametrized test, tuples if it has several arguments; all but the first are nightly."""
+    values = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [
+        pytest.param(*each, marks=[pytest.mark.nightly] if number >= but else [])
+        for number, each in enumerate(values)
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

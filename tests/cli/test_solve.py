@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import adacompute as ac
+from tiers import leave_to_nightly
 
 # p1: right, right, wrong, none; p2: right, right, wrong, right
 ANSWERS = {"p1": ["42", "42", "41", None], "p2": ["42", "42", "41", "42"]}
@@ -141,29 +142,35 @@ def test_samples_without_any_answer_are_said_to_be_so(adacompute, pool):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "unit", "words"),
-    [
-        (("--cost", "tokens", "--budget", "600"), "tokens", "100 more tokens must buy at least 2.2 points"),
-        (
-            ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
-            "USD",
-            "0.1 more USD per 1,000 problems must buy at least 1.3 points",
-        ),
-        (
+    leave_to_nightly(
+        [
             (
-                "--cost",
-                "money",
-                "--input-price",
-                "0.05",
-                "--output-price",
-                "0.1",
-                "--budget",
-                "0.00009",
-                *EUROS,
+                ("--cost", "tokens", "--budget", "600"),
+                "tokens",
+                "100 more tokens must buy at least 2.2 points",
             ),
-            "euros",
-            "words: 441 problems, 0.09 euros per 1,000 problems on average",
-        ),
-    ],
+            (
+                ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
+                "USD",
+                "0.1 more USD per 1,000 problems must buy at least 1.3 points",
+            ),
+            (
+                (
+                    "--cost",
+                    "money",
+                    "--input-price",
+                    "0.05",
+                    "--output-price",
+                    "0.1",
+                    "--budget",
+                    "0.00009",
+                    *EUROS,
+                ),
+                "euros",
+                "words: 441 problems, 0.09 euros per 1,000 problems on average",
+            ),
+        ]
+    ),
 )
 def test_tokens_and_money_are_costs_too(adacompute, options, unit: str, words: str):
     body = strict(adacompute("solve", "words", *options, "--json").stdout)

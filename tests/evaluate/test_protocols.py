@@ -65,20 +65,14 @@ def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
-    def rows(seed: int) -> tuple:
-        made = evaluate(words, budgets=(3,), policies=PAIR, rng=np.random.default_rng(seed), **FEW)
-        return made.rows, made.matched
+def test_the_same_seed_gives_the_same_by_any_number_of_processes_and_another_does_not(words: Ballots):
+    def run(seed: int, *, workers: int = 1) -> Evaluation:
+        rng = np.random.default_rng(seed)
+        return evaluate(words, budgets=(3,), policies=("fixed", "asc"), rng=rng, workers=workers, **FEW)
 
-    assert rows(5) == rows(5)
-    assert rows(5) != rows(6)
-
-
-@pytest.mark.slow
-def test_two_processes_give_what_one_gives(words: Ballots):
-    given = {"budgets": (2,), "policies": ("fixed", "asc"), **FEW}
-    alone, together = evaluate(words, **given), evaluate(words, workers=2, **given)
-    assert alone == together
+    made = run(5)
+    assert made == run(5, workers=2)
+    assert made.rows != run(6).rows
 
 
 def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):

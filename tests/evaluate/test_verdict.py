@@ -28,6 +28,7 @@ from adacompute.evaluate.verdict import (
 )
 from adacompute.policies.base import Policy
 from synthetic import synthetic
+from tiers import leave_to_nightly
 
 MARGIN = ("margin", margin)
 COSTS = np.arange(1.0, 17.0)
@@ -340,7 +341,7 @@ def test_few_problems_are_judged_by_no_command_and_no_seed(adacompute, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("problems", "short"), [(12, 0), (40, 1)])
+@pytest.mark.parametrize(("problems", "short"), leave_to_nightly([(12, 0), (40, 1)]))
 def test_every_command_gives_the_same_verdict(adacompute, tmp_path: Path, problems: int, short: int):
     """Of a pool with a problem of a single sample, too, which all of them leave out."""
     single = lines(problems + short, samples=1).splitlines(keepends=True)[problems:]

@@ -18,6 +18,7 @@ from adacompute.policies.base import VoteState
 from adacompute.policies.classifier import LEARNERS, SCORERS, ClassifierPolicy, FeatureScale, fit_scorer
 from adacompute.records import Sample
 from shared import read_votes
+from tiers import leave_to_nightly
 
 MODELS = tuple(LEARNERS)
 
@@ -49,7 +50,7 @@ def learnable(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return rows, labels, others
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("classes", leave_to_nightly([3, 2, 5]))
 @pytest.mark.parametrize("model", ["logistic", "svm", "forest", "mlp"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_learner_served_from_arrays_predicts_what_scikit_learn_predicts(model: str, classes: int):

@@ -181,7 +181,7 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
     assert apart.copy_for(ballots).prior_ is apart.prior_
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
     from prior import gather_recordings
@@ -204,7 +204,7 @@ def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, mo
     assert_same_array(fresh, load_bundled_prior("without-facts").table, "run scripts/prior.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pool_of_prompts_from_several_recordings_is_judged_by_a_prior_that_has_seen_none(
     recordings, monkeypatch
 ):

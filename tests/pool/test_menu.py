@@ -29,6 +29,7 @@ from adacompute.errors import (
 from adacompute.pool import MenuBallots, get_menu_ballots
 from adacompute.pool.menu import _name_modes
 from shared import read_votes
+from tiers import leave_to_nightly
 
 Make = Callable[..., Path]
 
@@ -451,7 +452,7 @@ APART = {"reasoning-gym": {"coin_flip": 11}, "crux-direct": {"CRUXEval-O": 1}}
 
 @pytest.mark.recordings
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", leave_to_nightly(PAIRS))
 def test_what_both_modes_got_right_is_one_class(recordings: Path, name: str):
     """Except decimals that the recording rounded to four places, and an expression that Python computes."""
     one, other = (recordings / f"{stem}.jsonl.gz" for stem in PAIRS[name])
@@ -465,8 +466,8 @@ def test_what_both_modes_got_right_is_one_class(recordings: Path, name: str):
     assert apart == APART.get(name, {})
 
 
+@pytest.mark.nightly
 @pytest.mark.recordings
-@pytest.mark.slow
 def test_read_from_the_texts_again_no_right_answer_stays_apart(recordings: Path, tmp_path: Path):
     for mode, stem in zip(("steps", "direct"), PAIRS["reasoning-gym"], strict=True):
         ac.import_file(recordings / f"{stem}.jsonl.gz", tmp_path / f"{mode}.sqlite", reread=True)

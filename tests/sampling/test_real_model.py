@@ -6,11 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from adacompute.pool import open_pool
 
 COMMAND = Path(sys.executable).parent / "adacompute"
 
 
+@pytest.mark.nightly
 def test_a_collection_from_the_real_model_is_killed_and_goes_on(local_model, tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     words = [str(COMMAND), "collect", "facts", "--limit", "4", "--samples", "6", "--pool", str(path)]

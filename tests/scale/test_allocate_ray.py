@@ -56,6 +56,7 @@ def check_equal(
     return local, ray
 
 
+@pytest.mark.nightly
 def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, curve: CurvePolicy):
     prompts = (questions() * 5)[:3000]
     source = folder_of(tmp_path / "in", prompts, [1100, 0, 1, 700])
@@ -135,6 +136,7 @@ def test_a_worker_killed_in_mid_run_changes_nothing(tmp_path: Path, curve: Curve
     assert numbers(local) == numbers(ray)
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_in_mid_run_leaves_nothing_and_the_same_command_starts_again(
     tmp_path: Path, curve: CurvePolicy, ray_environ: dict[str, str]
 ):

@@ -114,6 +114,7 @@ def test_rays_processors_draw_the_same_wave_by_wave_and_a_row_that_fails_is_a_fa
     assert samples[0] == samples[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_model: "LocalModel"):
     how = Asking(
@@ -139,6 +140,7 @@ def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_mode
     assert not any(sample.finished for sample in samples if sample.tokens == 6)
 
 
+@pytest.mark.nightly
 def test_a_batch_whose_driver_is_killed_goes_on_and_spends_its_budget_once(
     tmp_path: Path, ray_environ: dict[str, str], adacompute: Any
 ):

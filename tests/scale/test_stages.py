@@ -37,6 +37,7 @@ from adacompute.scale.stages import (
 from adacompute.scale.stages.replay import advance_generator
 from adacompute.scale.stages.score import sum_exactly
 from adacompute.scale.stages.sharded_pool import MAX_SHARDS, group_files
+from tiers import leave_to_nightly
 
 SMALL = (1, 2, 4)
 
@@ -283,7 +284,9 @@ def test_what_is_no_folder_and_what_is_no_stream_are_refused_with_the_remedy(tmp
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("name", ["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
+@pytest.mark.parametrize(
+    "name", leave_to_nightly(["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
+)
 def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Path, on_ray, name):
     with ac.open_pool(recordings / f"{name}.jsonl.gz") as pool:
         written(islice(pool.lines(), 80), tmp_path, (20, 50))

@@ -140,7 +140,7 @@ def test_sighup_rereads_the_settings_and_says_what_takes_a_restart(
         assert read_budget(gate) == ("4 samples", "settings")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_operators_budget_is_that_of_the_whole_fleet_until_it_starts_again(
     keys: str, redis_server: RedisServer, upstream: Upstream
 ):

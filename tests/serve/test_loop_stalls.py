@@ -16,6 +16,7 @@ from running import Running
 from test_event_loop import CHEAP, HELD, SLACK, Ticks
 
 from adacompute.client.large_json import find_reply_limits
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 MIB = 2**20
@@ -191,7 +192,7 @@ def parse_at_once(raw: bytes) -> float:
     return time.thread_time() - began
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", leave_to_nightly(LARGE))
 def test_a_large_reply_holds_nobody_while_a_thread_reads_it(name: str):
     """Others wait for much less than one call of a parser would take."""
     make, fields = LARGE[name]

@@ -15,6 +15,7 @@ from running import QUESTION, Process, Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
+from tiers import leave_to_nightly
 from upstream import Honest, Reply, Stall, Status, Upstream
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -391,7 +392,7 @@ def closed_port() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["absent", "hangs", "fails"])
+@pytest.mark.parametrize("how", leave_to_nightly(["absent", "hangs", "fails"]))
 def test_a_collector_that_is_gone_costs_no_reply_and_no_shutdown(how: str, tmp_path: Path):
     with Collector(status=500 if how == "fails" else 200, hang=how == "hangs") as collector:
         url = f"http://127.0.0.1:{closed_port()}" if how == "absent" else collector.url

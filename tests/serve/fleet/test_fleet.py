@@ -178,6 +178,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
             assert up.count.requests > asked
 
 
+@pytest.mark.nightly
 def test_c17_c18_fleet_all_serve_at_one_price_that_meets_the_budget_whoever_sets_it(
     redis_server: RedisServer,
 ):
