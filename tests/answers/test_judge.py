@@ -22,19 +22,13 @@ FOUND = {"match": "c"}
 SLOW_SEARCH = {"pattern": "(a+)+$", "text": "a" * 40 + "b"}
 
 
-@pytest.fixture(scope="module")
-def shared():
-    judge = FormulaJudge(limit=0.3)  # what is tested here is not the limit: a busy machine must not reach it
-    yield judge
-    judge.close()
-
-
 @pytest.fixture
-def judge(shared):
-    """One judge for all tests here, running, and with nothing in its cache."""
-    shared.forget()
-    assert shared.warm()
-    return shared
+def judge(monkeypatch):
+    """One judge for all tests, running, and with nothing in its cache."""
+    monkeypatch.setattr(shared_judge.helper, "limit", 0.3)  # long enough for what isn't slow
+    shared_judge.forget()
+    assert shared_judge.warm()
+    return shared_judge
 
 
 def children(pid):
@@ -259,10 +253,11 @@ def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_
     assert is_gone(int(done.stdout), orphan=bool(end))
 
 
-def test_the_shared_judge_can_be_closed_at_any_time():
-    shared_judge.close()
-    assert shared_judge.helper.pid is None
-    assert Classes().place(OPEN) == 0
+def test_a_judge_can_be_closed_at_any_time():
+    judge = FormulaJudge()
+    judge.close()
+    assert judge.helper.pid is None
+    assert Classes(judge=judge).place(OPEN) == 0
 
 
 def test_a_judge_that_can_not_start_finds_all_different(monkeypatch):

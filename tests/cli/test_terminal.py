@@ -49,15 +49,9 @@ SOLVE = ["solve", "few.jsonl", "--budget", "2"]
 @pytest.fixture
 def few(tmp_path: Path) -> Path:
     """A folder with a small pool, which commands read at once."""
-    lines = [
-        {
-            "id": f"p{i}",
-            "question": "?",
-            "gold": "4",
-            "samples": [{"answer": a} for a in "44354"[i % 3 :] * 3],
-        }
-        for i in range(12)
-    ]
+    samples = [{"answer": answer} for answer in "4435" * 6]
+    problem = {"question": "?", "gold": "4"}
+    lines = [{"id": f"p{i}", "samples": samples[i % 3 :][:16]} | problem for i in range(12)]
     (tmp_path / "few.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     return tmp_path
 
