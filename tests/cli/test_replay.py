@@ -53,6 +53,7 @@ def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies)
         assert part in said
 
 
+@pytest.mark.slow
 def test_a_policy_on_what_it_was_fitted_on_is_said_to_be_in_sample(adacompute, policies):
     with ac.bundled("words") as pool:
         ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool).save(policies / "own")

@@ -286,13 +286,13 @@ def test_what_cannot_be_solved_is_said_in_one_line(adacompute, pool, words, code
     assert all(part in " ".join(done.stderr.split()) for part in parts), done.stderr
 
 
-def test_a_budget_says_its_unit_as_everywhere(adacompute):
+def test_a_budget_says_its_unit_as_everywhere(adacompute, pool):
     prices = ("--input-price", "0.5", "--output-price", "1.5", "--json")
-    in_words = adacompute("solve", "words", "--budget", "1 USD per 1000", *prices)
+    in_words = adacompute("solve", "a.jsonl", "--budget", "0.05 USD per 1000", *prices)
     assert strict(in_words.stdout) == strict(
-        adacompute("solve", "words", "--cost", "money", "--budget", "0.001", *prices).stdout
+        adacompute("solve", "a.jsonl", "--cost", "money", "--budget", "0.00005", *prices).stdout
     )
-    tokens = adacompute("solve", "words", "--budget", "600 tokens", "--json").stdout
-    assert tokens == adacompute("solve", "words", "--cost", "tokens", "--budget", "600", "--json").stdout
-    wrong = adacompute("solve", "words", "--budget", "600 tokens", "--cost", "samples", code=2)
+    tokens = adacompute("solve", "a.jsonl", "--budget", "20 tokens", "--json").stdout
+    assert tokens == adacompute("solve", "a.jsonl", "--cost", "tokens", "--budget", "20", "--json").stdout
+    wrong = adacompute("solve", "a.jsonl", "--budget", "20 tokens", "--cost", "samples", code=2)
     assert "is not in samples" in wrong.stderr

@@ -232,6 +232,7 @@ def test_the_order_of_the_problems_does_not_matter_and_twice_is_the_same(varied:
     assert [row.budget for row in first.rows] == [1.5, 2, 3, 4, 6]
 
 
+@pytest.mark.slow
 def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen(varied: Ballots):
     fits: list[tuple[Policy, Ballots]] = []
     verdict = judge_pool(varied, policy=MARGIN, keep_fit=lambda *fit: fits.append(fit))

@@ -88,6 +88,7 @@ def replace_entropy(state: VoteState, entropy: np.ndarray) -> VoteState:
     return replace(state, drawn=np.ones(len(state), dtype=np.int64), entropy=entropy)
 
 
+@pytest.mark.slow
 def test_with_the_entropy_one_sample_is_drawn_first():
     policy, prompt = fitted(), words().prompts[0]
     assert (policy.more(prompt, Tally(), 0.001), policy.one_shot, policy.max_waves) == (1, False, 2)
@@ -114,6 +115,7 @@ def test_where_prompts_say_nothing_all_get_the_mean_curve(seed: int):
     assert np.abs(gains - (mean - mean[0])).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_a_prompt_that_comes_twice_is_not_taken_for_one_foretold():
     """Trees can tell a curve of a prompt they have seen: that is recalled, and says nothing of others."""
     rng = np.random.default_rng(0)

@@ -110,6 +110,7 @@ def test_a_menu_of_one_mode_is_replayed_in_the_unit_of_its_menu():
     assert result.draws["large"] * 2.0 == pytest.approx(result.cost)
 
 
+@pytest.mark.slow
 def test_a_budget_between_two_rules_is_met_by_dividing_requests():
     policy, ballots = fitted(), recorded()
     for budget in (0.3, 0.6, 1.2):

@@ -230,6 +230,7 @@ def test_a_broken_model_is_refused(part: dict[str, object]):
         StoppingPolicy.restore(settings, StoppingPolicy().arrays())
 
 
+@pytest.mark.slow
 def test_a_part_of_a_recording_teaches_the_signal_model_and_nothing_else():
     whole = recording()
     first = {

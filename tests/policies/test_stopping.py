@@ -425,6 +425,7 @@ def test_a_fit_begins_again_whatever_was_fitted_before(tmp_path):
     assert all(np.array_equal(array, policy.arrays()[name]) for name, array in want.arrays().items())
 
 
+@pytest.mark.slow
 def test_hints_are_learned_on_labelled_problems_only():
     """A hopeless family stays one, however few of its problems are labelled."""
     rng = np.random.default_rng(0)

@@ -89,6 +89,7 @@ def test_the_budget_is_spent_to_the_last_sample_and_hardly_a_request_is_left_ope
         assert rounds.unfinished <= 12  # requests whose votes are alike go on together, or some of them do
 
 
+@pytest.mark.slow
 def test_one_price_for_all_is_the_price_that_calibration_finds(recorded: Ballots):
     from adacompute.replay import calibrate
 

@@ -78,6 +78,7 @@ def test_more_money_buys_more_of_the_dearer_mode_and_more_right_answers(tmp_path
     assert right[0] + 0.2 < right[1]
 
 
+@pytest.mark.slow
 def test_every_request_is_decided_as_the_policy_decides_alone_on_the_same_samples(tmp_path: Path):
     """As in replay: at the price that a request began at; what is left over may add some to it."""
     recorded, policy, path = unseen(120), menu_policy(), tmp_path / "p.sqlite"

@@ -69,6 +69,7 @@ def test_c22_only_an_operators_key_changes_the_budget_and_only_to_one_that_can_b
         assert gate.ask(headers=ALICE).status == 200
 
 
+@pytest.mark.slow
 def test_the_average_meets_the_new_budget_soon_and_all_that_is_shown_is_of_it(keys: str, upstream: Upstream):
     rng = random.Random(36)
 

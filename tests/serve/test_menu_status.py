@@ -258,6 +258,7 @@ def answer_by_turns(number: int, body: dict[str, Any]) -> Reply:
     return Reply(texts=[f"The answer is {(number + i) % 2}." for i in range(count)])
 
 
+@pytest.mark.slow
 def test_a_gateway_over_a_menu_counts_what_its_upstreams_gave(tmp_path: Path, policy: Path):
     with Upstream(answer_by_turns) as small, Upstream() as large:
         file = tmp_path / "menu.toml"

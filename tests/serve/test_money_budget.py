@@ -242,6 +242,7 @@ def test_a_budget_in_money_is_met_from_the_first_requests_whatever_replies_are_l
     assert sum(costs) / 200 == pytest.approx(1, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_once", [1, 8, 16])
 def test_the_average_is_near_the_budget_after_50_requests_in_simulation(at_once: int):
     """In nine of ten runs it was 0.63 to 1.36 of it after 50, and within 10% after 200."""
