@@ -66,6 +66,7 @@ def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, 
     assert ray.files == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.recordings
 def test_every_prompt_of_the_recordings_gets_the_same(tmp_path: Path, recordings: Path):
     with open_pool(recordings / "math500-r1-distill-llama-8b.jsonl.gz") as pool:

@@ -78,6 +78,7 @@ def test_waves_on_the_cluster_end_where_one_process_does(tmp_path: Path):
     assert digest(there) == digest(here)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_budget_in_tokens_holds_over_all_workers(tmp_path: Path):
     with Upstream(Steady()) as up:
@@ -242,6 +243,7 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
     assert (sample.finished, sample.logprob, sample.entropy) == (False, None, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_waves_pass_stages_shaped_as_vllms_and_none_waits_for_the_next():
     import ray

@@ -143,6 +143,7 @@ def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, pri
     assert here.bit_generator.state == there.bit_generator.state
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["asc", "oracle"])
 def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind):
     shards, pool = both
@@ -158,6 +159,7 @@ def test_a_fitted_policy_is_said_to_be_in_sample(both):
     assert_same_replay(found, ac.replay(policy, pool, price=0.02, orders=5))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
@@ -260,6 +262,7 @@ def doubled(folder: Path) -> None:
     (folder / "part-7.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("harm", [broken, doubled, lambda _: None], ids=["broken", "doubled", "two models"])
 def test_errors_of_shards_are_those_of_the_pool_word_for_word(tmp_path: Path, on_ray, harm):
     written(MADE, tmp_path, (1, 2, 4))
