@@ -14,7 +14,6 @@ from adacompute.policies.artefact import read_artefact
 from adacompute.policies.chart import read_chart
 from adacompute.pool import Ballots, bundled, export_file
 from adacompute.replay import replay
-from tiers import leave_to_nightly
 
 SKIP = "--no-verdict"  # tests/evaluate/test_verdict.py has it
 
@@ -147,17 +146,15 @@ def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, po
     assert {one["protocol"] for one in body["settings"]} == {chart.protocol}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "parts"),
-    leave_to_nightly(
-        [
-            ((), "2 of 3 parts"),  # those of the verdict
-            (("--no-verdict",), "one half"),
-            (("--votes", "weighted"), "one half"),  # which the verdict's policies weigh otherwise
-            (("--longest", "24"), "one half"),  # of which the verdict looks at 16
-        ]
-    ),
+    [
+        ((), "2 of 3 parts"),  # those of the verdict
+        (("--no-verdict",), "one half"),
+        (("--votes", "weighted"), "one half"),  # which the verdict's policies weigh otherwise
+        (("--longest", "24"), "one half"),  # of which the verdict looks at 16
+    ],
 )
 def test_a_chart_is_drawn_from_the_folds_of_the_verdict_where_they_are_the_same_policy(
     adacompute, tmp_path, options: tuple[str, ...], parts: str

@@ -104,7 +104,7 @@ def test_a_person_is_told_price_bound_uniform_both_ends_and_that_it_is_an_oracle
         assert part in " ".join(shown.split()), part
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_budget_that_does_not_bind_has_no_price_and_costs_that_differ_are_told(adacompute):
     done = adacompute("solve", "words", "--budget", "20")
     assert "0: more would buy nothing, 13.2 samples on average is all that pays" in done.stdout

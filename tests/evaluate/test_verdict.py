@@ -245,7 +245,7 @@ def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen
         assert set.union(*assigned) == set(varied.prompts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_budgets_asked_for_are_judged_beside_the_usual_ones_so_none_can_be_picked(varied: Ballots):
     usual = judge_pool(varied, policy=MARGIN)
     assert judge_pool(varied, policy=MARGIN, budgets=(1.5,)) == usual

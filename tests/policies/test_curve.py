@@ -70,7 +70,7 @@ def test_critical_prices_fall_along_the_budgets(table: np.ndarray):
     assert (np.diff(compute_critical_prices(table, BUDGETS), axis=1) <= 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("features", ["text", "entropy", "text+entropy"])
 def test_cost_never_rises_with_the_price(features: str):
     policy = fitted(features)

@@ -234,7 +234,7 @@ def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows()
     assert set.intersection(*rest) == set()  # whichever prompt it is, one prior hasn't seen it
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_prior_in_the_package_is_small_and_decides_as_it_did_before_it_was_written():
     prior = fit_prior([recording("words").only(range(0, 441, 3))], longest=16)
     kept = narrow_arrays(prior.arrays())

@@ -46,6 +46,7 @@ def samples(path: Path) -> int:
         return pool.counts().samples
 
 
+@pytest.mark.nightly
 def test_samples_of_the_real_model_have_signals_of_their_answers(local_model, tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     words = [str(COMMAND), "collect", "facts", "--limit", "3", "--samples", "2", "--pool", str(path)]

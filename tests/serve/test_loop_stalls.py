@@ -52,7 +52,7 @@ def stream_of(size: int, piece: int, content: Any = None) -> bytes:
     return event * (size // len(event))
 
 
-@pytest.mark.parametrize("piece", [300, 30_000, 2_000_000])
+@pytest.mark.parametrize("piece", leave_to_nightly([300, 30_000, 2_000_000]))
 def test_a_stream_without_end_is_cut_off_and_holds_nobody(piece: int):
     raw = stream_of(12 * MIB, piece)
     with (

@@ -67,6 +67,7 @@ def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoev
         assert spent <= up.count.choices <= spent + maybe
 
 
+@pytest.mark.nightly
 def test_a_fleets_average_is_of_requests_that_can_be_voted_on(redis_server: RedisServer):
     with (
         Upstream(Honest()) as up,
