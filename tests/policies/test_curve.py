@@ -25,7 +25,6 @@ from adacompute.solve import best_at
 from shared import read_votes
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [1e300]])
 SIGNALS = ("classes", "correct", "tokens", "logprob", "entropy")
 
 
@@ -68,19 +67,6 @@ def test_ties_go_to_the_cheaper_as_in_solving(table: np.ndarray, price: float):
 @given(arrays(np.float64, (4, 5), elements=st.floats(0, 1)))
 def test_critical_prices_fall_along_the_budgets(table: np.ndarray):
     assert (np.diff(compute_critical_prices(table, BUDGETS), axis=1) <= 0).all()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("features", ["text", "entropy", "text+entropy"])
-def test_cost_never_rises_with_the_price(features: str):
-    policy = fitted(features)
-    rng = np.random.default_rng(0)
-    first = replace_entropy(VoteState.empty(len(words())), rng.gamma(1.0, 0.4, size=len(words())))
-    reading = policy.read(words().prompts)
-    asked = np.array([policy.decide(reading, first, price) for price in PRICES])
-    assert (np.diff(asked, axis=0) <= 0).all()
-    assert asked[0].max() <= 15
-    assert (asked[-1] == 0).all()
 
 
 def replace_entropy(state: VoteState, entropy: np.ndarray) -> VoteState:
@@ -177,22 +163,6 @@ def test_a_few_problems_get_the_mean_curve():
     policy = CurvePolicy().fit(words().only(range(10)))
     assert not policy.uses_features
     assert policy.more("What is 2 + 2?", Tally(), 0.01) == 1
-
-
-@pytest.mark.parametrize("features", ["text", "text+entropy"])
-def test_a_restored_policy_decides_the_same(features: str):
-    policy = fitted(features)
-    again = CurvePolicy.restore(policy.settings(), policy.arrays())
-    entropy = np.linspace(0, 2, len(words()))
-    assert (
-        again.predict_curve(words().prompts, entropy) == policy.predict_curve(words().prompts, entropy)
-    ).all()
-
-
-def test_one_by_one_is_as_in_a_batch_to_the_last_bit():
-    policy, entropy = fitted(), np.linspace(0, 2, len(words()))
-    alone = [policy.predict_curve([prompt], [e]) for prompt, e in zip(words().prompts, entropy, strict=True)]
-    assert (np.vstack(alone) == policy.predict_curve(words().prompts, entropy)).all()
 
 
 @pytest.mark.parametrize("name", ["rises", "left", "base", "value"])
