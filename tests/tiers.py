@@ -7,14 +7,19 @@ are written at tests. `pyproject.toml` says what each marker means. Of a long ta
 take the first ones (`leave_to_nightly`).
 """
 
+import contextlib
+import fcntl
 import functools
 import gc
-from collections.abc import Generator, Iterable, Sequence
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from shared import FOLDER
 
 BY_FIXTURE = {
     "ray_environ": "ray",
@@ -99,7 +104,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection() -> Generator[None, object, object]:
     """Nothing that is collected is garbage: looking through it took a fifth of each worker's time."""
     gc.disable()
-    outcome = yield
+    with _compile_once():
+        outcome = yield
     gc.freeze()
     gc.enable()
     return outcome
@@ -115,6 +121,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("demo") is not None)
     if most := EXAMPLES.get(settings.get_current_profile_name()):
         _draw_few(items, most)
+
+
+@contextlib.contextmanager
+def _compile_once() -> Iterator[None]:
+    """In a fresh clone the first process compiles the tests, and the others wait for it."""
+    if (ROOT / "tests" / "cli" / "__pycache__").exists():
+        yield
+        return
+    with (Path(os.environ[FOLDER]) / "collection.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 def _join_left_out(tier: str) -> str:

@@ -42,10 +42,9 @@ def test_a_pool_that_was_exported_as_shards_gives_the_same(adacompute, policies)
 
 
 def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies):
-    said = adacompute("replay", "words", "--policy", "fixed").stdout
+    said = adacompute("replay", "facts", "--policy", "fixed").stdout
     for part in (
         "2 samples a request",
-        "64.7%",
         "over problems",
         "with the vote of all samples",
         "bootstraps",

@@ -248,7 +248,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     menu = ac.Menu(modes=modes, unit="money", currency="USD")
     pool = ac.join_pools({"small": ac.bundled("facts"), "large": ac.bundled("facts-qwen")})
     folder = tmp_path_factory.mktemp("policy") / "menu"
-    ac.MenuPolicy(menu).fit(pool.ballots().only(range(0, 353, 6))).save(folder)
+    ac.MenuPolicy(menu, longest=8).fit(pool.ballots().only(range(0, 353, 6))).save(folder)
     return folder
 
 
