@@ -86,12 +86,14 @@ def test_the_command_says_what_python_gives(adacompute):
     assert body["difference"]["low_end"] < body["difference"]["high_end"]
 
 
-def test_a_budget_that_does_not_bind_has_no_price(adacompute, pool):
-    words = ("solve", "a.jsonl", "--budget", "20", "--budgets", "1,4")
-    assert strict(adacompute(*words, "--json").stdout)["price"] == 0
-    shown = " ".join(adacompute(*words).stdout.split())
-    assert "more would buy nothing" in shown
-    assert "at the same average cost" not in shown
+@pytest.mark.nightly
+def test_a_budget_that_does_not_bind_has_no_price_and_costs_that_differ_are_told(adacompute):
+    done = adacompute("solve", "words", "--budget", "20")
+    assert "0: more would buy nothing, 13.2 samples on average is all that pays" in done.stdout
+    assert "85.4% at 16 samples: 16 samples for every problem" in done.stdout
+    assert "at the same average cost" not in done.stdout
+    assert "+0.4 to +1.1 points, at 11.2 to 13.2 samples instead of 16 (lower" in done.stdout
+    assert strict(adacompute("solve", "words", "--budget", "20", "--json").stdout)["price"] == 0
 
 
 def test_where_halves_are_too_small_the_lower_end_is_said_to_be_untold(adacompute, pool):
