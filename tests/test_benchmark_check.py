@@ -115,6 +115,7 @@ def test_the_kept_file_holds_the_ratios_that_are_measured(check):
         assert stored["command"] == check.WRITE
 
 
+@pytest.mark.slow
 def test_an_unknown_word_is_refused():
     words = [sys.executable, "-m", "benchmarks.check", "--wirte"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)

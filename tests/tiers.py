@@ -3,16 +3,23 @@
 `make test` (`pytest --tier quick`) leaves out tests with a marker of `COSTLY`, `make check` (`--tier check`)
 those marked `nightly`, and `make nightly` (plain pytest) nothing. The first two draw few examples of a law. A
 test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only `slow` and `nightly`
-are written at tests. `pyproject.toml` says what each marker means.
+are written at tests. `pyproject.toml` says what each marker means. Of a long table of cases, `make check` may
+take the first ones (`leave_to_nightly`).
 """
 
+import contextlib
+import fcntl
 import functools
 import gc
-from collections.abc import Generator, Sequence
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from shared import FOLDER
 
 BY_FIXTURE = {
     "ray_environ": "ray",
@@ -31,7 +38,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/cli/test_scoring.py": "slow",
     "tests/client/test_fuzz.py": "slow",
     "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
-    "tests/docs/test_site.py": "slow",  # builds the site, and its environment where that isn't there
+    "tests/docs/test_site.py": "nightly",  # builds the site, and its environment where that isn't there
     "tests/policies/test_classifier.py": "slow",
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
@@ -40,7 +47,7 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/report/test_browser_page.py": "browser",
     "tests/report/test_exhibit_figures.py": "slow",
     "tests/sampling/test_answer_command.py": "slow",
-    "tests/serve/test_benchmark.py": "slow",
+    "tests/serve/test_benchmark.py": "nightly",
     "tests/serve/fleet/test_fleet.py": "slow",  # several gateways, a Redis and an upstream, killed in turn
     "tests/serve/fleet/test_fleet_command.py": "slow",
     "tests/serve/fleet/test_fleet_menu.py": "slow",
@@ -54,12 +61,21 @@ BY_PATH = {  # how a path begins, from the repository's root
 }
 COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
 LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out
-EXAMPLES = {"quick": 10, "check": 30}  # of a law, at most
+EXAMPLES = {"quick": 10, "check": 20}  # of a law, at most
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law
 for tier, examples in EXAMPLES.items():
     settings.register_profile(tier, settings.get_profile("full"), max_examples=examples)
+
+
+def leave_to_nightly(cases: Iterable[Any], *, but: int = 1) -> list[Any]:
+    """The cases of a parametrized test, tuples if it has several arguments; all but the first are nightly."""
+    values = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [
+        pytest.param(*each, marks=[pytest.mark.nightly] if number >= but else [])
+        for number, each in enumerate(values)
+    ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,7 +104,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection() -> Generator[None, object, object]:
     """Nothing that is collected is garbage: looking through it took a fifth of each worker's time."""
     gc.disable()
-    outcome = yield
+    with _compile_once():
+        outcome = yield
     gc.freeze()
     gc.enable()
     return outcome
@@ -104,6 +121,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("demo") is not None)
     if most := EXAMPLES.get(settings.get_current_profile_name()):
         _draw_few(items, most)
+
+
+@contextlib.contextmanager
+def _compile_once() -> Iterator[None]:
+    """In a fresh clone the first process compiles the tests, and the others wait for it."""
+    if (ROOT / "tests" / "cli" / "__pycache__").exists():
+        yield
+        return
+    with (Path(os.environ[FOLDER]) / "collection.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
 
 
 def _join_left_out(tier: str) -> str:

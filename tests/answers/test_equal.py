@@ -175,12 +175,12 @@ def test_a_formula_that_is_too_large_equals_only_itself():
 
 def test_repeated_answers_cost_less_than_new_ones():
     answers = [f"\\frac{{{n}}}{{7}}" for n in range(50)] * 400
-    begun = time.perf_counter()
+    begun = time.thread_time()
     classify(answers[:50])
-    once = time.perf_counter() - begun
-    begun = time.perf_counter()
+    once = time.thread_time() - begun
+    begun = time.thread_time()
     assert max(classify(answers)) == 49
-    assert time.perf_counter() - begun < 400 * max(once, 1e-4)
+    assert time.thread_time() - begun < 400 * max(once, 1e-4)
 
 
 @pytest.mark.parametrize("bad", [5, b"5", ["5"], 5.0])

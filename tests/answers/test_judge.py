@@ -22,19 +22,13 @@ FOUND = {"match": "c"}
 SLOW_SEARCH = {"pattern": "(a+)+$", "text": "a" * 40 + "b"}
 
 
-@pytest.fixture(scope="module")
-def shared():
-    judge = FormulaJudge(limit=0.3)  # what is tested here is not the limit: a busy machine must not reach it
-    yield judge
-    judge.close()
-
-
 @pytest.fixture
-def judge(shared):
-    """One judge for all tests here, running, and with nothing in its cache."""
-    shared.forget()
-    assert shared.warm()
-    return shared
+def judge(monkeypatch):
+    """One judge for all tests, running, and with nothing in its cache."""
+    monkeypatch.setattr(shared_judge.helper, "limit", 0.3)  # long enough for what isn't slow
+    shared_judge.forget()
+    assert shared_judge.warm()
+    return shared_judge
 
 
 def children(pid):
@@ -162,17 +156,25 @@ def test_a_dead_helper_is_started_again(judge):
     assert judge.same(OPEN, "1") is True
 
 
-@pytest.mark.slow
-def test_a_hung_helper_is_given_up_and_started_again(judge, monkeypatch):
+@pytest.fixture
+def searching():
+    """A running helper that starts at once, unlike the judge's."""
+    helper = HelperProcess(limit=5.0)
+    assert helper.start()
+    yield helper
+    helper.close()
+
+
+def test_a_hung_helper_is_given_up_and_started_again(searching, monkeypatch):
     monkeypatch.setattr("adacompute.answers.sandbox._REPLY_MARGIN", 0.1)
-    helper = judge.helper
-    pid, failures, timeouts, unanswered = helper.pid, helper.failures, helper.timeouts, helper.unanswered
+    searching.limit = 0.1
+    pid = searching.pid
     os.kill(pid, signal.SIGSTOP)
-    assert judge.same(OPEN, "1") is None
-    assert (judge.helper.failures - failures, judge.helper.unanswered - unanswered) == (1, 1)
-    assert judge.helper.timeouts == timeouts
-    assert judge.same(OPEN, "1") is True  # no verdict was kept
-    assert judge.helper.pid != pid
+    assert searching.ask(SEARCH) is None
+    assert (searching.failures, searching.unanswered, searching.timeouts) == (1, 1, 0)
+    searching.limit = 5.0
+    assert searching.ask(SEARCH) == FOUND
+    assert searching.pid != pid
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
@@ -216,35 +218,20 @@ def test_neither_processes_nor_pipes_are_left_behind():
     assert len(list(Path("/proc/self/fd").iterdir())) == pipes
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
-def test_a_forked_process_gets_a_judge_of_its_own(judge):
-    assert judge.same(OPEN, "1") is True
-    pid = judge.helper.pid
-    child = os.fork()
-    if child == 0:
-        own = judge.same(OPEN, "5") is False and judge.helper.pid not in (None, pid)
-        judge.close()
-        os._exit(0 if own else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert judge.same(OPEN, "7") is False
-    assert judge.helper.pid == pid
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # later Pythons warn of any fork beside threads
-def test_a_process_forked_while_a_thread_asks_does_not_wait_for_that_thread():
-    helper = HelperProcess(limit=5.0)
-    assert helper.start()
-    with helper._lock:  # as a thread holds it that asks
+def test_a_process_forked_while_a_thread_asks_gets_a_helper_of_its_own_and_does_not_wait(searching):
+    pid = searching.pid
+    with searching._lock:  # as a thread holds it that asks
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends us, should we wait for ever
             signal.alarm(60)
-            own = helper.ask(SEARCH) == FOUND
-            helper.close()
+            own = searching.ask(SEARCH) == FOUND and searching.pid not in (None, pid)
+            searching.close()
             os._exit(0 if own else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    helper.close()
+    assert searching.ask(SEARCH) == FOUND
+    assert searching.pid == pid
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
@@ -266,10 +253,11 @@ def test_the_helper_ends_with_the_program_however_that_was_started_or_ended(tmp_
     assert is_gone(int(done.stdout), orphan=bool(end))
 
 
-def test_the_shared_judge_can_be_closed_at_any_time():
-    shared_judge.close()
-    assert shared_judge.helper.pid is None
-    assert Classes().place(OPEN) == 0
+def test_a_judge_can_be_closed_at_any_time():
+    judge = FormulaJudge()
+    judge.close()
+    assert judge.helper.pid is None
+    assert Classes(judge=judge).place(OPEN) == 0
 
 
 def test_a_judge_that_can_not_start_finds_all_different(monkeypatch):
@@ -321,7 +309,6 @@ def test_the_first_formula_starts_the_judge_and_pairs_wait_for_it_each_on_its_ow
         judge.close()
 
 
-@pytest.mark.slow
 def test_where_the_judge_can_t_start_formulas_are_compared_as_written_without_a_wait(monkeypatch):
     judge = FormulaJudge()
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -332,9 +319,3 @@ def test_where_the_judge_can_t_start_formulas_are_compared_as_written_without_a_
 
     assert asyncio.run(place()) == [0, 1, 0, 2]
     assert judge.helper.pid is None
-    monkeypatch.undo()
-    judge.helper._retry_at = 0.0  # the pause after a failed start is over
-    try:
-        assert judge.warm()  # a start that failed is tried again
-    finally:
-        judge.close()

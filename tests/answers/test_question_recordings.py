@@ -9,6 +9,7 @@ import pytest
 
 from adacompute.answers import Tally, extract_answer, same_answer
 from adacompute.records import Sample
+from tiers import leave_to_nightly
 
 SAMPLES = 8  # of each problem
 NAMES = (
@@ -50,7 +51,7 @@ def count_right(samples: list[Sample], gold: str, size: int, *, winner: bool) ->
 
 @pytest.mark.slow
 @pytest.mark.recordings
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", leave_to_nightly(NAMES))
 def test_votes_are_no_less_often_right_with_the_question(name: str, recordings: Path):
     without, with_question, problems = [0, 0, 0], [0, 0, 0], 0
     with gzip.open(recordings / f"{name}.jsonl.gz") as lines:

@@ -289,7 +289,7 @@ def test_samples_by_mode_need_a_menu(adacompute: Callable, problems: Path):
     assert "only --menu has modes" in adacompute(*words, code=2).stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
     adacompute: Callable, tmp_path: Path
 ):

@@ -199,6 +199,7 @@ def test_a_wrong_input_gets_one_line_and_its_exit_code(
     assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_sees_no_traceback(tmp_path: Path):
     command = [str(Path(sys.executable).parent / "adacompute"), "solve", "words", "--budget", "2"]
     run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path)

@@ -146,7 +146,7 @@ def test_a_chart_is_kept_beside_the_policy_and_says_what_was_told(adacompute, po
     assert {one["protocol"] for one in body["settings"]} == {chart.protocol}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("options", "parts"),
     [

@@ -20,29 +20,31 @@ def policies(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_replay_gives_what_calibrate_and_replay_give(adacompute, policies):
-    words = ("replay", "words", "--policy", "stopping", "--budget", "2.5", "--orders", "4", "--json")
+    words = ("replay", "facts", "--policy", "stopping", "--budget", "2.5", "--orders", "4", "--json")
     body = json.loads(adacompute(*words).stdout)
     policy = ac.load_policy(policies / "stopping")
-    with ac.bundled("words") as pool:
+    with ac.bundled("facts") as pool:
         price = ac.calibrate(policy, pool, 2.5, orders=4, rng=np.random.default_rng(0))
         found = ac.replay(policy, pool, price=price, orders=4, rng=np.random.default_rng(0))
-    assert body == {"pool": "words", "budget": 2.5, **json.loads(json.dumps(found.to_dict()))}
+    assert body == {"pool": "facts", "budget": 2.5, **json.loads(json.dumps(found.to_dict()))}
 
 
 @pytest.mark.slow
 def test_a_pool_that_was_exported_as_shards_gives_the_same(adacompute, policies):
-    adacompute("export", "facts", "shards", "--shards", "3")
+    problem = {"question": "2 + 2?", "gold": "4", "samples": [{"answer": answer} for answer in "44353444"]}
+    lines = (json.dumps({"id": f"p{number}", **problem}) + "\n" for number in range(30))
+    (policies / "few.jsonl").write_text("".join(lines), "utf-8")
+    adacompute("export", "few.jsonl", "shards", "--shards", "3")
     assert len(list((policies / "shards").iterdir())) == 3
     words = ("--policy", "stopping", "--price", "0.05", "--orders", "4", "--json")
-    here, there = (json.loads(adacompute("replay", source, *words).stdout) for source in ("facts", "shards"))
-    assert there | {"pool": "facts"} == here
+    here, there = (json.loads(adacompute("replay", name, *words).stdout) for name in ("few.jsonl", "shards"))
+    assert there | {"pool": "few.jsonl"} == here
 
 
 def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies):
-    said = adacompute("replay", "words", "--policy", "fixed").stdout
+    said = adacompute("replay", "facts", "--policy", "fixed").stdout
     for part in (
         "2 samples a request",
-        "64.7%",
         "over problems",
         "with the vote of all samples",
         "bootstraps",
@@ -50,6 +52,7 @@ def test_replay_shows_cost_accuracy_and_how_it_was_come_by(adacompute, policies)
         assert part in said
 
 
+@pytest.mark.slow
 def test_a_policy_on_what_it_was_fitted_on_is_said_to_be_in_sample(adacompute, policies):
     with ac.bundled("words") as pool:
         ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool).save(policies / "own")

@@ -12,10 +12,10 @@ import adacompute as ac
 
 @pytest.mark.slow
 def test_score_tells_the_mean_of_the_table_and_writes_all_of_it(adacompute, tmp_path: Path):
-    words = ("score", "words", "--budgets", "1,4", "--cost", "tokens", "--json", "-o")
+    words = ("score", "facts", "--budgets", "1,4", "--cost", "tokens", "--json", "-o")
     body = json.loads(adacompute(*words, "a.csv").stdout)
     adacompute(*words, "a.parquet")
-    with ac.bundled("words") as pool:
+    with ac.bundled("facts") as pool:
         table = ac.score(pool, (1, 4), cost="tokens")
     assert [row["accuracy"] for row in body["rows"]] == table.accuracy.mean(axis=0).tolist()
     assert [row["cost"] for row in body["rows"]] == table.cost_matrix.mean(axis=0).tolist()

@@ -4,17 +4,21 @@ import json
 
 import pytest
 
+from tiers import leave_to_nightly
+
 
 @pytest.mark.parametrize(
     ("options", "protocol"),
-    [
-        (("--aggregate", "weighted"), "weighted by logprob"),
-        (("--aggregate", "weighted", "--by", "entropy"), "weighted by entropy"),
-        (("--aggregate", "best-of", "--by", "logprob"), "best of b samples by logprob"),
-        (("--aggregate", "any-correct"), "whether any of b samples is right"),
-        (("--estimator", "windows"), "disjoint windows"),
-        (("--method", "bisection"), "all subsets"),
-    ],
+    leave_to_nightly(
+        [
+            (("--aggregate", "weighted"), "weighted by logprob"),
+            (("--aggregate", "weighted", "--by", "entropy"), "weighted by entropy"),
+            (("--aggregate", "best-of", "--by", "logprob"), "best of b samples by logprob"),
+            (("--aggregate", "any-correct"), "whether any of b samples is right"),
+            (("--estimator", "windows"), "disjoint windows"),
+            (("--method", "bisection"), "all subsets"),
+        ]
+    ),
 )
 def test_each_way_of_scoring_says_so_and_keeps_the_budget(adacompute, options, protocol: str):
     words = ("solve", "facts", "--budget", "2", "--budgets", "1,2,4", *options, "--json")

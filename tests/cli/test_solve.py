@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import adacompute as ac
+from tiers import leave_to_nightly
 
 # p1: right, right, wrong, none; p2: right, right, wrong, right
 ANSWERS = {"p1": ["42", "42", "41", None], "p2": ["42", "42", "41", "42"]}
@@ -85,25 +86,7 @@ def test_the_command_says_what_python_gives(adacompute):
     assert body["difference"]["low_end"] < body["difference"]["high_end"]
 
 
-def test_a_person_is_told_price_bound_uniform_both_ends_and_that_it_is_an_oracle(adacompute):
-    shown = adacompute("solve", "words", "--budget", "2").stdout
-    for part in (
-        "words: 441 problems, 2 samples on average",
-        "one more sample must buy at least 6.7 points of accuracy",
-        "no allocation within the budget is above 71.6%; this one is 0.015 points below that",
-        "'words-293' given 4 samples 33.3% of the time, else 1, spends all of it: 71.6%",
-        "uniform 68.6%: 4 samples for 33.3% of the problems, picked blindly, 1 for the rest",
-        "+2.5 to +3.1 points at the same average cost (lower end 95% over problems: +1.8 to +3.2)",
-        "uniform: the same for every problem, at the best mix of two budgets",
-        "oracle's choice, made with the answers known",
-        "not what a policy will get",
-        "the upper end chooses and judges on the same samples",
-        "worth 71.0–71.6% on these problems",
-    ):
-        assert part in " ".join(shown.split()), part
-
-
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_budget_that_does_not_bind_has_no_price_and_costs_that_differ_are_told(adacompute):
     done = adacompute("solve", "words", "--budget", "20")
     assert "0: more would buy nothing, 13.2 samples on average is all that pays" in done.stdout
@@ -141,29 +124,35 @@ def test_samples_without_any_answer_are_said_to_be_so(adacompute, pool):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "unit", "words"),
-    [
-        (("--cost", "tokens", "--budget", "600"), "tokens", "100 more tokens must buy at least 2.2 points"),
-        (
-            ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
-            "USD",
-            "0.1 more USD per 1,000 problems must buy at least 1.3 points",
-        ),
-        (
+    leave_to_nightly(
+        [
             (
-                "--cost",
-                "money",
-                "--input-price",
-                "0.05",
-                "--output-price",
-                "0.1",
-                "--budget",
-                "0.00009",
-                *EUROS,
+                ("--cost", "tokens", "--budget", "600"),
+                "tokens",
+                "100 more tokens must buy at least 2.2 points",
             ),
-            "euros",
-            "words: 441 problems, 0.09 euros per 1,000 problems on average",
-        ),
-    ],
+            (
+                ("--cost", "money", "--input-price", "0.5", "--output-price", "1.5", "--budget", "0.001"),
+                "USD",
+                "0.1 more USD per 1,000 problems must buy at least 1.3 points",
+            ),
+            (
+                (
+                    "--cost",
+                    "money",
+                    "--input-price",
+                    "0.05",
+                    "--output-price",
+                    "0.1",
+                    "--budget",
+                    "0.00009",
+                    *EUROS,
+                ),
+                "euros",
+                "words: 441 problems, 0.09 euros per 1,000 problems on average",
+            ),
+        ]
+    ),
 )
 def test_tokens_and_money_are_costs_too(adacompute, options, unit: str, words: str):
     body = strict(adacompute("solve", "words", *options, "--json").stdout)
@@ -279,13 +268,13 @@ def test_what_cannot_be_solved_is_said_in_one_line(adacompute, pool, words, code
     assert all(part in " ".join(done.stderr.split()) for part in parts), done.stderr
 
 
-def test_a_budget_says_its_unit_as_everywhere(adacompute):
+def test_a_budget_says_its_unit_as_everywhere(adacompute, pool):
     prices = ("--input-price", "0.5", "--output-price", "1.5", "--json")
-    in_words = adacompute("solve", "words", "--budget", "1 USD per 1000", *prices)
+    in_words = adacompute("solve", "a.jsonl", "--budget", "0.05 USD per 1000", *prices)
     assert strict(in_words.stdout) == strict(
-        adacompute("solve", "words", "--cost", "money", "--budget", "0.001", *prices).stdout
+        adacompute("solve", "a.jsonl", "--cost", "money", "--budget", "0.00005", *prices).stdout
     )
-    tokens = adacompute("solve", "words", "--budget", "600 tokens", "--json").stdout
-    assert tokens == adacompute("solve", "words", "--cost", "tokens", "--budget", "600", "--json").stdout
-    wrong = adacompute("solve", "words", "--budget", "600 tokens", "--cost", "samples", code=2)
+    tokens = adacompute("solve", "a.jsonl", "--budget", "20 tokens", "--json").stdout
+    assert tokens == adacompute("solve", "a.jsonl", "--cost", "tokens", "--budget", "20", "--json").stdout
+    wrong = adacompute("solve", "a.jsonl", "--budget", "20 tokens", "--cost", "samples", code=2)
     assert "is not in samples" in wrong.stderr

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from adacompute.client.local import LocalModel
 from adacompute.config import read_menu_file
 
@@ -79,6 +81,7 @@ def test_it_prints_where_it_is_and_how_to_ask_and_sigterm_is_its_normal_end(loca
     assert err.splitlines() == ["Ctrl-C stops it", "stopped"]
 
 
+@pytest.mark.nightly
 def test_a_menu_of_two_of_its_modes_is_written_with_the_port_that_it_listens_on(
     local_model: LocalModel, tmp_path: Path, adacompute: Callable[..., "subprocess.CompletedProcess[str]"]
 ):

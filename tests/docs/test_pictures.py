@@ -19,6 +19,7 @@ def pictures() -> dict[str, str]:
     return import_script("pictures").draw_files()
 
 
+@pytest.mark.slow
 def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[str, str]):
     for name, svg in pictures.items():
         kept = (FOLDER / name).read_text("utf-8")

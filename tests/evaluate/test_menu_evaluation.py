@@ -133,7 +133,7 @@ def test_savings_are_what_single_modes_cost_for_the_same(evaluation: MenuEvaluat
     assert saved is None or saved > 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_saving_is_told_only_where_the_menu_gains_for_sure():
     evaluation = evaluate_modes(budgets=(0.3, 0.7, 6.0), problems=200)
     (sentence,) = [part for part in evaluation.verdict.split(". ") if part.startswith("At ")]
@@ -159,7 +159,7 @@ def test_without_grades_agreement_with_the_dearest_mode_is_judged():
     assert "the answer of all samples of the dearest mode" in evaluation.verdict
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_several_processes_give_the_same_numbers():
     assert evaluate_modes(workers=2).to_dict() == evaluate_modes().to_dict()
 

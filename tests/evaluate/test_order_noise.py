@@ -67,7 +67,7 @@ def walked(ballots: Ballots, setup: EvaluationSetup, seed: int, dials: Sequence[
     return EvaluationRuns(setup=setup, everyone=everyone, parts=2, dropped=0, left_out=())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_is_expected_stays_and_its_noise_shrinks():
     ballots = synthetic(160, 24)
     setup = EvaluationSetup(

@@ -65,20 +65,19 @@ def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_and_another_does_not(words: Ballots):
-    def rows(seed: int) -> tuple:
-        made = evaluate(words, budgets=(3,), policies=PAIR, rng=np.random.default_rng(seed), **FEW)
-        return made.rows, made.matched
+def test_the_same_seed_gives_the_same_by_any_number_of_processes_and_another_does_not(words: Ballots):
+    told: list[tuple[int, int, str]] = []
 
-    assert rows(5) == rows(5)
-    assert rows(5) != rows(6)
+    def run(seed: int, **given: object) -> Evaluation:
+        rng = np.random.default_rng(seed)
+        return evaluate(words, budgets=(3,), policies=("fixed", "asc"), rng=rng, **FEW, **given)
 
-
-@pytest.mark.slow
-def test_two_processes_give_what_one_gives(words: Ballots):
-    given = {"budgets": (2,), "policies": ("fixed", "asc"), **FEW}
-    alone, together = evaluate(words, **given), evaluate(words, workers=2, **given)
-    assert alone == together
+    made = run(5, progress=lambda *at: told.append(at))
+    assert made == run(5, workers=2)
+    assert made.rows != run(6).rows
+    steps = 6 + count_verdict_steps(words)
+    assert [at[0] for at in told] == list(range(1, steps + 1))  # every part of the work
+    assert {at[1] for at in told} == {steps}
 
 
 def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
@@ -240,15 +239,6 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(words: Ballots, given, 
     with pytest.raises(error, match=why) as caught:
         evaluate(words, **({"policies": ("fixed",), "budgets": (2,)} | given))
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_progress_counts_every_part_of_the_work(words: Ballots):
-    told: list[tuple[int, int, str]] = []
-    evaluate(words, budgets=(2,), policies=PAIR, progress=lambda *at: told.append(at), **FEW)
-    steps = 6 + count_verdict_steps(words)
-    assert [at[0] for at in told] == list(range(1, steps + 1))
-    assert {at[1] for at in told} == {steps}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_what_cannot_be_compared_is_refused(ballots):
         compare_in_unit(ballots, ["1 tokens"], **QUICK)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_takes_a_list_in_one_unit(adacompute: Callable):
     words = (
         "evaluate",

@@ -28,6 +28,7 @@ from adacompute.evaluate.verdict import (
 )
 from adacompute.policies.base import Policy
 from synthetic import synthetic
+from tiers import leave_to_nightly
 
 MARGIN = ("margin", margin)
 COSTS = np.arange(1.0, 17.0)
@@ -231,6 +232,7 @@ def test_the_order_of_the_problems_does_not_matter_and_twice_is_the_same(varied:
     assert [row.budget for row in first.rows] == [1.5, 2, 3, 4, 6]
 
 
+@pytest.mark.slow
 def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen(varied: Ballots):
     fits: list[tuple[Policy, Ballots]] = []
     verdict = judge_pool(varied, policy=MARGIN, keep_fit=lambda *fit: fits.append(fit))
@@ -243,7 +245,7 @@ def test_what_a_verdict_was_made_with_is_handed_on_with_the_problems_it_has_seen
         assert set.union(*assigned) == set(varied.prompts)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_budgets_asked_for_are_judged_beside_the_usual_ones_so_none_can_be_picked(varied: Ballots):
     usual = judge_pool(varied, policy=MARGIN)
     assert judge_pool(varied, policy=MARGIN, budgets=(1.5,)) == usual
@@ -340,7 +342,7 @@ def test_few_problems_are_judged_by_no_command_and_no_seed(adacompute, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("problems", "short"), [(12, 0), (40, 1)])
+@pytest.mark.parametrize(("problems", "short"), leave_to_nightly([(12, 0), (40, 1)]))
 def test_every_command_gives_the_same_verdict(adacompute, tmp_path: Path, problems: int, short: int):
     """Of a pool with a problem of a single sample, too, which all of them leave out."""
     single = lines(problems + short, samples=1).splitlines(keepends=True)[problems:]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import AdacomputeError, PolicyInvalid, TooFewSamples
 from adacompute.evaluate.rivals import DoublingPolicy, PetsPolicy
 from adacompute.policies.agreement import (
     AdaptiveConsistency,
@@ -20,14 +20,10 @@ from adacompute.policies.agreement import (
     EarlyStopping,
 )
 from adacompute.policies.base import VoteState
-from adacompute.policies.paths import draw_paths
 from adacompute.records import Sample
-from adacompute.replay.per_problem import run_policy
-from adacompute.score.aggregates import fit_vote_weights
 from shared import read_votes
 
 untimed = settings(deadline=None)  # the first example may pay for an import
-KINDS = (AdaptiveConsistency, EarlyStopping, DoublingPolicy)
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=20)
 DIALS = st.sampled_from([0.0, 1e-9, 0.05, 0.2, 0.25, 1 / 3, 0.5, 0.7, 1.0])
 WEIGH = VoteWeights(signal="logprob", scale=-1.0)
@@ -141,47 +137,12 @@ def test_doubling_doubles():
     assert [DoublingPolicy(longest=n).max_waves for n in (1, 2, 3, 4, 5, 16, 17)] == [1, 1, 2, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@untimed
-@given(answers=ANSWERS, dial=DIALS, longest=st.integers(1, 18))
-def test_they_ask_at_least_once_and_never_beyond_the_longest(kind, answers, dial, longest):
-    policy = kind(longest=longest)
-    assert policy.more("?", Tally(), dial) >= 1
-    more = policy.more("?", Tally.of(answers), dial)
-    assert 0 <= more <= max(0, longest - len(answers))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@untimed
-@given(many=st.lists(ANSWERS, max_size=8), dial=DIALS)
-def test_many_at_once_are_decided_as_one_by_one(kind, many, dial):
-    policy, tallies = kind(), [Tally.of(answers) for answers in many]
-    one_by_one = [policy.more("?", tally, dial) for tally in tallies]
-    assert policy.more_batch(["?"] * len(many), tallies, dial) == one_by_one
-
-
 @pytest.mark.parametrize("kind", [AdaptiveConsistency, DoublingPolicy])
 @untimed
 @given(answers=ANSWERS, dials=st.tuples(DIALS, DIALS))
 def test_where_less_doubt_stops_more_doubt_stops(kind, answers, dials):
     policy, tally = kind(), Tally.of(answers)
     assert policy.more("?", tally, max(dials)) <= policy.more("?", tally, min(dials))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weighed", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_replayed_cost_never_rises_with_the_dial(kind, weighed, ballots):
-    weigh = fit_vote_weights(ballots, "logprob") if weighed else None
-    walked = draw_paths(ballots, rng=np.random.default_rng(0), orders=40, weigh=weigh)
-    dials = sorted([0.0, *(1 / size for size in range(1, 17)), *np.geomspace(1e-4, 0.9, 12), 1.0])
-    policy = kind(weigh=weigh)
-    found = [run_policy(policy, walked, dial=dial) for dial in dials]
-    costs = [one.drawn.mean() for one in found]
-    assert costs == sorted(costs, reverse=True)
-    assert costs[0] > costs[-1]
-    if policy.max_waves is not None:
-        assert max(one.waves.max() for one in found) <= policy.max_waves
 
 
 @untimed
@@ -218,13 +179,6 @@ def test_what_is_stored_comes_back_and_nothing_else_does(policy):
             type(policy).restore(stored | change, {})
     with pytest.raises(PolicyInvalid, match="'longest' is missing"):
         type(policy).restore({}, {})
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dial", [None, math.nan, -0.1, "0.1", 1.5, True])
-def test_a_doubt_that_cannot_be_is_refused(kind, dial):
-    with pytest.raises(PolicyError, match=f"threshold {dial!r} can't be used; give a number from 0 to 1"):
-        kind().more("?", Tally(), dial)
 
 
 def test_a_wave_that_cannot_be_is_refused():

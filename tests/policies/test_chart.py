@@ -252,7 +252,7 @@ def test_without_a_dial_there_is_one_row_whatever_the_budget():
     assert (alone.price_at(2), alone.row_at(7)) == (None, alone.rows[0])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_chart_in_the_package_is_that_of_its_prior_and_its_recordings(recordings, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
     import prior

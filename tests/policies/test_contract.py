@@ -181,16 +181,6 @@ def test_it_draws_in_no_more_waves_than_it_says(kind, weighed):
     assert max(run_policy(policy, ways, dial=dial).waves.max() for dial in DIALS[policy.dial]) <= most
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_fewer_waves_can_be_asked_of_stopping(most):
-    policy = made("stopping", max_waves=most)
-    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
-    cost = [run_policy(policy, ways, dial=dial) for dial in DIALS["price"]]
-    assert max(found.waves.max() for found in cost) <= most
-    assert (np.diff([found.drawn.mean() for found in cost]) <= 0).all()
-
-
 @pytest.mark.parametrize(
     ("kind", "given"),
     [(kind, {}) for kind in KINDS] + [(kind, {"features": "text"}) for kind in ("classifier", "curve")],

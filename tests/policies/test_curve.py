@@ -25,7 +25,6 @@ from adacompute.solve import best_at
 from shared import read_votes
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1.0, 30), [1e300]])
 SIGNALS = ("classes", "correct", "tokens", "logprob", "entropy")
 
 
@@ -70,24 +69,12 @@ def test_critical_prices_fall_along_the_budgets(table: np.ndarray):
     assert (np.diff(compute_critical_prices(table, BUDGETS), axis=1) <= 0).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("features", ["text", "entropy", "text+entropy"])
-def test_cost_never_rises_with_the_price(features: str):
-    policy = fitted(features)
-    rng = np.random.default_rng(0)
-    first = replace_entropy(VoteState.empty(len(words())), rng.gamma(1.0, 0.4, size=len(words())))
-    reading = policy.read(words().prompts)
-    asked = np.array([policy.decide(reading, first, price) for price in PRICES])
-    assert (np.diff(asked, axis=0) <= 0).all()
-    assert asked[0].max() <= 15
-    assert (asked[-1] == 0).all()
-
-
 def replace_entropy(state: VoteState, entropy: np.ndarray) -> VoteState:
     """One sample drawn, of this entropy."""
     return replace(state, drawn=np.ones(len(state), dtype=np.int64), entropy=entropy)
 
 
+@pytest.mark.slow
 def test_with_the_entropy_one_sample_is_drawn_first():
     policy, prompt = fitted(), words().prompts[0]
     assert (policy.more(prompt, Tally(), 0.001), policy.one_shot, policy.max_waves) == (1, False, 2)
@@ -114,6 +101,7 @@ def test_where_prompts_say_nothing_all_get_the_mean_curve(seed: int):
     assert np.abs(gains - (mean - mean[0])).max() < 1e-6
 
 
+@pytest.mark.slow
 def test_a_prompt_that_comes_twice_is_not_taken_for_one_foretold():
     """Trees can tell a curve of a prompt they have seen: that is recalled, and says nothing of others."""
     rng = np.random.default_rng(0)
@@ -175,22 +163,6 @@ def test_a_few_problems_get_the_mean_curve():
     policy = CurvePolicy().fit(words().only(range(10)))
     assert not policy.uses_features
     assert policy.more("What is 2 + 2?", Tally(), 0.01) == 1
-
-
-@pytest.mark.parametrize("features", ["text", "text+entropy"])
-def test_a_restored_policy_decides_the_same(features: str):
-    policy = fitted(features)
-    again = CurvePolicy.restore(policy.settings(), policy.arrays())
-    entropy = np.linspace(0, 2, len(words()))
-    assert (
-        again.predict_curve(words().prompts, entropy) == policy.predict_curve(words().prompts, entropy)
-    ).all()
-
-
-def test_one_by_one_is_as_in_a_batch_to_the_last_bit():
-    policy, entropy = fitted(), np.linspace(0, 2, len(words()))
-    alone = [policy.predict_curve([prompt], [e]) for prompt, e in zip(words().prompts, entropy, strict=True)]
-    assert (np.vstack(alone) == policy.predict_curve(words().prompts, entropy)).all()
 
 
 @pytest.mark.parametrize("name", ["rises", "left", "base", "value"])

@@ -21,6 +21,7 @@ from adacompute.pool.menu import Menu, MenuBallots, Mode
 from adacompute.records import TokenPrices
 from adacompute.replay.menu_replay import run_menu
 from shared import share
+from tiers import leave_to_nightly
 
 PRICES = (0.01, 0.1, 0.3, 1.0)
 LONGEST = 4  # samples of a mode: to fit on more takes as many times as long
@@ -61,7 +62,7 @@ def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: li
 
 
 @pytest.mark.parametrize("unfitted", [False, True])
-@pytest.mark.parametrize("logprobs", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("logprobs", leave_to_nightly([True, False]))
 def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answer(logprobs, unfitted):
     ballots = recorded(logprobs)
     policy = MenuPolicy(MENU, longest=LONGEST).settle(ballots) if unfitted else fitted(logprobs)
@@ -111,6 +112,7 @@ def test_a_menu_of_one_mode_is_replayed_in_the_unit_of_its_menu():
     assert result.draws["large"] * 2.0 == pytest.approx(result.cost)
 
 
+@pytest.mark.slow
 def test_a_budget_between_two_rules_is_met_by_dividing_requests():
     policy, ballots = fitted(), recorded()
     for budget in (0.3, 0.6, 1.2):
@@ -121,7 +123,7 @@ def test_a_budget_between_two_rules_is_met_by_dividing_requests():
         assert result.unit == "cost"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(seed=st.integers(0, 10**6), small=st.floats(0.2, 0.6), cost=st.floats(0.02, 0.9))
 @settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
@@ -139,7 +141,7 @@ def test_cost_never_rises_with_the_price_in_the_mean(seed, small, cost):
         assert after <= before * 1.03 + 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_rule_costs_about_what_it_was_kept_for():
     """Its cost is of cross-fitted decisions; those that are kept cost about as much."""
     ballots = make_menu_ballots({"small": 0.45, "large": 0.8}, problems=80, logprobs=False, seed=5)
@@ -163,7 +165,7 @@ def test_a_mode_of_infinite_cost_is_never_drawn():
         assert set(replay(policy, ballots, price=price).draws) == {"small", "large"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_copies_of_a_mode_are_worth_no_less_than_one():
     ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=84, samples=8, seed=3)
     both = Menu(modes=(Mode(name="one", cost=1.0), Mode(name="two", cost=1.0)))
@@ -185,7 +187,7 @@ def test_a_cheap_mode_that_is_as_good_takes_all_requests():
     assert result.draws["large"] < 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
     ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=84)
     policy = MenuPolicy(MENU, longest=LONGEST).fit(ballots)
@@ -216,7 +218,7 @@ def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
         MenuPolicy(MENU, longest=6).fit(recorded(graded=False), labels=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_on():
     """The same problems give other estimates, as folds are of whole subjects; without subjects it can't."""
     ballots = make_menu_ballots({"small": 0.5, "large": 0.8}, problems=84, samples=8, logprobs=False, seed=4)

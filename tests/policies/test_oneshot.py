@@ -1,6 +1,5 @@
 """Budgets decided on the prompt alone: by rule, at random, by length; the oracle's, dealt out at random."""
 
-import json
 import math
 
 import numpy as np
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, PolicyInvalid
+from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, PolicyInvalid
 from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy, ShuffledPolicy
 from adacompute.policies.baselines import FixedPolicy, hash_to_unit, mix_adjacent
 from adacompute.policies.paths import draw_paths
@@ -117,20 +116,6 @@ def test_shuffled_has_the_histogram_of_the_oracle_and_not_its_choice(words):
     assert abs(np.corrcoef(lengths, ours)[0, 1]) < 4 / math.sqrt(len(PROMPTS))
 
 
-def test_they_ask_once_and_never_beyond_the_longest(fitted, words):
-    for policy in fitted:
-        asked = budgets(policy, words.prompts)
-        assert asked.min() >= 1
-        assert asked.max() <= policy.longest
-        for prompt, budget in zip(words.prompts[:20], asked.tolist(), strict=False):
-            assert policy.more(prompt, Tally()) == budget
-            for drawn in (1, budget, budget + 3):
-                tally = Tally.of(["4", None, "5"] * 8)
-                short = Tally.of((["4", None, "5"] * 8)[:drawn])
-                assert policy.more(prompt, short) == max(0, budget - drawn)
-                assert policy.more(prompt, tally) == 0
-
-
 def test_replay_spends_what_they_decide(fitted, words):
     some = words.only(range(0, len(words), 8))
     for policy in fitted:
@@ -138,21 +123,6 @@ def test_replay_spends_what_they_decide(fitted, words):
         found = run_policy(policy, walked, dial=None)
         assert (found.waves == 1).all()
         assert found.drawn.tolist() == np.repeat(budgets(policy, some.prompts), walked.orders).tolist()
-
-
-def test_what_is_stored_comes_back_and_decides_the_same(fitted, words):
-    for policy in fitted[:2]:
-        stored = json.loads(json.dumps(policy.settings()))
-        again = type(policy).restore(stored, policy.arrays())
-        assert again.settings() == policy.settings()
-        assert again.weigh == policy.weigh
-        assert budgets(again, words.prompts).tolist() == budgets(policy, words.prompts).tolist()
-
-
-def test_before_they_have_learned_they_say_so():
-    for policy in (HeuristicPolicy(2), ShuffledPolicy(2)):
-        with pytest.raises(NotFitted, match=r"fit\(pool"):
-            policy.more("?", Tally())
 
 
 @pytest.mark.parametrize(

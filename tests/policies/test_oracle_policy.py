@@ -1,14 +1,12 @@
 """The one-shot oracle as a policy: what a price buys, both ends of its bracket, and prompts never seen."""
 
-import json
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from adacompute.answers import Tally
-from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid
+from adacompute.errors import NotRecorded, PolicyInvalid
 from adacompute.policies.baselines import OraclePolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.replay.per_problem import run_policy
@@ -84,22 +82,6 @@ def test_fitted_on_one_half_and_judged_on_the_other_it_is_the_lower_end(oracle, 
     assert judged < same
 
 
-def test_its_cost_never_rises_with_the_price(oracle, words):
-    walked = draw_paths(words.only(range(40)), rng=np.random.default_rng(3), orders=4)
-    costs = [run_policy(oracle, walked, dial=price).drawn.mean() for price in PRICES]
-    assert costs == sorted(costs, reverse=True)
-    assert costs[-1] == 1
-
-
-def test_one_by_one_is_as_in_a_batch_and_asks_once(oracle, words):
-    for price in (0.0, 0.01, 1e308):
-        asked = budgets(oracle, words.prompts[:40], price)
-        assert [oracle.more(prompt, Tally(), price) for prompt in words.prompts[:40]] == asked
-        full = [Tally.of(["4"] * more) for more in asked]
-        assert oracle.more_batch(words.prompts[:40], full, price) == [0] * 40
-        assert 1 <= min(asked) <= max(asked) <= 16
-
-
 def test_budgets_beyond_the_longest_are_left_out(words):
     policy = OraclePolicy(longest=5).fit(words.only(range(30)))
     assert max(budgets(policy, words.prompts[:30], 0.0)) <= 4
@@ -112,17 +94,6 @@ def test_weighed_votes_are_scored_as_weighed(words):
     policy = OraclePolicy(budgets=(1, 4), weigh=weigh).fit(some)
     table = score(some, (1, 4), aggregate="weighted", by=weigh)
     assert budgets(policy, some.prompts, 0.03) == np.array([1, 4])[best_at(table, 0.03)].tolist()
-
-
-def test_what_is_stored_comes_back(oracle, words):
-    again = OraclePolicy.restore(json.loads(json.dumps(oracle.settings())), oracle.arrays())
-    prompts = [*words.prompts, "never asked before"]
-    for price in PRICES:
-        assert budgets(again, prompts, price) == budgets(oracle, prompts, price)
-    bare = OraclePolicy.restore(OraclePolicy(longest=8).settings(), {})
-    assert bare.longest == 8
-    with pytest.raises(NotFitted, match="has seen no answers"):
-        bare.more("?", Tally(), 0.1)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +125,6 @@ def test_stored_settings_that_cannot_be_are_refused_by_name(oracle):
     ):
         with pytest.raises(PolicyInvalid, match=named):
             OraclePolicy.restore(oracle.settings() | change, oracle.arrays())
-
-
-@pytest.mark.parametrize("price", [None, math.nan, -1e-9, "0.1"])
-def test_a_price_that_cannot_be_is_refused(oracle, price):
-    with pytest.raises(PolicyError, match=f"price {price!r}"):
-        oracle.more("?", Tally(), price)
 
 
 def test_without_grades_there_is_no_oracle(words):

@@ -223,6 +223,7 @@ def test_a_broken_model_is_refused(part: dict[str, object]):
         StoppingPolicy.restore(settings, StoppingPolicy().arrays())
 
 
+@pytest.mark.slow
 def test_a_part_of_a_recording_teaches_the_signal_model_and_nothing_else():
     whole = recording()
     first = {
@@ -242,7 +243,7 @@ def test_a_surer_sample_never_weighs_less(name: str):
     assert better > worse
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_probability_is_calibrated_on_a_pool_and_changes_no_vote(recordings: Path):
     script = import_script("recordings")
     gsm8k = script.read_signals("gsm8k", script.read_recordings(recordings)["gsm8k"], recordings)
@@ -295,7 +296,7 @@ def test_signals_add_half_a_point_to_transferred_stopping_on_the_mean_of_gsm8k_a
     assert np.mean([interval.mean for interval in means.values()]) >= 0.005, means
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_policy_that_was_settled_elsewhere_is_judged_by_a_signal_model_that_has_not_seen_the_recording(
     recordings: Path,
 ):

@@ -181,7 +181,7 @@ def test_a_prior_that_has_seen_the_pool_is_refused():
     assert apart.copy_for(ballots).prior_ is apart.prior_
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(Path(__file__).resolve().parents[2] / "scripts"), *sys.path])
     from prior import gather_recordings
@@ -204,7 +204,7 @@ def test_the_priors_in_the_package_are_learned_on_every_recording(recordings, mo
     assert_same_array(fresh, load_bundled_prior("without-facts").table, "run scripts/prior.py")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pool_of_prompts_from_several_recordings_is_judged_by_a_prior_that_has_seen_none(
     recordings, monkeypatch
 ):
@@ -234,7 +234,7 @@ def test_every_other_prior_in_the_package_knows_a_part_of_what_the_first_knows()
     assert set.intersection(*rest) == set()  # whichever prompt it is, one prior hasn't seen it
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_prior_in_the_package_is_small_and_decides_as_it_did_before_it_was_written():
     prior = fit_prior([recording("words").only(range(0, 441, 3))], longest=16)
     kept = narrow_arrays(prior.arrays())
@@ -425,6 +425,7 @@ def test_a_fit_begins_again_whatever_was_fitted_before(tmp_path):
     assert all(np.array_equal(array, policy.arrays()[name]) for name, array in want.arrays().items())
 
 
+@pytest.mark.slow
 def test_hints_are_learned_on_labelled_problems_only():
     """A hopeless family stays one, however few of its problems are labelled."""
     rng = np.random.default_rng(0)

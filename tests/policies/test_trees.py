@@ -20,6 +20,7 @@ from adacompute.policies.trees import (
     read_forest,
     train_booster,
 )
+from tiers import leave_to_nightly
 
 FEATURES = 6
 xgboost = import_xgboost()
@@ -146,7 +147,7 @@ def test_a_booster_trained_here_is_xgboosts_and_remembers_what_it_predicts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [True, False])
+@pytest.mark.parametrize("command", leave_to_nightly([True, False]))
 def test_only_the_processes_of_a_command_import_xgboost_without_scikit_learn(command: bool):
     code = (
         "import sys\n"

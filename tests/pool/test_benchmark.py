@@ -8,7 +8,7 @@ import pytest
 PATH = Path(__file__).parent.parent.parent / "benchmarks" / "imports.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_import_benchmark_measures_every_way():
     spec = importlib.util.spec_from_file_location("imports_benchmark", PATH)
     assert spec is not None

@@ -8,6 +8,7 @@ import pytest
 
 from adacompute.errors import PoolNotFound
 from adacompute.pool import bundled, bundled_card, bundled_names, open_pool
+from tiers import leave_to_nightly
 
 FOLDER = Path(__file__).parent.parent.parent / "src" / "adacompute" / "pool" / "recordings"
 SOURCES = {
@@ -26,8 +27,7 @@ def test_a_recording_opens_and_verifies(name: str):
         assert pool.verify().ok
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", bundled_names())
+@pytest.mark.parametrize("name", leave_to_nightly(bundled_names()))
 def test_its_stored_classes_are_those_of_a_fresh_comparison(name: str):
     with bundled(name) as ours, open_pool(FOLDER / f"{name}.jsonl.gz") as fresh:
         same = [r.classes for r in ours] == [r.classes for r in fresh]
@@ -57,7 +57,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("name", bundled_names())
+@pytest.mark.parametrize("name", leave_to_nightly(bundled_names()))
 def test_a_recording_has_every_field_of_its_source(recordings: Path, name: str):
     with gzip.open(recordings / SOURCES[name], "rt", encoding="utf-8") as file:
         source = [json.loads(text) for text in file]

@@ -15,6 +15,7 @@ from pool_lines import line, write
 from adacompute.errors import PoolDamaged, PoolFull
 from adacompute.pool import export_file, import_file, open_pool
 from adacompute.records import Failure, Problem, Sample
+from tiers import leave_to_nightly
 
 WRITER = """
 import sys
@@ -75,7 +76,7 @@ import_file(sys.argv[1], sys.argv[2], progress=progress)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("existing", [True, False])
+@pytest.mark.parametrize("existing", leave_to_nightly([True, False]))
 def test_an_import_killed_midway_leaves_what_was_there(tmp_path: Path, existing: bool):
     path = tmp_path / "pool.sqlite"
     big = write(tmp_path / "big.jsonl", [line(f"n{i}", ("4",) * 20) for i in range(3000)])

@@ -9,6 +9,7 @@ from adacompute.errors import NotAPool, ProblemsInvalid
 from adacompute.pool import bundled, bundled_names, export_file, import_file, open_pool
 from adacompute.problems import read_problems
 from adacompute.records import Problem, Sample
+from tiers import leave_to_nightly
 
 PROBLEMS = (
     Problem(id="a", question="Why?", gold="x", subject="s", level=2.5, extra={"k": [1, {"z": None}]}),
@@ -60,7 +61,7 @@ def test_a_pool_is_known_by_its_content_not_its_name(pool: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", bundled_names())
+@pytest.mark.parametrize("name", leave_to_nightly(bundled_names()))
 def test_a_bundled_recording_gives_its_problems_with_its_prompt(name: str):
     with bundled(name) as pool:
         want = tuple(pool.problems())

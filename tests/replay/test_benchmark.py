@@ -9,7 +9,7 @@ import pytest
 FILE = Path(__file__).parent.parent.parent / "benchmarks" / "replay.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loop_that_replay_is_compared_with_costs_the_same():
     spec = importlib.util.spec_from_file_location("replay_benchmark", FILE)
     module = importlib.util.module_from_spec(spec)

@@ -12,6 +12,7 @@ import pytest
 from browser import CHROMIUM, Page, chromium, tab
 
 from adacompute.records import format_money as written
+from tiers import leave_to_nightly
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None,
@@ -263,7 +264,8 @@ async def press(page: Page, selector: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "view", [{"width": 1300, "height": 900}, {"width": 390, "height": 844, "dark": True}]
+    "view",
+    leave_to_nightly([{"width": 1300, "height": 900}, {"width": 390, "height": 844, "dark": True}]),
 )
 def test_sharing_gives_one_picture_and_one_paragraph(
     browser: str, report: Path, tmp_path: Path, view: dict[str, Any]

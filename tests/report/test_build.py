@@ -13,6 +13,7 @@ from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.folder import render_files
 from adacompute.report.page import build_share
+from tiers import leave_to_nightly
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
@@ -76,7 +77,7 @@ def test_a_poor_pool_gets_what_it_allows_and_none_of_its_text_is_markup_or_a_for
     assert "&lt;/script&gt;&lt;img src=x onerror=" in files["report.html"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sections_are_the_same_by_any_number_of_workers():
     """Two sections with what they share: a whole report would begin its processes twice."""
     ballots = drawn(6, 2)
@@ -107,7 +108,7 @@ def test_without_grades_it_is_told_by_agreement():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("problems", "decided"), [(6, "too few problems to tell"), (40, "uniform is as good")]
+    ("problems", "decided"), leave_to_nightly([(6, "too few problems to tell"), (40, "uniform is as good")])
 )
 def test_of_a_pool_without_anything_to_gain_no_gain_and_no_saving_is_claimed(problems: int, decided: str):
     plain = drawn(problems, 3)

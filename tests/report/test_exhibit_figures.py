@@ -104,6 +104,7 @@ def test_words_follow_the_numbers(made):
     assert "nowhere clearly above" in nothing["frontier"].words[0]
 
 
+@pytest.mark.nightly
 def test_what_a_pool_lacks_is_said_and_nothing_breaks():
     bare = sections(handmade(tokens=False), (verdict, token_cost))
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]

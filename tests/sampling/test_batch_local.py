@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from batches import facts
 
 from adacompute.client import Endpoint, RateLimits
@@ -11,6 +12,7 @@ from adacompute.problems import Template
 from adacompute.sampling import Asking, answer
 
 
+@pytest.mark.nightly
 def test_a_real_model_answers_a_handful_of_questions_within_the_budget(local_model, tmp_path: Path):
     problems = [one.problem for one in facts(8)]
     asking = Asking(

@@ -138,7 +138,7 @@ def small(small_disk: Callable[[str], Path]) -> Path:
     return small_disk("300k")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_c30_a_full_disk_stops_it_cleanly_and_what_was_stored_is_whole(small: Path, tmp_path: Path):
     with Upstream(Honest(n="ignore", tokens=400)) as up:
         with open_pool(small / "pool.sqlite", create=True) as pool:

@@ -18,6 +18,7 @@ from adacompute.replay import run_policy
 from adacompute.sampling.answer import fit_to_batch, select_first_samples
 from adacompute.sampling.waves import read_together
 from shared import read_votes
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 
@@ -35,7 +36,9 @@ def add_signals(recorded: Ballots) -> Ballots:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("policy", "budget"), [(StoppingPolicy(), 2.0), (AdaptiveConsistency(), 3.0)])
+@pytest.mark.parametrize(
+    ("policy", "budget"), leave_to_nightly([(StoppingPolicy(), 2.0), (AdaptiveConsistency(), 3.0)])
+)
 def test_a_batch_decides_as_the_policy_does_in_replay_at_the_price_it_came_to(
     policy, budget, recorded: Ballots, tmp_path: Path
 ):
@@ -86,6 +89,7 @@ def test_the_budget_is_spent_to_the_last_sample_and_hardly_a_request_is_left_ope
         assert rounds.unfinished <= 12  # requests whose votes are alike go on together, or some of them do
 
 
+@pytest.mark.slow
 def test_one_price_for_all_is_the_price_that_calibration_finds(recorded: Ballots):
     from adacompute.replay import calibrate
 

@@ -13,6 +13,7 @@ from batches import ASKING, Recording, ask, facts, made
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError
 from adacompute.policies import StoppingPolicy
 from adacompute.records import Budget, TokenPrices
+from tiers import leave_to_nightly
 from upstream import Reply, Status, Upstream
 
 PRICES = TokenPrices(input=100.0, output=400.0, currency="EUR")
@@ -37,7 +38,7 @@ def spent(done: Any) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", ["45 tokens", "90 tokens", Budget(200, "tokens")])
+@pytest.mark.parametrize("budget", leave_to_nightly(["45 tokens", "90 tokens", Budget(200, "tokens")]))
 @pytest.mark.parametrize("concurrency", [1, 8])
 def test_a_budget_in_tokens_is_never_exceeded_and_used_but_for_one_sample(
     tmp_path: Path, budget: str | Budget, concurrency: int
@@ -182,7 +183,7 @@ def test_an_upstream_that_ignores_max_tokens_exceeds_the_budget_by_few_calls_and
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", ["tokens", "money"])
+@pytest.mark.parametrize("unit", leave_to_nightly(["tokens", "money"]))
 def test_a_second_batch_in_the_same_pool_has_its_own_budget(tmp_path: Path, unit: str):
     recorded, path = facts(60), tmp_path / "p.sqlite"
     how: dict[str, Any] = {"policy": StoppingPolicy(), "prices": PRICES}

@@ -6,11 +6,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from adacompute.pool import open_pool
 
 COMMAND = Path(sys.executable).parent / "adacompute"
 
 
+@pytest.mark.nightly
 def test_a_collection_from_the_real_model_is_killed_and_goes_on(local_model, tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     words = [str(COMMAND), "collect", "facts", "--limit", "4", "--samples", "6", "--pool", str(path)]
@@ -43,6 +46,7 @@ def samples(path: Path) -> int:
         return pool.counts().samples
 
 
+@pytest.mark.nightly
 def test_samples_of_the_real_model_have_signals_of_their_answers(local_model, tmp_path: Path):
     path = tmp_path / "pool.sqlite"
     words = [str(COMMAND), "collect", "facts", "--limit", "3", "--samples", "2", "--pool", str(path)]

@@ -82,6 +82,7 @@ def test_a_price_buys_what_the_policy_decides_at_it(tmp_path: Path, curve: Curve
     assert (told.budget, told.price, told.bound, told.mix) == (None, 0.0123, None, None)
 
 
+@pytest.mark.slow
 def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes_to(tmp_path: Path):
     prompts = questions()[:300]
     source = file_of(tmp_path / "in.parquet", prompts)

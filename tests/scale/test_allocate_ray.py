@@ -56,6 +56,7 @@ def check_equal(
     return local, ray
 
 
+@pytest.mark.nightly
 def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, curve: CurvePolicy):
     prompts = (questions() * 5)[:3000]
     source = folder_of(tmp_path / "in", prompts, [1100, 0, 1, 700])
@@ -65,6 +66,7 @@ def test_every_prompt_gets_the_same_where_many_tie_at_the_price(tmp_path: Path, 
     assert ray.files == 5
 
 
+@pytest.mark.nightly
 @pytest.mark.recordings
 def test_every_prompt_of_the_recordings_gets_the_same(tmp_path: Path, recordings: Path):
     with open_pool(recordings / "math500-r1-distill-llama-8b.jsonl.gz") as pool:
@@ -135,6 +137,7 @@ def test_a_worker_killed_in_mid_run_changes_nothing(tmp_path: Path, curve: Curve
     assert numbers(local) == numbers(ray)
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_in_mid_run_leaves_nothing_and_the_same_command_starts_again(
     tmp_path: Path, curve: CurvePolicy, ray_environ: dict[str, str]
 ):

@@ -105,7 +105,7 @@ def run_command(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_writes_modes_and_tells_of_them(tmp_path: Path, router: CurvePolicy):
     router.save(tmp_path / "policy")
     source, into = write_jsonl(tmp_path / "in.jsonl", make_prompts(40)), tmp_path / "out.jsonl"

@@ -65,6 +65,7 @@ def test_a_menu_on_the_cluster_draws_what_one_process_does_within_the_same_money
     assert sorted(path.name for path in tmp_path.iterdir()) == ["here.sqlite", "there.sqlite"]
 
 
+@pytest.mark.nightly
 def test_the_command_answers_on_ray_and_no_key_is_on_the_disk(
     adacompute: Callable, ray_environ: dict[str, str], tmp_path: Path
 ):

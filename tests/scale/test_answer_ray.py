@@ -78,6 +78,7 @@ def test_waves_on_the_cluster_end_where_one_process_does(tmp_path: Path):
     assert digest(there) == digest(here)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_budget_in_tokens_holds_over_all_workers(tmp_path: Path):
     with Upstream(Steady()) as up:
@@ -114,6 +115,7 @@ def test_rays_processors_draw_the_same_wave_by_wave_and_a_row_that_fails_is_a_fa
     assert samples[0] == samples[1]
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_model: "LocalModel"):
     how = Asking(
@@ -139,6 +141,7 @@ def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_mode
     assert not any(sample.finished for sample in samples if sample.tokens == 6)
 
 
+@pytest.mark.nightly
 def test_a_batch_whose_driver_is_killed_goes_on_and_spends_its_budget_once(
     tmp_path: Path, ray_environ: dict[str, str], adacompute: Any
 ):
@@ -240,6 +243,7 @@ def test_vllms_output_becomes_a_sample(as_text: bool):
     assert (sample.finished, sample.logprob, sample.entropy) == (False, None, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_waves_pass_stages_shaped_as_vllms_and_none_waits_for_the_next():
     import ray

@@ -28,7 +28,7 @@ def test_the_cluster_that_the_environment_names_is_used(
         assert workers == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_one_a_cluster_is_started_here_and_ended(tmp_path):
     code = (
         "from adacompute.scale.cluster import cluster\n"

@@ -117,6 +117,7 @@ def test_all_collectors_together_never_spend_past_the_limit_and_come_as_near_as_
     assert both.cost == 12.0 * both.stored
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_what_fails_is_a_failure_there_as_here_and_is_asked_for_again(tmp_path: Path):
     steady, refused = Steady(), itertools.count()
@@ -225,6 +226,7 @@ def test_where_shards_can_not_be_written_the_folder_is_named(tmp_path: Path):
         run(tmp_path / "pool.sqlite", "http://127.0.0.1:9/v1", key=KEY)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_second_signal_gives_up_what_is_in_flight_and_accounts_for_it(tmp_path: Path):
     with Upstream(Stall()) as up:

@@ -34,6 +34,7 @@ from adacompute.scale.stages import (
 )
 from adacompute.score import aggregates
 from adacompute.score.grades import BlockMap
+from tiers import leave_to_nightly
 
 SMALL = (1, 2, 4)
 
@@ -135,6 +136,7 @@ def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, pri
     assert here.bit_generator.state == there.bit_generator.state
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["asc", "oracle"])
 def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind, monkeypatch):
     ballots, map_blocks, pool = both
@@ -152,6 +154,7 @@ def test_a_fitted_policy_is_said_to_be_in_sample(both):
     assert_same_replay(found, ac.replay(policy, pool, price=0.02, orders=5))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [
@@ -254,6 +257,7 @@ def doubled(folder: Path) -> None:
     (folder / "part-7.parquet").write_bytes((folder / "part-0.parquet").read_bytes())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("harm", [broken, doubled, lambda _: None], ids=["broken", "doubled", "two models"])
 def test_errors_of_shards_are_those_of_the_pool_word_for_word(tmp_path: Path, on_ray, harm):
     written(MADE, tmp_path, (1, 2, 4))
@@ -275,7 +279,9 @@ def test_what_is_no_folder_is_refused_with_the_remedy(tmp_path: Path):
 
 
 @pytest.mark.recordings
-@pytest.mark.parametrize("name", ["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
+@pytest.mark.parametrize(
+    "name", leave_to_nightly(["math500-r1-distill-llama-8b", "words-qwen2.5-coder-1.5b"])
+)
 def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Path, on_ray, name):
     with ac.open_pool(recordings / f"{name}.jsonl.gz") as pool:
         written(islice(pool.lines(), 80), tmp_path, (20, 50))

@@ -74,6 +74,7 @@ def test_text_files_get_the_budgets_of_the_same_prompts_in_parquet(
     check_same_as_parquet(tmp_path, curve, name, engine="local")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 @pytest.mark.parametrize("name", ["jsonl", "csv"])
 def test_on_ray_they_get_the_same(tmp_path: Path, curve: CurvePolicy, name: str):

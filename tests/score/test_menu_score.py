@@ -113,7 +113,7 @@ def test_weighted_mixed_votes_are_means_over_all_pairs_of_subsets(
     assert "weighted by mode (small 1, large" in table.protocol
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
     rng = np.random.default_rng(5)
     votes = [[(int(kind), float(kind == 0)) for kind in rng.zipf(1.7, 30) % 9] for _ in range(2)]

@@ -206,6 +206,7 @@ def test_two_draws_that_hold_nearly_all_samples_still_have_an_error():
     assert np.isfinite(found.standard_error).all()
 
 
+@pytest.mark.slow
 def test_weighing_lifts_two_samples_on_the_bundled_words():
     ballots = ac.bundled("words").ballots()
     plain, weighed = (scored(ballots, (2,), weigh).accuracy.mean() for weigh in (PLAIN, None))

@@ -68,7 +68,7 @@ def fit_policy(problems: int | None = QUICK) -> MenuPolicy:
         if problems is None
         else replace(ballots, ballots=tuple(votes.only(rows) for votes in ballots.ballots))
     )
-    policy = MenuPolicy(make_menu()).fit(part)
+    policy = MenuPolicy(make_menu(), longest=8).fit(part)
     assert policy.weigh is not None
     plain = tuple((name, replace(own, model=None)) for name, own in policy.weigh.modes)
     policy.weigh = replace(policy.weigh, modes=plain)

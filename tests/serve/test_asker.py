@@ -42,6 +42,7 @@ from adacompute.errors import (
     ServeError,
 )
 from shared import read_votes
+from tiers import leave_to_nightly
 from upstream import Upstream, dead_endpoint
 
 CANARY = "sk-canary-4711-0815"
@@ -133,15 +134,17 @@ def test_the_average_of_many_prompts_is_the_budget():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("budget", "amount", "settings"),
-    [
-        ("60 tokens", 60, {}),
-        ("0.06 USD per 1000", 0.00006, {"input_price": 1.0, "output_price": 1.0}),
-        (
-            ac.Budget(0.00006, "money", "EUR"),
-            0.00006,
-            {"input_price": 1.0, "output_price": 1.0, "currency": "EUR"},
-        ),
-    ],
+    leave_to_nightly(
+        [
+            ("60 tokens", 60, {}),
+            ("0.06 USD per 1000", 0.00006, {"input_price": 1.0, "output_price": 1.0}),
+            (
+                ac.Budget(0.00006, "money", "EUR"),
+                0.00006,
+                {"input_price": 1.0, "output_price": 1.0, "currency": "EUR"},
+            ),
+        ]
+    ),
     ids=["tokens", "money", "a budget in euros"],
 )
 def test_a_budget_in_tokens_or_money_is_kept_as_well(budget: Any, amount: float, settings: dict[str, Any]):
@@ -609,7 +612,7 @@ def test_a_real_model_answers_in_one_call(local_model: LocalModel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["coroutines", "threads"])
+@pytest.mark.parametrize("way", leave_to_nightly(["coroutines", "threads"]))
 def test_prompts_that_come_all_at_once_keep_the_budget_too(way: str):
     async def gather(asker: ac.Asker) -> None:
         await asyncio.gather(*map(asker.ask_async, questions(300)))

@@ -24,6 +24,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
 from adacompute.records import SIGNAL_NAMES, Recorded, Sample
 from adacompute.replay import run_policy
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 ASKED = 60  # requests
@@ -110,16 +111,19 @@ def _told(raw: bytes) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "dial", "stream", "recording"),
-    [
-        (lambda: StoppingPolicy(), 0.01, False, "facts"),
-        (lambda: StoppingPolicy(), 0.01, False, "words"),
-        (lambda: StoppingPolicy(max_waves=2), 0.005, False, "facts"),
-        (lambda: AdaptiveConsistency(), 0.3, False, "facts"),
-        (lambda: _fitted(BayesPolicy()), 0.2, False, "facts"),
-        (lambda: _fitted(CurvePolicy(features="text")), 0.02, False, "facts"),
-        (lambda: StoppingPolicy(), 0.01, True, "facts"),
-        (lambda: StoppingPolicy(max_waves=2), 0.005, True, "facts"),
-    ],
+    leave_to_nightly(
+        [
+            (lambda: StoppingPolicy(), 0.01, False, "facts"),
+            (lambda: StoppingPolicy(), 0.01, False, "words"),
+            (lambda: StoppingPolicy(max_waves=2), 0.005, False, "facts"),
+            (lambda: AdaptiveConsistency(), 0.3, False, "facts"),
+            (lambda: _fitted(BayesPolicy()), 0.2, False, "facts"),
+            (lambda: _fitted(CurvePolicy(features="text")), 0.02, False, "facts"),
+            (lambda: StoppingPolicy(), 0.01, True, "facts"),
+            (lambda: StoppingPolicy(max_waves=2), 0.005, True, "facts"),
+        ],
+        but=3,
+    ),
     ids=[
         "stopping",
         "stopping, answers read by the default rule",

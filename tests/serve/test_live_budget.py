@@ -69,6 +69,7 @@ def test_c22_only_an_operators_key_changes_the_budget_and_only_to_one_that_can_b
         assert gate.ask(headers=ALICE).status == 200
 
 
+@pytest.mark.slow
 def test_the_average_meets_the_new_budget_soon_and_all_that_is_shown_is_of_it(keys: str, upstream: Upstream):
     rng = random.Random(36)
 
@@ -141,7 +142,7 @@ def test_sighup_rereads_the_settings_and_says_what_takes_a_restart(
         assert read_budget(gate) == ("4 samples", "settings")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_operators_budget_is_that_of_the_whole_fleet_until_it_starts_again(
     keys: str, redis_server: RedisServer, upstream: Upstream
 ):

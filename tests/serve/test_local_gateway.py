@@ -75,7 +75,8 @@ def test_a_real_model_at_temperature_0_is_passed_on_the_same_in_one_piece_and_as
     assert len(several.choices) == 2
 
 
-def test_a_story_of_a_real_model_comes_as_it_is_written_and_as_soon_as_directly(local_model: LocalModel):
+@pytest.mark.nightly
+def test_a_story_of_a_real_model_comes_as_it_is_written(local_model: LocalModel):
     story = {
         "model": "SmolLM2-135M-Instruct",
         "messages": [{"role": "user", "content": "Write a short story about a lighthouse."}],
@@ -105,7 +106,6 @@ def test_a_story_of_a_real_model_comes_as_it_is_written_and_as_soon_as_directly(
     assert passed_on == written
     assert len(through) == len(direct) > 30
     assert through[0] < through[-1] / 2
-    assert through[0] < 1.2 * direct[0] + 0.5  # 20 ms, and what a loaded machine adds
     assert chunks[-1].model_extra["adacompute"]["samples"] == 1
 
 
@@ -145,6 +145,7 @@ def ask_facts(url: str) -> tuple[float, list[dict[str, Any]]]:
     return right / (ROUNDS * len(FACTS)), told
 
 
+@pytest.mark.nightly
 def test_a_real_model_s_sentences_are_voted_on_and_are_no_less_often_right_than_one_sample(
     local_model: LocalModel,
 ):

@@ -16,6 +16,7 @@ from running import Running
 from test_event_loop import CHEAP, HELD, SLACK, Ticks
 
 from adacompute.client.large_json import find_reply_limits
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 MIB = 2**20
@@ -52,7 +53,7 @@ def stream_of(size: int, piece: int, content: Any = None) -> bytes:
     return event * (size // len(event))
 
 
-@pytest.mark.parametrize("piece", [300, 30_000, 2_000_000])
+@pytest.mark.parametrize("piece", leave_to_nightly([300, 30_000, 2_000_000]))
 def test_a_stream_without_end_is_cut_off_and_holds_nobody(piece: int):
     raw = stream_of(12 * MIB, piece)
     with (
@@ -185,7 +186,7 @@ def read_clock() -> float:
     return seconds
 
 
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", leave_to_nightly(LARGE))
 def test_a_large_reply_holds_nobody_while_a_thread_reads_it(name: str):
     make, fields = LARGE[name]
     raw = make()

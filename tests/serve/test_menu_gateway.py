@@ -25,6 +25,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.serve.menu_costs import choose_explore
 from adacompute.serve.pacer import guess_start
 from adacompute.serve.policy_registry import MenuScales
+from tiers import leave_to_nightly
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
 
@@ -52,7 +53,7 @@ def read_extra(answer: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", leave_to_nightly([True, False]))
 def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_samples(
     policy: str, tmp_path: Path, stream: bool
 ):

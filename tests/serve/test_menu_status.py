@@ -249,7 +249,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     menu = ac.Menu(modes=modes, unit="money", currency="USD")
     pool = ac.join_pools({"small": ac.bundled("facts"), "large": ac.bundled("facts-qwen")})
     folder = tmp_path_factory.mktemp("policy") / "menu"
-    ac.MenuPolicy(menu).fit(pool.ballots().only(range(0, 353, 6))).save(folder)
+    ac.MenuPolicy(menu, longest=8).fit(pool.ballots().only(range(0, 353, 6))).save(folder)
     return folder
 
 
@@ -259,6 +259,7 @@ def answer_by_turns(number: int, body: dict[str, Any]) -> Reply:
     return Reply(texts=[f"The answer is {(number + i) % 2}." for i in range(count)])
 
 
+@pytest.mark.slow
 def test_a_gateway_over_a_menu_counts_what_its_upstreams_gave(tmp_path: Path, policy: Path):
     with Upstream(answer_by_turns) as small, Upstream() as large:
         file = tmp_path / "menu.toml"

@@ -129,6 +129,7 @@ def series(text: str) -> set[str]:
     return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
 
+@pytest.mark.slow
 def test_c27_metrics_are_those_documented_bounded_and_without_any_text_of_a_client():
     canary = "canary prompt 7f3a"
     with Upstream(Honest()) as up, Running(up.url, price=0.5, max_budget=1000.0) as gate:

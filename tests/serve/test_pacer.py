@@ -13,6 +13,7 @@ from pacing import HIGH, KINDS, LOW, Costs, Outcome, in_tokens, paced, recorded,
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
 from adacompute.serve.pacer import Pacer
+from tiers import leave_to_nightly
 
 BUDGETS = (1.2, 2.0, 4.0)
 
@@ -28,7 +29,7 @@ def sound(outcome: Outcome) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["words", "facts"])
+@pytest.mark.parametrize("name", leave_to_nightly(["facts", "words"]))
 def test_c18_the_average_is_within_2_percent_after_2000_requests(name: str, kind: str) -> None:
     costs = recorded(name)
     for seed, (budget, delay) in enumerate(itertools.product(BUDGETS, (0, 16))):
@@ -86,7 +87,7 @@ def test_c18_a_threshold_is_paced_as_a_price_is() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.5, 1.0])
-@pytest.mark.parametrize("samples", [1.3, 2.0, 4.0])
+@pytest.mark.parametrize("samples", leave_to_nightly([1.3, 2.0, 4.0]))
 @pytest.mark.parametrize("scale", [1.0, 2e-6])  # tokens, and money
 def test_c18_tokens_and_money_with_long_tails_are_met_within_4_percent(
     spread: float, samples: float, scale: float

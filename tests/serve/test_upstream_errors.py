@@ -345,9 +345,9 @@ def test_c21_a_client_never_sees_the_operators_hosts_or_account(stream: bool):
 )
 def test_c12_a_hostile_error_is_read_in_milliseconds(text: str):
     value = error(text, text, text, text, innererror={text: [text] * 9})
-    began = time.perf_counter()
+    began = time.thread_time()
     assert build_error_object(value, 400, key=Secret(KEY), url="http://10.0.0.7:8000/v1") is not None
-    assert time.perf_counter() - began < 0.5  # some milliseconds; quadratic time would be seconds
+    assert time.thread_time() - began < 0.5  # some milliseconds; quadratic time would be seconds
 
 
 def test_a_huge_error_is_cut_to_some_kilobytes():

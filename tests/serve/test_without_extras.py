@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from running import QUESTION, Process
 from adacompute.answers import VoteWeights
 from adacompute.policies import AdaptiveConsistency, ClassifierPolicy, CurvePolicy
 from adacompute.policies.base import Policy
-from adacompute.pool import Ballots, bundled, export_file
+from adacompute.pool import Ballots, bundled, export_file, open_pool
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 LIBRARIES = {"matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "threadpoolctl", "xgboost"}
@@ -60,15 +62,26 @@ def few() -> Ballots:
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory, few: Ballots) -> dict[str, object]:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pool of a few problems."""
+    path = tmp_path_factory.mktemp("small") / "small.jsonl"
+    with bundled("facts") as pool:
+        lines = [json.dumps(line) + "\n" for line in islice(pool.lines(), 12)]
+    path.write_text("".join(lines), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory, few: Ballots, small: Path) -> dict[str, object]:
     """What commands are given that need an extra; nobody listens at `nobody`."""
     folder = tmp_path_factory.mktemp("parts")
-    with bundled("words") as pool:
-        export_file(pool, folder / "words.parquet")
+    with open_pool(small) as pool:
+        export_file(pool, folder / "small.parquet")
     (folder / "lines.jsonl").write_text('{"id": "a", "question": "What is 6 times 7?"}\n', "utf-8")
     CurvePolicy(features="text").fit(few).save(folder / "policy")
     return {
-        "words": folder / "words.parquet",
+        "small": small,
+        "table": folder / "small.parquet",
         "lines": folder / "lines.jsonl",
         "policy": folder / "policy",
         "log": FIXTURES / "inspect" / "tiny-0.3.285.eval",
@@ -111,13 +124,13 @@ def test_the_version_is_said(bare: Callable):
     assert "adacompute" in bare("--version").stdout
 
 
-@pytest.mark.parametrize("words", ["solve facts --budget 2", "score words", "pool facts"])
-def test_a_pool_is_studied(bare: Callable, words: str):
-    assert json.loads(bare(*words.split(), "--json").stdout)
+@pytest.mark.parametrize("words", ["solve facts --budget 2", "score {small}", "pool {small}"])
+def test_a_pool_is_studied(bare: Callable, small: Path, words: str):
+    assert json.loads(bare(*words.format(small=small).split(), "--json").stdout)
 
 
-def test_a_pool_goes_in_and_out_as_json_lines(bare: Callable, tmp_path: Path):
-    bare("export", "facts", "facts.jsonl.gz")
+def test_a_pool_goes_in_and_out_as_json_lines(bare: Callable, small: Path, tmp_path: Path):
+    bare("export", str(small), "facts.jsonl.gz")
     bare("import", "facts.jsonl.gz", "--pool", "facts.sqlite")
     bare(
         "import",
@@ -135,10 +148,10 @@ def test_a_pool_goes_in_and_out_as_json_lines(bare: Callable, tmp_path: Path):
     ("fit", "dial"), [(fit_curve, ("--budget", "2")), (fit_classifier, ()), (fit_weighed, ("--budget", "2"))]
 )
 def test_a_learned_policy_is_replayed(
-    bare: Callable, tmp_path: Path, few: Ballots, fit: Callable, dial: tuple
+    bare: Callable, tmp_path: Path, few: Ballots, small: Path, fit: Callable, dial: tuple
 ):
     fit(few).save(tmp_path / "policy")
-    done = bare("replay", "facts", "--policy", "policy", "--json", "--orders", "2", *dial)
+    done = bare("replay", str(small), "--policy", "policy", "--json", "--orders", "2", *dial)
     assert json.loads(done.stdout)["accuracy"] > 0
 
 
@@ -165,21 +178,24 @@ def test_requests_are_served_with_the_prior_and_with_a_saved_policy(
 
 @pytest.mark.parametrize(
     ("extra", "words"),
-    [
-        ("fit", "fit facts"),
-        ("fit", "fit facts --policy curve"),
-        ("fit", "evaluate facts"),
-        ("fit", "report facts -o r"),
-        ("parquet", "pool {words}"),
-        ("parquet", "export facts facts.parquet"),
-        ("parquet", "export facts shards --shards 2"),
-        ("parquet", "import {log} --pool log.sqlite --format inspect"),
-        ("parquet", "score facts -o scores.parquet"),
-        ("parquet", "collect {words} --pool pool.sqlite --samples 2 --endpoint {nobody}"),
-        ("parquet", "answer {lines} --budget 2 --endpoint {nobody} -o out.parquet"),
-        ("parquet", "allocate {lines} --policy {policy} --budget 2 -o out.jsonl"),
-        ("parquet", "allocate {words} --policy {policy} --budget 2 -o out.parquet"),
-    ],
+    leave_to_nightly(
+        [
+            ("fit", "fit facts --policy curve"),
+            ("fit", "evaluate {small}"),
+            ("parquet", "pool {table}"),
+            ("parquet", "export {small} small.parquet"),
+            ("fit", "fit {small}"),
+            ("fit", "report {small} -o r"),
+            ("parquet", "export {small} shards --shards 2"),
+            ("parquet", "import {log} --pool log.sqlite --format inspect"),
+            ("parquet", "score {small} -o scores.parquet"),
+            ("parquet", "collect {table} --pool pool.sqlite --samples 2 --endpoint {nobody}"),
+            ("parquet", "answer {lines} --budget 2 --endpoint {nobody} -o out.parquet"),
+            ("parquet", "allocate {lines} --policy {policy} --budget 2 -o out.jsonl"),
+            ("parquet", "allocate {table} --policy {policy} --budget 2 -o out.parquet"),
+        ],
+        but=4,
+    ),
 )
 def test_what_needs_an_extra_says_so_in_one_line(
     bare: Callable, parts: dict[str, object], extra: str, words: str

@@ -15,6 +15,7 @@ from adacompute.errors import Infeasible
 from adacompute.records import AccuracyTable, Allocation, Cap
 from adacompute.solve import solve
 from adacompute.solve.constraints import solve_with_limits
+from tiers import leave_to_nightly
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
@@ -180,7 +181,7 @@ def test_a_limit_that_does_not_bind_changes_nothing(given_budget, own):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["random", "parts of 48", "copies"])
+@pytest.mark.parametrize("kind", leave_to_nightly(["random", "parts of 48", "copies"]))
 @pytest.mark.parametrize("second", ["tokens", "seconds", "against"])
 def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, second):
     rng = np.random.default_rng(5)

@@ -29,6 +29,7 @@ def made(case: PaperPool) -> dict[str, Section]:
     return {one.key: one for one in found}
 
 
+@pytest.mark.nightly
 def test_figures_are_sound_svg_in_the_palettes_colours_with_marks(made):
     for section in made.values():
         assert section.pictures

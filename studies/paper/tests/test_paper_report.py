@@ -49,6 +49,7 @@ def made() -> Report:
     return build_paper_report(synthetic(24, 16), name="made", quick=True)
 
 
+@pytest.mark.nightly
 def test_every_table_and_figure_of_the_paper_is_on_the_page(made: Report):
     assert {table.key for table in made.tables()} >= TABLES
     assert {picture.key for picture in made.pictures()} >= FIGURES

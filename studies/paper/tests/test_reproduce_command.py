@@ -10,6 +10,7 @@ import recorded
 from adacompute.errors import SourceAmbiguous
 from studies.paper.paper_claims import load_paper
 from studies.paper.reproduce_command import _choose_names, _list_sources, _RecordingSource, _remove_model
+from tiers import leave_to_nightly
 
 Run = Callable[..., object]
 
@@ -85,7 +86,7 @@ def test_no_two_recordings_have_one_name():
         _choose_names(same, ["m", "m"])
 
 
-@pytest.mark.parametrize("where", [".", "file/page.md", "n" * 256])
+@pytest.mark.parametrize("where", leave_to_nightly([".", "file/page.md", "n" * 256]))
 def test_where_no_page_can_be_is_said_before_any_work(paper: Run, tmp_path: Path, where: str):
     (tmp_path / "file").touch()
     done = paper("reproduce", "nothing", "-o", where, code=1)
@@ -110,10 +111,12 @@ def test_a_recordings_name_is_what_stands_before_its_models(name: str, model: st
 
 @pytest.mark.parametrize(
     ("words", "said_so"),
-    [
-        (("--recordings", "nowhere"), "nowhere: there is no such folder; give one with *.jsonl.gz files"),
-        (("nothing",), "nothing"),
-    ],
+    leave_to_nightly(
+        [
+            (("--recordings", "nowhere"), "nowhere: there is no such folder; give one with *.jsonl.gz files"),
+            (("nothing",), "nothing"),
+        ]
+    ),
 )
 def test_what_isnt_there_is_named(paper: Run, words: tuple, said_so: str):
     done = paper("reproduce", *words, code=1)

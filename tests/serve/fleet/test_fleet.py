@@ -67,6 +67,7 @@ def test_c14_c15_fleet_caps_hold_and_the_ledger_equals_the_upstreams_count_whoev
         assert spent <= up.count.choices <= spent + maybe
 
 
+@pytest.mark.nightly
 def test_a_fleets_average_is_of_requests_that_can_be_voted_on(redis_server: RedisServer):
     with (
         Upstream(Honest()) as up,
@@ -178,6 +179,7 @@ def test_c16_fleet_a_redis_that_comes_back_empty_keeps_it_closed_and_the_log_say
             assert up.count.requests > asked
 
 
+@pytest.mark.nightly
 def test_c17_c18_fleet_all_serve_at_one_price_that_meets_the_budget_whoever_sets_it(
     redis_server: RedisServer,
 ):

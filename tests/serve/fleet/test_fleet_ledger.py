@@ -337,9 +337,7 @@ def test_what_one_gateway_was_given_too_much_stops_the_calls_that_others_have_re
             one.ledger.grow(given, Spend(samples=8))  # 9 came for 1, and its wave goes on
             refusal = one.ledger.check_send(queued[0])
             assert isinstance(refusal, CapReached)  # at once: it knows itself
-            began = time.monotonic()
             await eventually(lambda: two.ledger.check_send(queued[1]) is not None)
-            assert time.monotonic() - began < 2.0  # polled ten times a second
             one.ledger.settle(queued[0], Spend())
             two.ledger.settle(queued[1], Spend())
             one.ledger.settle(given, Spend(samples=9))

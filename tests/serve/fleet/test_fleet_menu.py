@@ -37,6 +37,7 @@ def visit(question: str) -> Visit:
     return Visit(body={"model": "adacompute", "messages": [message], "max_tokens": 10})
 
 
+@pytest.mark.nightly
 def test_a_fleet_meets_its_average_in_money_over_all_modes_and_its_ledger_is_exact(
     redis_server: RedisServer, policy: str, tmp_path: Path
 ):
