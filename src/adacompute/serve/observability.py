@@ -306,7 +306,7 @@ class Metrics:
 
 
 class _WorkersCollector(Collector):
-    """This process's gauges, with counters and histograms of all workers, from files of Prometheus's client."""
+    """This process's gauges; counters and histograms of all workers, from files of Prometheus's client."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -764,7 +764,7 @@ class Observability:
             self.menu.restore(menu)
 
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
-        """The text of `/metrics`, in Prometheus's format 0.0.4; `of_workers`: of all, with their `summary`."""
+        """The text of `/metrics`, in Prometheus's format 0.0.4; `summary` is that `of_workers`."""
         metrics, shown = self._metrics, self.summarise() if summary is None else summary
         metrics.in_flight.set(shown["in_flight"])
         for dial in shown["dials"]:
