@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from ipaddress import ip_address
@@ -52,6 +52,7 @@ __all__ = [
     "serve_gateway",
 ]
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SETTLE_SECONDS = 5.0  # seconds that cancelled requests have to settle what they spent
 _UVICORN_STOPS = "Task cancelled, timeout graceful shutdown exceeded"  # uvicorn's word for those it cancels
 
@@ -350,15 +351,24 @@ def _has_keys(settings: ServeConfig) -> bool:
 
 
 async def serve_gateway(
-    gateway: Gateway, sockets: list[socket.socket], stop: asyncio.Event, *, on_start: Callable[[], None]
+    gateway: Gateway,
+    sockets: list[socket.socket],
+    stop: asyncio.Event,
+    *,
+    on_start: Callable[[], None],
+    immediately: asyncio.Event | None = None,
 ) -> None:
-    """Serves at these sockets until `stop` is set, or SIGTERM or SIGINT comes."""
-    tracker, immediately = RequestTracker(build_app(gateway)), asyncio.Event()
-    settings = gateway.settings
+    """Serves at these sockets until `stop` is set, or SIGTERM or SIGINT comes.
+
+    Whoever gives `immediately`, which is set if requests have no time to finish, handles these signals.
+    """
+    tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
+    stop_signals = _STOP_SIGNALS if immediately is None else ()
+    immediately = asyncio.Event() if immediately is None else immediately
     server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with handle_signals(gateway.reload, stop, immediately):
+    with handle_signals(gateway.reload, stop, immediately, stop_signals):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -444,9 +454,12 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 @contextlib.contextmanager
 def handle_signals(
-    reload: Callable[[], Awaitable[list[str]]], stop: asyncio.Event, immediately: asyncio.Event
+    reload: Callable[[], Awaitable[list[str]]],
+    stop: asyncio.Event,
+    immediately: asyncio.Event,
+    stop_signals: Sequence[signal.Signals] = _STOP_SIGNALS,
 ) -> Iterator[None]:
-    """SIGTERM and SIGINT stop it, twice at once; SIGHUP reloads. In the main thread only."""
+    """Some signals stop it, the second at once; SIGHUP reloads. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -466,7 +479,7 @@ def handle_signals(
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
-    handlers = {signal.SIGTERM: request_stop, signal.SIGINT: request_stop, signal.SIGHUP: request_reload}
+    handlers = {**dict.fromkeys(stop_signals, request_stop), signal.SIGHUP: request_reload}
     before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)

@@ -4,10 +4,11 @@ The process that is started is one of the fleet too, but serves no request. It r
 workers that share it (`SO_REUSEPORT`: the kernel spreads connections), starts those again that die, passes
 signals on, and records. Workers are gateways like any other: ledger, price and budget are the fleet's.
 
-A worker reads its settings from its standard input: a line at its start, and one at each SIGHUP. The end of
-its input stops it, also if the main process was killed. To its standard output it writes why it can't serve,
-or that it does; then what is to be recorded, a line for each request, because a pool has one writer. What is
-in the pipe when a worker is killed is still stored.
+A worker reads its settings from its standard input: a line at its start, and one at each SIGHUP. `null` stops
+it, and the end of the input at once, so that none outlives the main process. Signals to the whole group are
+the main process's to handle. To its standard output a worker writes why it can't serve, or that it does; then
+what is to be recorded, a line for each request, because a pool has one writer. What is in the pipe when a
+worker is killed is still stored.
 
 Counters and histograms lie in a temporary folder, in files of Prometheus's client for several processes.
 There each process has a socket too, at which the others ask for what it would show on the dashboard.
@@ -20,7 +21,7 @@ import os
 import signal
 import sys
 import tempfile
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -51,7 +52,7 @@ _MAX_LINE = 2**30  # bytes between a worker and the main process
 _WORKER_CODE = """
 import os, signal, sys
 for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-    signal.signal(getattr(signal, name), signal.SIG_IGN)  # until it serves
+    signal.signal(getattr(signal, name), signal.SIG_IGN)  # the last until it serves
 rows = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)  # what a library prints isn't recorded
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
@@ -125,9 +126,9 @@ class WorkerPool:
     """Starts the workers, starts those again that die, and stops them as one."""
 
     def __init__(self, gateway: Gateway, port: int, folder: str, *, on_start: Callable[[], None]) -> None:
-        self._gateway, self._port, self._folder = gateway, port, folder
-        self._on_start = on_start  # called when all serve for the first time
-        self._processes: set[Process] = set()
+        """`on_start` is called when all serve for the first time."""
+        self._gateway, self._port, self._folder, self._on_start = gateway, port, folder, on_start
+        self._inputs: set[asyncio.StreamWriter] = set()  # of workers that run
         self._starting = gateway.settings.workers  # that have not served yet
         self._stopping = asyncio.Event()
 
@@ -140,28 +141,26 @@ class WorkerPool:
             with server.handle_signals(self._reload, stop, immediately):
                 await asyncio.wait([others[0], *keepers], return_when=asyncio.FIRST_COMPLETED)
                 self._stopping.set()
-                for process in self._processes:
-                    _get_input(process).close()
+                for worker in self._inputs:
+                    _send(worker, None)
                 await asyncio.wait(keepers, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
         finally:
             for task in (*others, *keepers):
                 task.cancel()
             results = await asyncio.gather(*keepers, return_exceptions=True)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+        if errors := [result for result in results if isinstance(result, Exception)]:
+            raise errors[0]
 
     async def _hurry(self, immediately: asyncio.Event) -> None:
         await immediately.wait()
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()  # the second time, after the end of its input
+        for worker in self._inputs:
+            worker.close()
 
     async def _reload(self) -> list[str]:
         """Reads policies and settings again, and has all workers do so."""
         lines = await self._gateway.reload()
-        for process in self._processes:
-            self._send_settings(process)
+        for worker in self._inputs:
+            self._send_settings(worker)
         return lines
 
     async def _keep(self, number: int) -> None:
@@ -181,10 +180,11 @@ class WorkerPool:
         """One life of a worker; why it ended."""
         words = (sys.executable, "-P", "-W", _QUIET, "-c", _WORKER_CODE, self._folder, *sys.path)
         process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=_MAX_LINE)
-        self._processes.add(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._inputs.add(process.stdin)
         try:
-            self._send_settings(process)
-            assert process.stdout is not None
+            self._send_settings(process.stdin)
             first_line = await process.stdout.readline()  # "": it serves; else why it doesn't
             if first_line == b'""\n':
                 self._count_serving(number)
@@ -193,7 +193,7 @@ class WorkerPool:
             code = await process.wait()
             return (first_line and msgspec.json.decode(first_line)) or f"exit code {code}"
         finally:
-            self._processes.discard(process)
+            self._inputs.discard(process.stdin)
             if process.returncode is None:
                 process.kill()
                 await process.wait()
@@ -206,12 +206,11 @@ class WorkerPool:
         if not self._starting:
             self._on_start()
 
-    def _send_settings(self, process: Process) -> None:
+    def _send_settings(self, worker: asyncio.StreamWriter) -> None:
         config = self._gateway.config
-        config = replace(config, serve=replace(config.serve, port=self._port))
-        _get_input(process).write(msgspec.json.encode(config) + b"\n")
+        _send(worker, replace(config, serve=replace(config.serve, port=self._port)))
         if self._stopping.is_set():
-            _get_input(process).close()
+            _send(worker, None)
 
     def _record(self, line: bytes) -> None:
         if (recorder := self._gateway.reporter.recorder) is None:
@@ -222,9 +221,8 @@ class WorkerPool:
             recorder.drop(1, "a worker was killed while it handed them over")
 
 
-def _get_input(process: Process) -> asyncio.StreamWriter:
-    assert process.stdin is not None
-    return process.stdin
+def _send(worker: asyncio.StreamWriter, config: Config | None) -> None:
+    worker.write(msgspec.json.encode(config) + b"\n")
 
 
 def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
@@ -242,7 +240,8 @@ def _write_line(rows: BinaryIO, value: object) -> None:
 
 
 async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folder: str, log: TextIO) -> None:
-    reader, stop = asyncio.StreamReader(limit=_MAX_LINE), asyncio.Event()
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    stop, hurry = asyncio.Event(), asyncio.Event()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
     whole = msgspec.json.decode(await reader.readline(), type=Config)
     config = latest = _divide_settings(whole)
@@ -251,8 +250,12 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
     async def follow_main() -> None:
         nonlocal latest
         while line := await reader.readline():
-            latest = _divide_settings(msgspec.json.decode(line, type=Config))
-            signal.raise_signal(signal.SIGHUP)
+            if (settings_now := msgspec.json.decode(line, type=Config | None)) is None:
+                stop.set()
+            else:
+                latest = _divide_settings(settings_now)
+                signal.raise_signal(signal.SIGHUP)
+        hurry.set()
         stop.set()
 
     async with contextlib.AsyncExitStack() as stack:
@@ -272,7 +275,7 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
         stack.callback(following.cancel)
         sockets = server.open_sockets(config.serve, use="share")
         server.freeze_garbage()
-        await server.serve_gateway(gateway, sockets, stop, on_start=lambda: write(""))
+        await server.serve_gateway(gateway, sockets, stop, immediately=hurry, on_start=lambda: write(""))
 
 
 async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
@@ -317,12 +320,11 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
-    voted = _merge_means([means["voted"] for means in overall])
     drifts = [drift for board in boards for drift in board["drift"]]
     drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # of a policy the last is shown
     merged |= {
         "since": min(board["since"] for board in boards),
-        "ever": _merge_means(overall) | {"voted": voted},
+        "ever": _merge_means(overall) | {"voted": _merge_means([means["voted"] for means in overall])},
         "dials": _merge_dials([dial for board in boards for dial in board["dials"]]),
         "drift": list({drift["policy"]: drift for drift in drifts}.values()),
         "resting": list(dict.fromkeys(name for board in boards for name in board["resting"])),
