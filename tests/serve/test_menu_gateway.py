@@ -345,10 +345,11 @@ def test_a_menu_policy_needs_its_menu(policy: str):
         pass
 
 
-def test_an_asker_over_a_menu_asks_as_the_gateway_does(policy: str, tmp_path: Path):
+@pytest.mark.parametrize("fitted", [True, False])
+def test_an_asker_over_a_menu_asks_as_the_gateway_does(policy: str, tmp_path: Path, fitted: bool):
     with MenuUpstreams(seed=4) as menu:
         file = menu.write(tmp_path)
-        with ac.Asker(menu=file, policy=policy, budget=BUDGET) as asker:
+        with ac.Asker(menu=file, policy=policy if fitted else None, budget=BUDGET) as asker:
             replies = asker.ask_many([question for _, question in list_questions(20)], extract="line")
             spent = asker.spent
         counts = menu.count_samples()

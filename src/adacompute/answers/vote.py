@@ -459,15 +459,10 @@ class Tally:
         """The votes of one mode's samples, by class number."""
         return self._modes.get(mode) or ModeVotes()
 
-    def find_mode_class(self, mode: str) -> int | None:
-        """The number of the class that leads among the samples of one mode alone; None: there is none."""
-        weights = self.get_mode_votes(mode).weights
-        return max(weights, key=lambda number: weights[number]) if weights else None
-
     def find_mode_leader(self, mode: str) -> str | None:
         """The answer that leads among the samples of one mode alone; None: none of them states one."""
-        number = self.find_mode_class(mode)
-        return None if number is None else self._spellings[number]
+        weights = self.get_mode_votes(mode).weights
+        return self._spellings[max(weights, key=lambda number: weights[number])] if weights else None
 
     @property
     def class_weights(self) -> Sequence[int]:

@@ -294,7 +294,7 @@ def draw_menu_paths(
     for k, (name, votes, order) in enumerate(zip(ballots.modes, ballots.ballots, chosen, strict=True)):
         own = labels[:, ends[k] - longest[k] : ends[k]]
         units = _compute_units(votes, weigh, name)
-        scaled = _scale_all(units, _get_factor(weigh, name))
+        scaled = _scale_all(units, 1.0 if weigh is None else weigh.get_mode(name).factor)
         modes.append(
             _count_prefixes(
                 own,
@@ -339,10 +339,6 @@ def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> In
     if weigh is None:
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
-
-
-def _get_factor(weigh: VoteWeights | None, name: str) -> float:
-    return 1.0 if weigh is None else weigh.get_mode(name).factor
 
 
 def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
