@@ -136,7 +136,7 @@ def read_prose_recordings(recordings):
             yield from (json.loads(line) | {"style": style} for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.recordings
 def test_votes_on_recorded_prose_gain_in_every_kind_and_merge_hardly_ever(recordings):
     single, voted, merged, count = (defaultdict(float) for _ in range(4))

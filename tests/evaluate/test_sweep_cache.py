@@ -13,6 +13,7 @@ from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay import sweep
 from shared import read_votes
+from tiers import leave_to_nightly
 
 DIALS = [0.0, 0.001, 0.01, 0.03, 0.06, 0.1, 0.3, 2.0]
 
@@ -25,7 +26,17 @@ def words() -> Ballots:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
-    [{}, {"weigh": None}, {"max_waves": 3}, {"max_waves": 1}, {"ladder": (1, 2, 4, 8, 16)}, {"longest": 6}],
+    leave_to_nightly(
+        [
+            {},
+            {"max_waves": 3},
+            {"weigh": None},
+            {"max_waves": 1},
+            {"ladder": (1, 2, 4, 8, 16)},
+            {"longest": 6},
+        ],
+        but=2,
+    ),
     ids=str,
 )
 @pytest.mark.parametrize("fitted", [False, True])

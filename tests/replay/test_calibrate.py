@@ -14,6 +14,7 @@ from adacompute.policies.base import VoteState
 from adacompute.policies.baselines import FixedPolicy, OraclePolicy
 from adacompute.replay import calibrate, draw_paths, replay, run_policy
 from shared import read_votes
+from tiers import leave_to_nightly
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ WEIGHED = AdaptiveConsistency(weigh=VoteWeights(signal="logprob", scale=-0.2))
     [AdaptiveConsistency(), WEIGHED, EarlyStopping(), DoublingPolicy()],
     ids=["asc", "weighed", "esc", "x2"],
 )
-@pytest.mark.parametrize("budget", [2.5, 4.0, 8.0])
+@pytest.mark.parametrize("budget", leave_to_nightly([2.5, 4.0, 8.0]))
 def test_the_dial_found_costs_no_more_than_the_budget_and_a_lower_one_does(words, policy, budget):
     dial = calibrate(policy, words, budget)
     assert 0 <= dial <= 1

@@ -40,7 +40,7 @@ def menu_policy() -> MenuPolicy:
     with ac.join_pools({"small": "facts", "large": "facts-qwen"}) as pool:
         ballots = pool.ballots().only(range(0, 353, 6))
     prices = {name: replace(each, prompt_tokens=PROMPT) for name, each in PRICES.items()}
-    return MenuPolicy(ac.Menu.of(ballots, prices=prices), longest=8).fit(ballots)
+    return MenuPolicy(ac.Menu.of(ballots, prices=prices)).fit(ballots)
 
 
 def unseen(count: int) -> dict[str, list[Recorded]]:

@@ -333,7 +333,7 @@ print(next(row for row in status if row.startswith("VmHWM")).split()[1])
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_number_of_prompts(tmp_path: Path, curve: CurvePolicy):
     curve.save(tmp_path / "policy")
     peaks = {}

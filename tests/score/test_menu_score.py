@@ -354,7 +354,7 @@ def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):
     assert table.accuracy[0] == pytest.approx([2 / 3, 2 / 3, 1, 1, 5 / 6, 1, 1, 1], abs=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_real_modes_on_facts(recordings: Path):
     pools = {
         "smol": recordings / "facts-smollm2-135m.jsonl.gz",

@@ -95,7 +95,7 @@ def test_pools_that_are_empty_or_hold_failures_only_or_two_models(tmp_path: Path
         summarise(pool, budgets=(0, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "one", "sixteen"), [("facts", 0.41, 0.59), ("words", 0.64, 0.85)])
 def test_the_recordings_numbers_are_those_of_their_readme(name: str, one: float, sixteen: float):
     with bundled(name) as pool:

@@ -15,6 +15,7 @@ from crowd import Visit, crowd
 from running import Running
 
 import adacompute as ac
+from tiers import leave_to_nightly
 from upstream import Upstream
 from warm import Warm
 
@@ -41,7 +42,7 @@ def make_script(*, takes_n: bool) -> Callable[[int, dict[str, Any]], Reply]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("takes_n", [True, False])
+@pytest.mark.parametrize("takes_n", leave_to_nightly([True, False]))
 def test_fit_evaluate_report_and_dashboard_tell_the_same_saving(
     tmp_path: Path, warm: Callable[[], Warm], takes_n: bool
 ):

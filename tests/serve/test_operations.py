@@ -86,7 +86,7 @@ def left(state: Path) -> tuple[int, int, int]:
 # c26
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_c26_memory_does_not_grow_in_a_storm_of_mixed_errors(tmp_path: Path):
     rng, sizes = random.Random(26), []
     with (

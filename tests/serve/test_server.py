@@ -360,7 +360,7 @@ def count_helpers(pid: int) -> int:
     return count
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are counted in /proc")
 def test_the_process_of_math_verify_is_started_by_the_first_formula_that_needs_it():
     formulas = itertools.cycle([r"The answer is \boxed{\sum_{k=1}^{10} k^2}.", r"The answer is \boxed{385}."])
