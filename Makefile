@@ -45,7 +45,7 @@ test: $(STAMP) ## the tests that every change needs, in five minutes or so
 	@$(PYTEST) --hypothesis-seed=0 --tier quick -p no:schemathesis
 
 testall: $(STAMP) ## also Ray, browser, real model, demo, real clients, the paper's study: one test or more of each kind
-	@echo "tests of every kind: about 25 minutes on 2 cores"
+	@echo "tests of every kind: about 15 minutes on 2 cores"
 	@$(PYTEST) --hypothesis-seed=0 --tier check
 
 check: $(STAMP) ## what a change must pass to land: lint and strict types beside tests of every kind

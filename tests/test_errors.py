@@ -2,6 +2,8 @@
 
 import inspect
 
+import numpy as np
+
 from adacompute import errors
 
 
@@ -22,6 +24,7 @@ def test_a_long_value_is_shortened_in_a_message():
     assert errors.format_value(0.25) == "0.25"
     assert errors.format_value("a\nb") == "'a\\nb'"
     assert len(errors.format_value("x" * 500)) == 60
+    assert errors.format_value(np.zeros((2, 2))) == "array([[0., 0.], [0., 0.]])"
     assert errors.format_value([0] * 500) == "[0, 0, 0, 0, 0, 0, ...]"
     assert errors.format_value(10**5000) == "a value of type int that is too long to write"
 

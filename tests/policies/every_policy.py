@@ -9,7 +9,7 @@ from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu, Mode
-from shared import read_votes, share
+from shared import read_votes
 
 ONE_MODE = Menu(modes=(Mode(name="large", cost=1.0),))
 
@@ -52,7 +52,7 @@ def made(kind: str, weighed: bool = False, **given: Any) -> Policy:
     return _made(kind, weighed, **given)  # so that what is given and what goes without saying are one
 
 
-@share
+@functools.cache
 def _made(kind: str, weighed: bool, **given: Any) -> Policy:
     told = {"weigh": WEIGH} if weighed else {}
     return MAKERS[kind](COMPARED[kind], ballots(), **told, **given)
