@@ -56,8 +56,8 @@ def reply_of(line: socket.socket, *, head: bool = False) -> tuple[int, dict[str,
         more = line.recv(65_536)
         assert more, f"it ended after {got!r}"
         got += more
-    head, _, body = got.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
+    start, _, body = got.partition(b"\r\n\r\n")
+    first, *lines = start.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
     while not head and len(body) < int(headers["content-length"]):
         more = line.recv(65_536)
