@@ -145,6 +145,14 @@ def test_a_gold_answer_of_one_pool_holds_for_all(make: Make):
         assert ballots["bare"].correct.tolist() == [[1, 0, 0, 0]]
 
 
+def test_a_gold_answer_of_another_pool_is_read_by_the_question(make: Make):
+    question = "Liegt Paris in Polen?"
+    graded = make(line(gold="Nein", question=question, answers=("Nein", "Ja")))
+    bare = make(ungraded(answers=("No", "Yes"), question=question))
+    ballots = ac.join_pools({"graded": graded, "bare": bare}).ballots()
+    assert ballots["bare"].correct.tolist() == [[1, 0]]
+
+
 def test_without_any_gold_answer_nothing_is_graded(make: Make):
     ballots = ac.join_pools({"a": make(ungraded()), "b": make(ungraded())}).ballots()
     assert not ballots.gold_known.any()

@@ -33,7 +33,7 @@ __all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "r
 
 SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
 _HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
-_ITEMS, _ITEM_WORDS = 12, 4  # of a list
+_ITEMS, _ITEM_WORDS = 12, 4  # a list has at most so many items, each at most so many words
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
@@ -75,7 +75,7 @@ class ReplyText:
             self.sentences = self.sentences[:1]
 
     @cached_property
-    def asserted(self) -> list["Sentence"]:
+    def assertions(self) -> list["Sentence"]:
         """The sentences with their words."""
         return [Sentence(text, self.question) for text in self.sentences]
 
@@ -228,7 +228,7 @@ class _Run(NamedTuple):
 
 def read_words(reply: ReplyText) -> Meaning:
     """The name or phrase that a reply says beyond the question, in the sentence that answers it."""
-    sentences = reply.asserted
+    sentences = reply.assertions
     on_point = [sentence for sentence in sentences if sentence.question.is_focus(sentence.hits)]
     best = _SILENCE
     for sentence in sentences:
@@ -415,7 +415,7 @@ class _Verdict(NamedTuple):
 
 def read_verdict(reply: ReplyText) -> Meaning:
     """Yes or no."""
-    first, *others = reply.asserted
+    first, *others = reply.assertions
     verdict = _judge_sentence(first, alone=not others)
     if verdict is None:
         later = [v for sentence in others if (v := _judge_sentence(sentence)) is not None]
@@ -524,7 +524,7 @@ class _Mention(NamedTuple):
 def read_alternative(reply: ReplyText) -> Meaning:
     """The alternative that the last sentence that names one chooses."""
     suppose = reply.question.lexicon.find("suppose")
-    told = [sentence for sentence in reversed(reply.asserted) if not suppose.match(sentence.text)]
+    told = [sentence for sentence in reversed(reply.assertions) if not suppose.match(sentence.text)]
     chosen = [choice for sentence in told if (choice := _choose_alternative(sentence))]
     return Meaning(chosen[0], 1.0 if len(set(chosen)) == 1 else _DOUBTFUL) if chosen else _SILENCE
 
@@ -656,7 +656,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
     def count(test: Callable[[ReplyText], bool]) -> float:
         return sum(times[reply] for reply in times if test(reply)) / len(replies)
 
-    if question.form == "either" and count(lambda reply: any(map(_find_mentions, reply.asserted))) >= 0.5:
+    if question.form == "either" and count(lambda reply: any(map(_find_mentions, reply.assertions))) >= 0.5:
         return "either"
     if question.form in ("date", "number"):
         return question.form
@@ -667,7 +667,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
 
 def _is_name(reply: ReplyText) -> bool:
     """Whether a reply gives a name, and no verdict: "Paris" answers "Capital of France?"."""
-    first = reply.asserted[0]
+    first = reply.assertions[0]
     new = [p for p in first.pieces if p.label == "new"]
     says = _judge_clause(first.clauses[0], first.question, alone=False)  # "No, a whale is a mammal"
     if not new or not _is_beyond(new[0], first.question) or (says is not None and not says.stated):
@@ -685,7 +685,7 @@ def _is_numeric(reply: ReplyText) -> bool:
         return False
     if question.numbers and question.purpose in ("value", ""):
         return True
-    new = [p for sentence in reply.asserted for p in sentence.pieces if p.label == "new"]
+    new = [p for sentence in reply.assertions for p in sentence.pieces if p.label == "new"]
     new = [p for p in new if not quantity.is_unit(p.text, question)]
     return not any(p.is_name for p in new) and len(new) <= _PHRASE_WORDS
 

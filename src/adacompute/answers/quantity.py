@@ -36,8 +36,8 @@ Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for no
 
 _ENGLISH = get_lexicon(frozenset(("en",)))
 _ALIASES = _ENGLISH.get_pairs("aliases")  # the unit that each word or sign names
-_FACTORS = _ENGLISH.get_pairs("factors")  # of "million"
-_EXPONENTS = _ENGLISH.get_pairs("exponents")  # of "square"
+_FACTORS = _ENGLISH.get_pairs("factors")  # "million" is 1e6
+_EXPONENTS = _ENGLISH.get_pairs("exponents")  # "square" is 2
 # words after a number that are no units: conjunctions and other numbers, fractions, eras, dates, Greek
 _NOT_UNITS = _ENGLISH.gather("not_units") | (FUNCTIONS - {"sec"})
 _VOWEL_LETTERS = frozenset("aeiouy")

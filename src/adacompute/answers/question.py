@@ -334,7 +334,7 @@ def split_clauses(sentence: str) -> list[tuple[int, int]]:
 
 _BRACKETS = re.compile(r"\s?[(\[（【][^()\[\]（）【】]{0,120}[)\]）】]")  # a remark
 _DENIALS = ("rather than", "instead of", "as opposed to")
-_MOST_DENIALS = 20  # of a sentence that are looked at
+_MOST_DENIALS = 20  # a sentence's further denials aren't looked at
 
 
 def mask_denied(sentence: str, lexicon: Lexicon, *, clauses: bool = False) -> str:
@@ -455,6 +455,7 @@ _ASKS = ("?", "？", "吗", "ですか", "ますか")
 _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", "up to what"
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _ANY_LETTER = re.compile(r"[^\W\d_]")
+_SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
 
 
 @lru_cache(maxsize=4096)
@@ -495,7 +496,7 @@ class Question:
         self.words = Counter(token.key for token in tokens if token.kind == "word")
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
-        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # of all of the prompt
+        self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # the whole prompt's words
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
         self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
@@ -558,9 +559,11 @@ class Question:
             return "number"
         if self.alternatives:
             return "either"
-        if not _ANY_LETTER.search(self.asking):  # "2 + 2?"
-            return "number"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
+        commands = 0 if self.has_question_word else 1  # "What is 6 * 7?", "Compute 6 * 7."
+        is_sum = _SUM.search(self.asking) is not None and not polar and len(self.content) == commands
+        if is_sum or not _ANY_LETTER.search(self.asking):  # "2 + 2?"
+            return "number"
         return "yes_no" if polar else "words"
 
     def _has_question_word(self, tokens: Sequence[Token]) -> bool:

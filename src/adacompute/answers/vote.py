@@ -381,7 +381,7 @@ class Tally:
         if weigh is not None and not isinstance(weigh, VoteWeights):
             raise TaskError(f"weigh {weigh!r} can't weigh votes; give VoteWeights, or None for plain votes")
         self.weigh = weigh  # None: votes are plain
-        self.entropy: float | None = None  # of the first sample, mean, nats; None: not known
+        self.entropy: float | None = None  # the first sample's mean, in nats; None if unknown
         self._classes = Classes(task)
         self._ties = ties
         self._spellings: list[str] = []  # by class, in order of first appearance

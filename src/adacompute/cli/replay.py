@@ -7,27 +7,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.menus import MenuOptions, refuse_beside_menu, replay_menu
-from adacompute.cli.options import (
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    JsonFlag,
-    OptionalPoolPath,
-    PercentOption,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
-    load_settings,
-    parse_budget,
-    parse_price,
-)
+from adacompute.cli.menus import refuse_beside_menu, replay_menu
+from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
 from adacompute.cli.pool_options import (
-    JoinOption,
-    MissingOption,
-    MissingProblems,
-    ModelOption,
-    ParametersOption,
+    JoinOptions,
+    SourceOptions,
     TooFew,
     TooFewOption,
     read_ballots,
@@ -72,22 +56,16 @@ OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random or
 
 def replay(
     context: typer.Context,
-    source: OptionalPoolPath = None,
     *,
+    samples: JoinOptions,
     policy: PolicyFolder,
     budget_text: BudgetOption = None,
     price: PriceOption = None,
-    join: JoinOption = None,
-    missing: MissingOption = MissingProblems.error,
     orders: OrdersOption = 100,
     seed: OrderSeedOption = 0,
     too_few: TooFewOption = TooFew.error,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    which: SourceOptions,
+    engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
     """Show what a saved policy costs, and how often it is right.
@@ -96,19 +74,16 @@ def replay(
     that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over a menu is run
     over the modes of --join, or of a pool with several, at the costs that it was fitted with.
     """
-    check_workers(engine, workers)
+    engine.check_workers()
     budget = None if budget_text is None else parse_budget(budget_text)
-    announce_engine(engine)
+    engine.announce()
     loaded_policy = load_policy(policy)
     _check_dial(loaded_policy, budget, price)
     if isinstance(loaded_policy, MenuPolicy):
-        refuse_beside_menu(
-            model=model, parameters=parameters, engine=None if engine is EngineName.local else engine
-        )
-        options = MenuOptions(source=source, joins=join, missing=missing, extract=extract, percent=percent)
+        refuse_beside_menu(which, engine=engine.engine if engine.is_ray else None)
         replay_menu(
             loaded_policy,
-            options,
+            samples,
             answers=load_settings(context).answers,
             budget=budget,
             price=price,
@@ -118,47 +93,45 @@ def replay(
             json=json,
         )
         return
-    if join:
+    if samples.join:
         raise typer.BadParameter(
             f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
             param_hint="--join",
         )
+    source = samples.source
     if source is None:
         raise typer.BadParameter(
             "give a pool; for a policy over a menu, or --join NAME=POOL", param_hint="POOL"
         )
     if isinstance(budget, str):
         average = Budget.parse(budget, currency=None)
-        if engine is EngineName.ray and average.unit != "samples":
+        if engine.is_ray and average.unit != "samples":
             raise typer.BadParameter(
                 f"{budget!r}: engine ray counts samples; give e.g. 2", param_hint="--budget"
             )
         budget = average.amount if average.unit == "samples" else budget
-    read_options: dict[str, Any] = {
-        "answers": load_settings(context).answers,
-        "model": model,
-        "parameters": parameters,
-    }
-    read_options |= {"extract": extract, "percent": percent}
+    answers = load_settings(context).answers
     replay_options: dict[str, Any] = {"orders": orders, "too_few": too_few.value}
 
     def run_replay(
-        calibrate_policy: Callable[..., float | None], replay_policy: Callable[..., Replayed], samples: object
+        calibrate_policy: Callable[..., float | None],
+        replay_policy: Callable[..., Replayed],
+        recorded: object,
     ) -> Replayed:
         dial = price
         if budget is not None:
             dial = calibrate_policy(
-                loaded_policy, samples, budget, rng=np.random.default_rng(seed), **replay_options
+                loaded_policy, recorded, budget, rng=np.random.default_rng(seed), **replay_options
             )
         return replay_policy(
-            loaded_policy, samples, price=dial, rng=np.random.default_rng(seed), **replay_options
+            loaded_policy, recorded, price=dial, rng=np.random.default_rng(seed), **replay_options
         )
 
-    if engine is EngineName.ray:
-        with read_shards(source, workers=workers, **read_options) as shards:
+    if engine.is_ray:
+        with read_shards(source, answers, samples, which, workers=engine.workers) as shards:
             result = run_replay(calibrate_shards, replay_open_shards, shards)
     else:
-        result = run_replay(calibrate, replay_here, read_ballots(source, **read_options))
+        result = run_replay(calibrate, replay_here, read_ballots(source, answers, samples, which))
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

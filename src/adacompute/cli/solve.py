@@ -10,37 +10,18 @@ import numpy as np
 import typer
 
 from adacompute.cli.options import (
-    BudgetsOption,
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    InputPriceOption,
+    AnswerOptions,
+    EngineOptions,
     JsonFlag,
-    OutputPriceOption,
-    PercentOption,
     PoolPath,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
     load_settings,
     parse_budget,
-    parse_budgets,
 )
 from adacompute.cli.pool_options import (
-    Aggregate,
-    AggregateOption,
     CostUnit,
-    CurrencyOption,
-    Estimator,
-    EstimatorOption,
-    ModelOption,
-    ParametersOption,
-    SignalOption,
+    ScoringOptions,
+    SourceOptions,
     TooFew,
-    TooFewOption,
-    build_cost,
-    build_scoring,
-    limit_budgets,
     read_ballots,
     read_shards,
 )
@@ -59,7 +40,6 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.config import ScoreConfig
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import (
     CrossFit,
@@ -360,24 +340,15 @@ MethodOption = Annotated[
 
 def solve(
     context: typer.Context,
+    *,
     source: PoolPath,
     budget: BudgetOption,
-    budgets: BudgetsOption = None,
-    aggregate: AggregateOption = Aggregate.vote,
-    by: SignalOption = None,
-    estimator: EstimatorOption = Estimator.exact,
+    scoring: ScoringOptions,
     cost: SolveCostOption = None,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: CurrencyOption = None,
-    too_few: TooFewOption = TooFew.error,
     method: MethodOption = SolveMethod.exact,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    which: SourceOptions,
+    reading: AnswerOptions,
+    engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
     """Show the most an average budget can buy, and where to spend it.
@@ -385,33 +356,25 @@ def solve(
     This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent evenly on
     all problems (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
-    check_workers(engine, workers)
-    announce_engine(engine)
-    config, name = load_settings(context), format_path(source)
-    budget_list = parse_budgets(config.score, budgets)
-    uses_default = budgets is None and config.score == ScoreConfig()
-    average, cost, currency = _read_average(budget, cost, currency)
-    scoring_method = build_scoring(
-        aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
-    )
-    read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
-    read_options |= {"extract": extract, "percent": percent}
+    engine.check_workers()
+    engine.announce()
+    config = load_settings(context)
+    average, unit, currency = _read_average(budget, cost, scoring.currency)
     options = _SolveOptions(
-        name=name,
+        name=format_path(source),
         budget=average,
-        scoring_method=scoring_method,
+        scoring_method=scoring.build_scoring(unit, currency),
         method=method,
-        too_few=too_few,
+        too_few=scoring.too_few,
     )
-    if engine is EngineName.ray:
-        with read_shards(source, workers=workers, **read_options) as shards:
-            result = _solve_shards(shards, budget_list, options, uses_default=uses_default)
+    if engine.is_ray:
+        with read_shards(source, config.answers, reading, which, workers=engine.workers) as shards:
+            result = _solve_shards(shards, scoring.choose_budgets(shards.index, config.score), options)
     else:
-        ballots = read_ballots(source, **read_options)
-        budget_list = (
-            limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop) if uses_default else budget_list
+        ballots = read_ballots(source, config.answers, reading, which)
+        table = options.scoring_method.score_table(
+            ballots, scoring.choose_budgets(ballots, config.score), too_few=options.too_few.value
         )
-        table = scoring_method.score_table(ballots, budget_list, too_few=too_few.value)
         allocation = solve_table(table, budget=average, method=method.value)
         result = _build_result(ballots, table, allocation, options)
     print_json(build_result_object(result)) if json else show_result(result)
@@ -440,17 +403,10 @@ class _SolveOptions:
     too_few: TooFew
 
 
-def _solve_shards(
-    shards: ShardedPool, budget_list: tuple[int, ...], options: _SolveOptions, *, uses_default: bool
-) -> SolveResult:
+def _solve_shards(shards: ShardedPool, budgets: tuple[int, ...], options: _SolveOptions) -> SolveResult:
     """Score and solve on Ray; the cross-fitted value is computed here, from votes without their texts."""
-    budget_list = (
-        limit_budgets(shards.index, budget_list, drop=options.too_few is TooFew.drop)
-        if uses_default
-        else budget_list
-    )
     table = score_open_shards(
-        shards, budget_list, too_few=options.too_few.value, **options.scoring_method.options()
+        shards, budgets, too_few=options.too_few.value, **options.scoring_method.options()
     )
     if options.method is SolveMethod.bisection:
         allocation = solve_table(table, budget=options.budget, method="bisection")

@@ -48,8 +48,8 @@ __all__ = [
     "ShuffledPolicy",
 ]
 
-_TIE_SEED = 0  # of the hash that orders prompts of one length
-_CURVE_VOTES = 40  # of PETS: votes up to which a problem's curve is fitted, as in its code
+_TIE_SEED = 0  # orders prompts of one length by a hash
+_CURVE_VOTES = 40  # PETS fits a problem's curve to votes up to this size
 _CURVE_FROM = 3  # and from
 _CURVE_ANSWERS = 10  # answers of a problem that its curve looks at, as in its code
 
@@ -152,7 +152,7 @@ def _measure_lengths(prompts: Sequence[str]) -> Floats:
     return lengths + hash_to_unit(prompts, seed=_TIE_SEED)
 
 
-class ShuffledPolicy(Rival, OneShotPolicy):
+class ShuffledPolicy(RandomPolicy):
     """The one-shot oracle's budgets at `budget`, dealt out at random: what its choice is worth.
 
     Its histogram is learned from a pool with grades.
@@ -161,19 +161,6 @@ class ShuffledPolicy(Rival, OneShotPolicy):
     kind = "shuffled"
 
     shares_: Floats  # (modes,) of problems that the oracle gives each
-
-    def __init__(
-        self,
-        budget: float,
-        *,
-        seed: int = 0,
-        budgets: Sequence[int] = BUDGETS,
-        longest: int = DEFAULT_LONGEST,
-        weigh: VoteWeights | None = None,
-    ) -> None:
-        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
-        self.budget = check_number("budget", budget, low=self.budgets[0])
-        self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
 
     def fit(self, pool: Pool | Ballots) -> Self:
         plan = solve(score_votes(get_ballots(pool), self.modes, None), budget=self.budget)

@@ -213,7 +213,7 @@ class Trees:
             columns = (self.feature, self.threshold, self.left, self.right, self.unknown_left)
             self._nodes.extend(zip(*(column.tolist() for column in columns), strict=True))
             self._leaf_values.extend(self.value[:, 0].tolist())
-        nodes, values, total = self._nodes, array("f", row), 0.0  # of 32 bits, as in training
+        nodes, values, total = self._nodes, array("f", row), 0.0  # 32-bit floats, as in training
         for root in self.roots.tolist():
             node, child = root, nodes[root]
             while child[2] != node:  # a leaf is its own child

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Classes, Task, same_answer
+from adacompute.answers import Classes, Task, grade_answer, same_answer
 from adacompute.answers.normalise import normalise
 from adacompute.errors import (
     NotRecorded,
@@ -744,8 +744,9 @@ def _share_classes(modes: Sequence[_ModeVotes], golds: Mapping[str, str]) -> lis
     shared = {
         mode.name: _SharedClasses(mode.ballots.classes.copy(), mode.ballots.correct.copy()) for mode in modes
     }
-    for row, id_ in enumerate(modes[0].ballots.ids):
-        answers = _SharedAnswers(modes[0].task)
+    first = modes[0].ballots
+    for row, (id_, prompt) in enumerate(zip(first.ids, first.prompts, strict=True)):
+        answers = _SharedAnswers(modes[0].task, prompt)
         for mode in ranked:
             classes = shared[mode.name].classes[row]
             numbers = answers.place_all(mode.spellings.get(id_, ()))
@@ -772,8 +773,9 @@ def _fill_grades(shared: _SharedClasses, row: int, answers: "_SharedAnswers", go
 class _SharedAnswers:
     """The answers of one problem, placed mode by mode: the classes of a mode are joined, never parted."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, question: str) -> None:
         self._classes = Classes(task)
+        self._question = question
         self._spelled: dict[tuple[str, float | None], int] = {}
         self._representatives: dict[int, str] = {}
         self._labels: dict[int, float] = {}
@@ -799,7 +801,7 @@ class _SharedAnswers:
         recorded = self._labels.get(number)
         if recorded is not None:
             return recorded
-        return float(same_answer(self._representatives[number], gold, self._classes.task))
+        return grade_answer(self._representatives[number], gold, self._question, self._classes.task)
 
     def _place(self, members: Sequence[_Spelling], unlike: set[int]) -> int:
         label = _find_label(members)

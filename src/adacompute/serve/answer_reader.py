@@ -73,10 +73,10 @@ _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples 
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
 # fields whose string is an answer in words or numbers; any other may be a code, where every character counts
 _ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
-_COMPARED_TEXTS = 8  # of a request that are read anew with each further one; the others keep their answers
+_COMPARED_TEXTS = 8  # each new reply rereads this many of its request; the others keep their answers
 _MIN_COMPARED = 8  # samples that could have repeated a field, after which it is known whether it does
-_FREE_SHARE = 0.1  # of them that repeat a field by chance
-_MIN_CONSTANT = 24  # of them after which a field that all repeat is taken for constant
+_FREE_SHARE = 0.1  # replies that repeat a free field by chance
+_MIN_CONSTANT = 24  # replies after which a field that all repeat is taken for constant
 _COMPARISONS_KEPT = 64  # after which the counts are halved, so that they follow the traffic
 _SKIPPED = 100  # requests without a vote, after which a route is learned anew
 _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
@@ -171,7 +171,7 @@ class Reading:
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
     is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
     route: str = ""  # what its fields are remembered by
-    fields: Mapping[str, str] = field(default_factory=dict)  # of JSON, sections or calls, by their paths
+    fields: Mapping[str, str] = field(default_factory=dict)  # by path: fields of JSON, sections or calls
     left_out: tuple[str, ...] = ()  # fields of free text that don't count
 
 
@@ -201,7 +201,7 @@ class AnswerReader:
         self._section_question: str | None = None
         self._memory = FieldMemory() if memory is None else memory
         self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
-        self._new_routes: set[str] = set()  # of which too little was known when the request began
+        self._new_routes: set[str] = set()  # too little was known of them when the request began
 
     @property
     def shape(self) -> Shape:

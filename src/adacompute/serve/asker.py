@@ -440,7 +440,7 @@ def _list_keywords(function: Callable[..., object]) -> list[str]:
     ]
 
 
-_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # of its clients
+_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # what OpenAI's clients call our parameters
 
 
 def _refuse_unknown(unknown: Mapping[str, object]) -> None:
