@@ -311,7 +311,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
 @pytest.mark.parametrize(
     ("server_tls", "scheme", "said", "kind", "words"),
     [
-        (True, "https", reply(), CertificateUntrusted, "self.signed.*SSL_CERT_FILE"),
+        (True, "https", reply(), CertificateUntrusted, "self.signed.*--ca-file"),
         (False, "https", reply(), EndpointUnreachable, "TLS handshake failed.*is it http://"),
         (False, "http", b"\x15\x03\x01\x00\x02\x02\x46", ReplyInvalid, "is it https://"),  # an alert of TLS
     ],

@@ -222,7 +222,7 @@ def test_a_private_ca_is_trusted_where_it_is_named(folder: Path):
         return run(Answering(trust(folder)), lambda port: post(f"https://127.0.0.1:{port}/v1", **settings))
 
     assert ask(ca_file=str(folder / "ca.pem")) == [{"choices": []}]
-    with pytest.raises(CertificateUntrusted, match="ca_file"):
+    with pytest.raises(CertificateUntrusted, match="--ca-file"):
         ask()
     with pytest.raises(CertificateUntrusted):
         ask(ca_file=str(folder / "client.pem"))

@@ -39,7 +39,7 @@ _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
 _GZIP = b"\x1f\x8b"  # that a body in gzip begins with
 _ENCODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")  # that are named in messages
-_CA_REMEDY = "name a file with its CA's certificate as ca_file of the endpoint, or in SSL_CERT_FILE"
+_CA_REMEDY = "name a file with its CA's certificate (--ca-file, or ca_file of the endpoint)"
 _CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, for another name, for another IP address
     10: "have it renewed",
     62: "check the address",
