@@ -22,7 +22,7 @@ import time
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -181,6 +181,7 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
         "files": len(texts),
         "modules": len(sizes),
         "code_lines": sum(map(count_code_lines, texts.values())),
+        "lines_by_room": count_room_lines(texts, source),
         "median_file": statistics.median(sizes),
         "largest_file": max(sizes),
         "modules_under_100_lines": sum(size < 100 for size in sizes),
@@ -197,6 +198,14 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
         "participles": participles,
         "odd": odd,
     }
+
+
+def count_room_lines(texts: dict[Path, str], source: Path = SOURCE) -> dict[str, int]:
+    """The lines of code of each room; "" is the package's own files."""
+    rooms: Counter[str] = Counter()
+    for path, text in texts.items():
+        rooms["/".join(path.relative_to(source).parts[:-1][:1])] += count_code_lines(text)
+    return dict(rooms.most_common())
 
 
 def docs_words() -> dict[str, int]:
@@ -308,6 +317,22 @@ def sample_files() -> list[str]:
     return tracer.files()
 
 
+def ask_files() -> list[str]:
+    """The files of the package that one call of `ac.ask` passes through."""
+    _make_test_helpers_importable()
+    import adacompute
+    from upstream import Upstream
+
+    tracer = FileTracer(SOURCE)
+    with Upstream(_answer_in_turn) as upstream:
+        for place in range(3):  # the first one imports
+            with tracer.recording() if place else nullcontext():
+                reply = adacompute.ask("What is 2 + 3?", endpoint=upstream.url, model="m", budget=4)
+    if reply.samples < 2:
+        raise SystemExit(f"the prompt was to be asked several times, and was {reply}")
+    return tracer.files()
+
+
 _REPORT_SECONDS = 0.2  # until observers, the log and the ledger have been told of a request
 
 
@@ -329,13 +354,15 @@ def _answer_in_turn(number: int, _body: dict[str, Any]) -> Any:  # noqa: ANN401 
 
 
 def count_traced_files() -> dict[str, Any]:
-    """How many files one request and one sample pass through, and which."""
-    request, sample = request_files(), sample_files()
+    """How many files one request, one sample and one call of `ac.ask` pass through, and which."""
+    request, sample, ask = request_files(), sample_files(), ask_files()
     return {
         "files_per_request": len(request),
         "files_per_sample": len(sample),
+        "files_per_ask": len(ask),
         "request_files": request,
         "sample_files": sample,
+        "ask_files": ask,
     }
 
 
@@ -364,7 +391,7 @@ def main() -> None:
         print(json.dumps(metrics, indent=1))
         return
     for key, value in metrics.items():
-        if key not in {"lonely", "participles", "odd", "request_files", "sample_files"}:
+        if key not in {"lonely", "participles", "odd", "request_files", "sample_files", "ask_files"}:
             print(f"{re.sub('_', ' ', key):45} {value if not isinstance(value, list) else len(value)}")
 
 

@@ -204,7 +204,7 @@ def report(
     DIR gets what `adacompute report` writes: report.html, results.json, tables/*.csv and figures/*.svg.
     """
     check_report_folder(output)  # before minutes of work
-    ballots = read_ballots(source, answers=load_settings(context).answers, model=None, parameters=None)
+    ballots = read_ballots(source, load_settings(context).answers)
     name = format_path(Path(source.name or source))
     with show_progress(f"the paper's tables on {name}") as report_progress:
         result = build_paper_report(

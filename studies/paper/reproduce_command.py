@@ -196,7 +196,7 @@ def _find_source(name: str, files: Sequence[Path]) -> _RecordingSource:
 def _read_cases(
     sources: Sequence[_RecordingSource], answers: AnswersConfig, *, named: bool
 ) -> list[PaperPool]:
-    ballots = [read_ballots(one.path, answers=answers, model=None, parameters=None) for one in sources]
+    ballots = [read_ballots(one.path, answers) for one in sources]
     names = _choose_names(sources, [str(one.model) for one in ballots])
     cases = []
     for name, own in zip(names, ballots, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu, read_prices
+from adacompute.cli.pool_options import MenuOptions, MissingProblems, parse_joins, read_prices
 from adacompute.config import AnswersConfig
 from adacompute.errors import ConfigError, PriceInvalid, RecordNotFound
 
@@ -171,19 +171,15 @@ def test_the_file_of_a_menu_is_a_file_of_prices(tmp_path: Path):
 
 def test_read_menu_gives_the_votes_and_the_menu(pools: Path):
     joins = [f"small={pools / 'small.jsonl'}", f"large={pools / 'large.jsonl'}"]
-    ballots, menu = read_menu(None, joins, answers=AnswersConfig(), costs=["large=2", "small=1"])
+    ballots, menu = MenuOptions(join=joins, costs=["large=2", "small=1"]).read(AnswersConfig())
     assert ballots.modes == ("small", "large")
     assert (menu.names, menu.costs.tolist()) == (("small", "large"), [1, 2])
-    ballots, menu = read_menu(pools / "both.jsonl", None, answers=AnswersConfig())
+    ballots, menu = MenuOptions(source=pools / "both.jsonl").read(AnswersConfig())
     assert (ballots.modes, menu.unit, menu.names) == (("s", "l"), "tokens", ("s", "l"))
+    joined: dict[str, Any] = {"source": pools / "small.jsonl", "join": [f"t={pools / 'short.jsonl'}"]}
     with pytest.raises(RecordNotFound):
-        read_menu(pools / "small.jsonl", [f"t={pools / 'short.jsonl'}"], answers=AnswersConfig())
-    ballots, _ = read_menu(
-        pools / "small.jsonl",
-        [f"t={pools / 'short.jsonl'}"],
-        answers=AnswersConfig(),
-        missing=MissingProblems.drop,
-    )
+        MenuOptions(**joined).read(AnswersConfig())
+    ballots, _ = MenuOptions(**joined, missing=MissingProblems.drop).read(AnswersConfig())
     assert ballots.ids == ("p1",)
 
 

@@ -4,14 +4,15 @@ import inspect
 import types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
 
 from adacompute.cli.answer import answer
+from adacompute.cli.app import flatten_options
 from adacompute.cli.collect import collect
-from adacompute.cli.options import build_option, describe_settings
+from adacompute.cli.options import build_option, describe_settings, get_flags, get_given
 from adacompute.cli.serve import serve
 from adacompute.config import CollectConfig, Config, EndpointConfig, ServeConfig, setting
 
@@ -69,6 +70,7 @@ def test_every_setting_has_a_meaning(section: type):
     ],
 )
 def test_options_named_as_settings_have_their_types(command, sections):
+    command = flatten_options(command)
     hints = get_type_hints(command)
     checked = 0
     for name in inspect.signature(command).parameters:
@@ -86,3 +88,26 @@ def test_options_named_as_settings_have_their_types(command, sections):
         assert parts <= ({kind, Path} if kind is str else {kind}), name
         checked += 1
     assert checked > 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Options of two kinds."""
+
+    size: Annotated[int | None, typer.Option("--how-large")] = None
+    words: Annotated[list[str] | None, typer.Option()] = None
+    quiet: Annotated[bool, typer.Option("--quiet")] = False
+
+
+def test_a_group_of_options_stands_as_its_fields():
+    calls: list[tuple[str, Pair]] = []
+
+    def command(*, name: str, pair: Pair) -> None:
+        calls.append((name, pair))
+
+    flat = flatten_options(command)
+    assert list(inspect.signature(flat).parameters) == ["name", "size", "words", "quiet"]
+    flat(name="x", size=0, words=[], quiet=True)
+    assert calls == [("x", Pair(size=0, words=[], quiet=True))]
+    assert get_given(calls[0][1]) == {"size": 0, "quiet": True}
+    assert get_flags(calls[0][1]) == {"--how-large": 0, "--words": None, "--quiet": True}

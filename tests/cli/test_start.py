@@ -51,7 +51,7 @@ def test_plain_options_are_read_without_pydantic():
     code = f"""
 from adacompute.cli.app import load_command
 values = load_command("serve").make_context("serve", {words!r}).params
-print(values["upstream"], values["budget"], values["port"], values["state"], values["cors"])
+print(values["url"], values["budget"], values["port"], values["state"], values["cors"])
 import sys
 print(*sys.modules)
 """

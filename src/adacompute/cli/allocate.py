@@ -5,16 +5,7 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli.options import (
-    EngineName,
-    EngineOption,
-    JsonFlag,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
-    parse_budget,
-    parse_price,
-)
+from adacompute.cli.options import EngineOptions, JsonFlag, parse_budget, parse_price
 from adacompute.cli.progress import open_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -80,14 +71,14 @@ ColumnOption = Annotated[
 
 
 def allocate(
+    *,
     source: PromptsArgument,
     policy: PolicyFolder,
     output: OutputOption,
     budget: BudgetOption = None,
     price: PriceOption = None,
     column: ColumnOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    engine: EngineOptions,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -99,8 +90,8 @@ def allocate(
     """
     if (budget is None) == (price is None):
         raise typer.BadParameter("give one of --budget and --price", param_hint="--budget")
-    check_workers(engine, workers)
-    announce_engine(engine)
+    engine.check_workers()
+    engine.announce()
     loaded_policy = load_policy(policy)
     with open_progress(format_path(output), noun="prompts") as update:
 
@@ -114,8 +105,8 @@ def allocate(
             budget=_read_average(budget, getattr(loaded_policy, "menu", None)),
             price=price,
             column=column,
-            engine=engine.value,
-            workers=workers,
+            engine=engine.engine.value,
+            workers=engine.workers,
             overwrite=overwrite,
             progress=report_progress,
         )

@@ -21,69 +21,26 @@ from adacompute.cli.collect import (
     show_verifier,
 )
 from adacompute.cli.options import (
+    AnswerOptions,
     BudgetUnitOption,
-    ConcurrencyOption,
-    EndpointCurrencyOption,
-    EndpointModelOption,
-    EndpointUrlOption,
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    HeaderOption,
-    InputPriceOption,
+    EndpointOptions,
     JsonFlag,
-    KeyEnvOption,
-    KeyFileOption,
-    KeyHeaderOption,
-    OutputPriceOption,
-    PercentOption,
-    QueryOption,
-    RayWorkersOption,
-    RequestRateOption,
-    RetryTimeoutsFlag,
-    TimeoutOption,
-    TokenRateOption,
-    VerifierModelOption,
-    VerifierOption,
+    VerifierOptions,
+    get_flags,
     load_settings,
-    override_section,
     parse_budget,
     refuse_endpoint_options,
     warn_counting,
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
-    AddSourceFlag,
-    ColumnsOption,
-    DryRunFlag,
-    ExtraParametersOption,
-    LimitOption,
-    LogprobsFlag,
-    MaxCostOption,
-    MaxTokensOption,
     MenuFileOption,
-    PresetOption,
-    ProblemsArgument,
-    ProblemSeedOption,
-    RegradeFlag,
-    SamplingSeedOption,
-    SplitOption,
-    TemperatureOption,
-    TemplateOption,
-    TopLogprobsOption,
-    TopPOption,
-    VllmEngineOptions,
-    VllmOption,
-    build_sampling,
-    check_engine_options,
-    choose_menu_engines,
+    ProblemOptions,
+    RunOptions,
+    SamplerOptions,
+    SamplingOptions,
     choose_mode_endpoints,
-    choose_sampler,
     choose_tasks,
-    choose_template,
-    name_endpoint_options,
-    read_max_cost,
-    read_problem_set,
     resolve_verifier,
 )
 from adacompute.cli.terminal import (
@@ -108,7 +65,6 @@ from adacompute.records import Budget, Problem, TokenPrices, format_money
 from adacompute.sampling import (
     Answers,
     Asking,
-    build_mode_plan,
     check_output,
     check_problems,
     check_single_mode,
@@ -277,54 +233,21 @@ SamplePoolOption = Annotated[
 
 def answer(
     context: typer.Context,
-    source: ProblemsArgument,
+    *,
+    problems: ProblemOptions,
     output: OutputOption,
     policy_name: PolicyOption = "stopping",
     budget_text: BudgetOption = "2 samples",
     unit: BudgetUnitOption = "samples",
-    url: EndpointUrlOption = None,
     menu: MenuFileOption = None,
-    model: EndpointModelOption = None,
     pool_option: SamplePoolOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
-    preset: PresetOption = None,
-    template: TemplateOption = None,
-    columns: ColumnsOption = None,
-    split: SplitOption = None,
-    limit: LimitOption = None,
-    problem_seed: ProblemSeedOption = 0,
-    temperature: TemperatureOption = None,
-    top_p: TopPOption = None,
-    max_tokens: MaxTokensOption = None,
-    seed: SamplingSeedOption = None,
-    parameter: ExtraParametersOption = None,
-    logprobs: LogprobsFlag = True,
-    top_logprobs: TopLogprobsOption = 0,
-    key_env: KeyEnvOption = None,
-    key_file: KeyFileOption = None,
-    key_header: KeyHeaderOption = None,
-    header: HeaderOption = None,
-    query: QueryOption = None,
-    concurrency: ConcurrencyOption = None,
-    requests_per_minute: RequestRateOption = None,
-    tokens_per_minute: TokenRateOption = None,
-    timeout: TimeoutOption = None,
-    retry_timeouts: RetryTimeoutsFlag = False,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: EndpointCurrencyOption = None,
-    max_cost: MaxCostOption = None,
-    dry_run: DryRunFlag = False,
-    another: AddSourceFlag = False,
-    regrade: RegradeFlag = False,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
-    vllm: VllmOption = None,
-    vllm_option: VllmEngineOptions = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    verifier: VerifierOption = None,
-    verifier_model: VerifierModelOption = None,
+    endpoint: EndpointOptions,
+    sampling: SamplingOptions,
+    run: RunOptions,
+    sampler: SamplerOptions,
+    reading: AnswerOptions,
+    verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
     """Answer a batch by votes within an average budget; can be resumed.
@@ -334,53 +257,21 @@ def answer(
     The file is written whole, at the end. With --menu, the policy also says which mode is asked next.
     """
     config = load_settings(context)
-    check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    endpoint_options: dict[str, object] = {
-        "url": url,
-        "model": model,
-        "key_env": key_env,
-        "key_file": key_file,
-        "key_header": key_header,
-        "headers": header or None,
-        "query": query or None,
-        "concurrency": concurrency,
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "total_timeout": timeout,
-        "retry_timeouts": retry_timeouts or None,
-        "input_price": input_price,
-        "output_price": output_price,
-        "currency": currency,
-    }
+    sampler.check(endpoint, run.max_cost)
     if menu is not None:
-        refuse_endpoint_options({**name_endpoint_options(endpoint_options), "--vllm": vllm})
+        refuse_endpoint_options({**get_flags(endpoint), "--vllm": sampler.vllm})
     modes = [] if menu is None else choose_mode_endpoints(menu)
-    upstream = modes[0][1] if modes else config.endpoint
-    upstream = override_section(upstream, **endpoint_options)
+    upstream = endpoint.override(modes[0][1] if modes else config.endpoint)
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
-    most = read_max_cost(max_cost, upstream.currency)
+    most = run.read_max_cost(upstream.currency)
     if len(modes) < 2:
-        _check_budget(budget, prices, vllm=vllm)
+        _check_budget(budget, prices, vllm=sampler.vllm)
         warn_counting(budget, prices)
     check_output(output, overwrite=overwrite)
-    scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
-    problem_set = read_problem_set(
-        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
-    )
-    prompt_template = choose_template(template, problem_set)
-    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    plans = [
-        build_mode_plan(
-            mode,
-            template=prompt_template,
-            sampling=sampling,
-            limit_is_default=max_tokens is None,
-            logprobs=logprobs,
-            top_logprobs=top_logprobs,
-        )
-        for mode, _ in modes
-    ]
+    scorer = resolve_verifier(verifier.override(config.verifier), upstream)
+    problem_set, template = problems.read()
+    plans = [sampling.plan_mode(mode, template, config.collect) for mode, _ in modes]
     if len(plans) > 1:
         parse_money_budget(budget, plans)
     compute_limit(budget, len(problem_set))
@@ -391,34 +282,25 @@ def answer(
     else:
         policy = _load_policy(policy_name, budget)
     pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
-    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
+    tasks = choose_tasks(reading, config.answers, template, problem_set)
     options: dict[str, Any] = {"policy": policy, "budget": budget, "max_cost": most}
-    options |= {"another": another, "regrade": regrade, "verifier": scorer}
+    options |= {"another": run.another, "regrade": run.regrade, "verifier": scorer}
     if plans:
         plans = list(choose_modes(policy, plans))
         askings = {plan.name: plan.asking for plan in plans}
         priced = next((plan.prices for plan in plans if plan.prices), prices)
-        options |= {"menu": plans, "engines": choose_menu_engines(plans, engine, workers, dry_run=dry_run)}
+        options |= {"menu": plans, "engines": sampler.choose_menu_engines(plans, dry_run=run.dry_run)}
     else:
         check_single_mode(policy, policy_name)
-        endpoint, names = choose_sampler(
-            upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
-        )
-        spec = Asking(
-            model=names.stored,
-            sent_model=names.sent,
-            template=prompt_template,
-            sampling=sampling,
-            logprobs=logprobs,
-            top_logprobs=top_logprobs,
-        )
+        source, names = sampler.choose_sampler(upstream, pool_path=pool_path, dry_run=run.dry_run)
+        spec = sampling.build_asking(names, template, config.collect)
         askings, priced = {"": spec}, prices
-        options |= {"endpoint": endpoint, "asking": spec, "prices": prices}
-    if dry_run and budget.unit != "samples":
+        options |= {"endpoint": source, "asking": spec, "prices": prices}
+    if run.dry_run and budget.unit != "samples":
         sources = [(plan.asking, plan.prices) for plan in plans] or [(askings[""], prices)]
-        _show_most(pool_path, problem_set, sources, budget, another=another, json=json)
+        _show_most(pool_path, problem_set, sources, budget, another=run.another, json=json)
         return
-    if dry_run:
+    if run.dry_run:
         (spec,) = askings.values()
         count_left = partial(
             find_remaining_within,
@@ -427,7 +309,7 @@ def answer(
             model=spec.model,
             parameters=spec.parameters,
         )
-        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=another)
+        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=run.another)
         show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
     result = _answer_and_write(output, pool_path, problem_set.problems, tasks, askings, priced, options)

@@ -1,8 +1,11 @@
 """The `adacompute` command as typer sees it: a group whose commands are imported when they are called."""
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +19,7 @@ import adacompute
 from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, render_help
 from adacompute.cli.terminal import print_line
 
-__all__ = ["AdvancedCommand", "app", "load_command", "select_config"]
+__all__ = ["AdvancedCommand", "app", "flatten_options", "load_command", "select_config"]
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _ALWAYS_FIRST = ("--json", "--help")  # options that stand on the first screen of every command
@@ -135,7 +138,29 @@ def _convert_plain(value: Any, parameter: Any, kind: Any, info: Any) -> Any:  # 
 
 
 def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options
-    return getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function)
+    return flatten_options(getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function))
+
+
+def flatten_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command as typer reads it: a parameter that is a dataclass of options stands as its fields."""
+    groups: dict[str, Any] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        if not (isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation)):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[name] = parameter.annotation
+        parameters += inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+
+    @wraps(command)
+    def run(**options: Any) -> None:  # noqa: ANN401 - of any type
+        for name, group in groups.items():
+            options[name] = group(**{item.name: options.pop(item.name) for item in fields(group)})
+        command(**options)
+
+    run.__dict__["__signature__"] = inspect.Signature(parameters)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 app = typer.Typer(

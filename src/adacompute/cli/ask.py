@@ -8,30 +8,19 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.options import (
-    EndpointCurrencyOption,
-    EndpointModelOption,
-    EndpointUrlOption,
-    ExtractOption,
-    HeaderOption,
-    InputPriceOption,
+    ConnectionOptions,
     JsonFlag,
-    KeyEnvOption,
-    KeyFileOption,
-    KeyHeaderOption,
     MenuFileOption,
-    OutputPriceOption,
-    QueryOption,
-    VerifierModelOption,
-    VerifierOption,
+    VerifierOptions,
     build_option,
     choose_menu,
+    get_flags,
     load_settings,
-    override_section,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
 from adacompute.client.modes import build_mode_endpoints
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import Config, ServeConfig, read_menu_file
+from adacompute.config import AnswersConfig, Config, ServeConfig, read_menu_file
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.asker import Asker, Reply, write_budget
 
@@ -67,6 +56,9 @@ PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar
 DeadlineOption = Annotated[
     float | None, build_option(ServeConfig, "deadline", meaning="seconds that it may take", metavar="SECONDS")
 ]
+ExtractOption = Annotated[
+    str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
+]
 SystemOption = Annotated[str | None, typer.Option(metavar="TEXT", help="A system message before the prompt.")]
 MaxTokensOption = Annotated[
     int | None, typer.Option(min=1, help="Tokens of one response, at most. [default: the endpoint's]")
@@ -78,10 +70,10 @@ TemperatureOption = Annotated[
 
 def ask(
     context: typer.Context,
+    *,
     prompt: PromptArgument,
-    url: EndpointUrlOption = None,
+    endpoint: ConnectionOptions,
     menu: MenuFileOption = None,
-    model: EndpointModelOption = None,
     budget: BudgetOption = None,
     unit: UnitOption = None,
     policy: PolicyOption = None,
@@ -89,17 +81,8 @@ def ask(
     max_tokens: MaxTokensOption = None,
     temperature: TemperatureOption = None,
     extract: ExtractOption = None,
-    key_env: KeyEnvOption = None,
-    key_file: KeyFileOption = None,
-    key_header: KeyHeaderOption = None,
-    header: HeaderOption = None,
-    query: QueryOption = None,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: EndpointCurrencyOption = None,
     deadline: DeadlineOption = None,
-    verifier: VerifierOption = None,
-    verifier_model: VerifierModelOption = None,
+    verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
     """Answer one prompt by a vote over as many samples as it is worth.
@@ -108,43 +91,21 @@ def ask(
     story, is asked once. Leaves no file behind; nothing else is needed but an endpoint.
     """
     text, settings = _read_prompt(prompt), load_settings(context)
-    endpoint = override_section(
-        settings.endpoint,
-        url=url,
-        model=model,
-        key_env=key_env,
-        key_file=key_file,
-        key_header=key_header,
-        headers=header or None,
-        query=query or None,
-        input_price=input_price,
-        output_price=output_price,
-        currency=currency,
-    )
-    options: dict[str, object] = {
-        "--endpoint": url,
-        "--model": model,
-        "--key-env": key_env,
-        "--key-file": key_file,
-        "--key-header": key_header,
-        "--header": header or None,
-        "--query": query or None,
-    }
-    options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
-    file = choose_menu(menu, settings.serve, options)
+    upstream = endpoint.override(settings.endpoint)
+    file = choose_menu(menu, settings.serve, get_flags(endpoint))
     if file:
         modes = read_menu_file(Path(file))
-        endpoint = replace(endpoint, currency=modes.currency)
+        upstream = replace(upstream, currency=modes.currency)
         upstreams = [mode.endpoint for mode in build_mode_endpoints(modes)]
     else:
-        upstreams = [build_endpoint(endpoint)]
+        upstreams = [build_endpoint(upstream)]
     for warning in dict.fromkeys(map(describe_key_exposure, upstreams)):
         if warning is not None:
             print_message(warning)
     average = Budget.parse(
         settings.serve.budget if budget is None else budget,
         unit=unit or settings.serve.unit,
-        currency=endpoint.currency,
+        currency=upstream.currency,
     )
     serve = ServeConfig(
         **{name: getattr(settings.serve, name) for name in _SETTINGS},
@@ -154,18 +115,22 @@ def ask(
         policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,
     )
-    scoring = override_section(settings.verifier, url=verifier, model=verifier_model)
-    config = Config(answers=settings.answers, endpoint=endpoint, serve=serve, verifier=scoring)
+    config = Config(
+        answers=settings.answers,
+        endpoint=upstream,
+        serve=serve,
+        verifier=verifier.override(settings.verifier),
+    )
     with Asker.from_config(config, endpoint=None if file else upstreams[0]) as asker:
         reply = asker.ask(
             text, system=system, max_tokens=max_tokens, temperature=temperature, extract=extract
         )
-    if not file and endpoint.model and reply.model != endpoint.model:
-        print_message(f"the endpoint answered as {reply.model}, not as {endpoint.model}; see --model")
+    if not file and upstream.model and reply.model != upstream.model:
+        print_message(f"the endpoint answered as {reply.model}, not as {upstream.model}; see --model")
     if json:
         print_json(reply.to_dict())
     else:
-        _show_reply(reply, endpoint.currency)
+        _show_reply(reply, upstream.currency)
 
 
 def _read_prompt(prompt: str) -> str:

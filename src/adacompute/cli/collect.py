@@ -13,67 +13,25 @@ import typer
 
 from adacompute.answers import Task
 from adacompute.cli.options import (
-    ConcurrencyOption,
-    EndpointCurrencyOption,
-    EndpointModelOption,
-    EndpointUrlOption,
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    HeaderOption,
-    InputPriceOption,
+    AnswerOptions,
+    EndpointOptions,
     JsonFlag,
-    KeyEnvOption,
-    KeyFileOption,
-    KeyHeaderOption,
-    OutputPriceOption,
-    PercentOption,
-    QueryOption,
-    RayWorkersOption,
-    RequestRateOption,
-    RetryTimeoutsFlag,
-    TimeoutOption,
-    TokenRateOption,
-    VerifierModelOption,
-    VerifierOption,
+    VerifierOptions,
     build_option,
+    get_flags,
     load_settings,
-    override_section,
     refuse_endpoint_options,
 )
 from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
-    AddSourceFlag,
-    ColumnsOption,
-    DryRunFlag,
-    ExtraParametersOption,
-    LimitOption,
-    LogprobsFlag,
-    MaxCostOption,
-    MaxTokensOption,
     MenuFileOption,
-    PresetOption,
-    ProblemsArgument,
-    ProblemSeedOption,
-    RegradeFlag,
-    SamplingSeedOption,
-    SplitOption,
-    TemperatureOption,
-    TemplateOption,
-    TopLogprobsOption,
-    TopPOption,
-    VllmEngineOptions,
-    VllmOption,
-    build_sampling,
-    check_engine_options,
+    ProblemOptions,
+    RunOptions,
+    SamplerOptions,
+    SamplingOptions,
     choose_mode_endpoints,
-    choose_sampler,
     choose_tasks,
-    choose_template,
-    name_endpoint_options,
-    read_max_cost,
-    read_problem_set,
     resolve_verifier,
 )
 from adacompute.cli.terminal import (
@@ -99,7 +57,6 @@ from adacompute.sampling import (
     CostEstimate,
     ModePlan,
     RemainingSamples,
-    build_mode_plan,
     check_problems,
     check_source,
     collect_menu,
@@ -533,53 +490,20 @@ SamplesOption = Annotated[
 
 def collect(
     context: typer.Context,
-    source: ProblemsArgument,
+    *,
+    problems: ProblemOptions,
     pool_path: PoolOption,
-    url: EndpointUrlOption = None,
     menu: MenuFileOption = None,
-    model: EndpointModelOption = None,
     wanted: SamplesOption = None,
-    preset: PresetOption = None,
-    template: TemplateOption = None,
-    columns: ColumnsOption = None,
-    split: SplitOption = None,
-    limit: LimitOption = None,
-    problem_seed: ProblemSeedOption = 0,
-    temperature: TemperatureOption = None,
-    top_p: TopPOption = None,
-    max_tokens: MaxTokensOption = None,
-    seed: SamplingSeedOption = None,
-    parameter: ExtraParametersOption = None,
-    logprobs: LogprobsFlag = True,
-    top_logprobs: TopLogprobsOption = 0,
-    key_env: KeyEnvOption = None,
-    key_file: KeyFileOption = None,
-    key_header: KeyHeaderOption = None,
-    header: HeaderOption = None,
-    query: QueryOption = None,
-    concurrency: ConcurrencyOption = None,
-    requests_per_minute: RequestRateOption = None,
-    tokens_per_minute: TokenRateOption = None,
-    timeout: TimeoutOption = None,
-    retry_timeouts: RetryTimeoutsFlag = False,
     retry_failed: Annotated[
         int, typer.Option(min=0, metavar="ROUNDS", help="Times to ask again, at the end, for what failed.")
     ] = 0,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: EndpointCurrencyOption = None,
-    max_cost: MaxCostOption = None,
-    dry_run: DryRunFlag = False,
-    another: AddSourceFlag = False,
-    regrade: RegradeFlag = False,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
-    vllm: VllmOption = None,
-    vllm_option: VllmEngineOptions = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    verifier: VerifierOption = None,
-    verifier_model: VerifierModelOption = None,
+    endpoint: EndpointOptions,
+    sampling: SamplingOptions,
+    run: RunOptions,
+    sampler: SamplerOptions,
+    reading: AnswerOptions,
+    verifier: VerifierOptions,
     json: JsonFlag = False,
 ) -> None:
     """Ask a model each problem many times, into a pool; can be resumed.
@@ -589,86 +513,42 @@ def collect(
     never from the command line. With --menu, every mode of a menu is asked, into one pool.
     """
     config = load_settings(context)
-    check_engine_options(engine, workers, vllm, vllm_option, url=url, model=model, max_cost=max_cost)
-    endpoint_options: dict[str, object] = {
-        "url": url,
-        "model": model,
-        "key_env": key_env,
-        "key_file": key_file,
-        "key_header": key_header,
-        "headers": header or None,
-        "query": query or None,
-        "concurrency": concurrency,
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "total_timeout": timeout,
-        "retry_timeouts": retry_timeouts or None,
-        "input_price": input_price,
-        "output_price": output_price,
-        "currency": currency,
-    }
+    sampler.check(endpoint, run.max_cost)
     if menu is not None:
-        refuse_endpoint_options(name_endpoint_options(endpoint_options))
-        if engine is not EngineName.local:
+        refuse_endpoint_options(get_flags(endpoint))
+        if sampler.is_ray:
             reason = "the modes of --menu are asked from this process; leave this option out"
             raise typer.BadParameter(reason, param_hint="--engine")
     elif wanted is not None and wanted.count is None:
         raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
-    problem_set = read_problem_set(
-        source, preset=preset, columns=columns, split=split, limit=limit, seed=problem_seed
-    )
-    prompt_template = choose_template(template, problem_set)
-    sampling = build_sampling(config.collect, temperature, top_p, max_tokens, seed, parameter)
-    tasks = choose_tasks(config.answers, extract, percent, template=prompt_template, problems=problem_set)
+    problem_set, template = problems.read()
+    tasks = choose_tasks(reading, config.answers, template, problem_set)
     counts = WantedSamples(config.collect.samples) if wanted is None else wanted
+    scoring = verifier.override(config.verifier)
     if menu is not None:
         modes = choose_mode_endpoints(menu)
         _check_mode_names(counts, [mode.name for mode, _ in modes])
         plans = [
-            build_mode_plan(
+            sampling.plan_mode(
                 mode,
-                template=prompt_template,
-                sampling=sampling,
+                template,
+                config.collect,
                 samples=counts.get_count(mode.name),
-                limit_is_default=max_tokens is None,
-                logprobs=logprobs,
-                top_logprobs=top_logprobs,
-                verifier=resolve_verifier(config.verifier, settings, url=verifier, model=verifier_model),
+                verifier=resolve_verifier(scoring, settings),
             )
             for mode, settings in modes
         ]
         _run_menu_collection(
-            problem_set,
-            pool_path,
-            menu,
-            plans,
-            tasks,
-            options=MenuRunOptions(
-                max_cost=read_max_cost(max_cost, modes[0][1].currency),
-                retry_failed=retry_failed,
-                another=another,
-                regrade=regrade,
-                dry_run=dry_run,
-                json=json,
-            ),
+            problem_set, pool_path, menu, plans, tasks, run=run, retry_failed=retry_failed, json=json
         )
         return
-    upstream = override_section(config.endpoint, **endpoint_options)
-    scorer = resolve_verifier(config.verifier, upstream, url=verifier, model=verifier_model)
-    endpoint, names = choose_sampler(
-        upstream, engine, workers, vllm, vllm_option, pool_path=pool_path, dry_run=dry_run
-    )
-    spec = Asking(
-        model=names.stored,
-        sent_model=names.sent,
-        template=prompt_template,
-        sampling=sampling,
-        logprobs=logprobs,
-        top_logprobs=top_logprobs,
-    )
+    upstream = endpoint.override(config.endpoint)
+    scorer = resolve_verifier(scoring, upstream)
+    source, names = sampler.choose_sampler(upstream, pool_path=pool_path, dry_run=run.dry_run)
+    spec = sampling.build_asking(names, template, config.collect)
     wanted_samples = counts.get_count("")
     prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
-    if dry_run:
+    if run.dry_run:
         count_left = partial(
             find_remaining,
             problem_set.problems,
@@ -676,7 +556,7 @@ def collect(
             model=spec.model,
             parameters=spec.parameters,
         )
-        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=another)
+        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=run.another)
         show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
         return
     task, default_task = tasks
@@ -687,14 +567,14 @@ def collect(
         result = run_collect(
             problem_set.problems,
             pool,
-            endpoint=endpoint,
+            endpoint=source,
             asking=spec,
             samples=wanted_samples,
             prices=prices,
-            max_cost=read_max_cost(max_cost, prices.currency),
+            max_cost=run.read_max_cost(prices.currency),
             retry_rounds=retry_failed,
-            another=another,
-            regrade=regrade,
+            another=run.another,
+            regrade=run.regrade,
             progress=report_progress,
             signals=STOP_SIGNALS,
             verifier=scorer,
@@ -715,18 +595,6 @@ def _check_mode_names(counts: WantedSamples, names: Sequence[str]) -> None:
             raise typer.BadParameter(reason, param_hint="--samples")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MenuRunOptions:
-    """The options of `collect` that hold for all modes of a menu."""
-
-    max_cost: float | None
-    retry_failed: int
-    another: bool
-    regrade: bool
-    dry_run: bool
-    json: bool
-
-
 def _run_menu_collection(
     problem_set: ProblemSet,
     pool_path: Path,
@@ -734,13 +602,15 @@ def _run_menu_collection(
     plans: Sequence[ModePlan],
     tasks: tuple[Task | None, Task],
     *,
-    options: MenuRunOptions,
+    run: RunOptions,
+    retry_failed: int,
+    json: bool,
 ) -> None:
     """Collect from every mode of a menu into one pool, or say what that would take."""
     task, default_task = tasks
-    if options.dry_run:
-        estimates = _estimate_modes(pool_path, problem_set, plans, another=options.another)
-        show_menu_estimate(estimates, problem_set, plans, default_task, json=options.json)
+    if run.dry_run:
+        estimates = _estimate_modes(pool_path, problem_set, plans, another=run.another)
+        show_menu_estimate(estimates, problem_set, plans, default_task, json=json)
         return
     with (
         open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
@@ -750,14 +620,14 @@ def _run_menu_collection(
             problem_set.problems,
             pool,
             plans=plans,
-            max_cost=options.max_cost,
-            retry_rounds=options.retry_failed,
-            another=options.another,
-            regrade=options.regrade,
+            max_cost=run.read_max_cost(plans[0].prices.currency),
+            retry_rounds=retry_failed,
+            another=run.another,
+            regrade=run.regrade,
             progress=report_progress,
             signals=STOP_SIGNALS,
         )
-    if options.json:
+    if json:
         fields = result.to_dict()
         for plan in plans:
             fields["modes"][plan.name] = {"model": plan.asking.model, **fields["modes"][plan.name]}

@@ -10,32 +10,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from adacompute.cli.menus import MenuOptions, evaluate_modes, refuse_beside_menu
+from adacompute.cli.menus import evaluate_modes, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
-    EndpointCurrencyOption,
-    ExtractOption,
-    InputPriceOption,
     JsonFlag,
-    OptionalPoolPath,
-    OutputPriceOption,
-    PercentOption,
-    choose_prices,
+    PriceOptions,
     load_settings,
     split_budgets,
     warn_counting,
 )
-from adacompute.cli.pool_options import (
-    FamiliesFlag,
-    JoinOption,
-    MissingOption,
-    MissingProblems,
-    ModeCostOption,
-    ModelOption,
-    ParametersOption,
-    PricesFileOption,
-    read_ballots,
-)
+from adacompute.cli.pool_options import FamiliesFlag, MenuOptions, SourceOptions, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -371,13 +355,10 @@ WorkersOption = Annotated[
 
 def evaluate(
     context: typer.Context,
-    source: OptionalPoolPath = None,
+    *,
+    menu: MenuOptions,
     budgets: AverageBudgetsOption = None,
     policies: PoliciesOption = None,
-    join: JoinOption = None,
-    mode_costs: ModeCostOption = None,
-    prices_file: PricesFileOption = None,
-    missing: MissingOption = MissingProblems.error,
     families: FamiliesFlag = False,
     protocol: ProtocolOption = ProtocolName.held_out,
     folds: FoldsOption = 5,
@@ -387,13 +368,8 @@ def evaluate(
     seed: EvaluationSeedOption = 0,
     workers: WorkersOption = None,
     unit: BudgetUnitOption = "samples",
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: EndpointCurrencyOption = None,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
+    price: PriceOptions,
+    which: SourceOptions,
     tables: TablesFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -406,28 +382,12 @@ def evaluate(
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
-    menu_options = MenuOptions(
-        source=source,
-        joins=join,
-        costs=mode_costs,
-        prices=prices_file,
-        missing=missing,
-        extract=extract,
-        percent=percent,
-    )
-    is_menu, recorded = menu_options.detect_menu(settings.answers, model=model, parameters=parameters)
+    is_menu, recorded = menu.detect_menu(settings.answers, which)
     if is_menu:
-        refuse_beside_menu(
-            policies=policies,
-            protocol=None if protocol is ProtocolName.held_out else protocol,
-            model=model,
-            parameters=parameters,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-        )
+        is_held_out = protocol is ProtocolName.held_out
+        refuse_beside_menu(which, price, policies=policies, protocol=None if is_held_out else protocol)
         evaluate_modes(
-            menu_options,
+            menu,
             answers=settings.answers,
             budgets=budgets,
             unit=unit,
@@ -440,26 +400,19 @@ def evaluate(
             **({} if orders is None else {"orders": orders}),
         )
         return
+    source = menu.source
     if source is None:
         raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
     if families:
         raise typer.BadParameter("is for a menu; give --join, or leave it out", param_hint="--families")
     name, orders = format_path(source), orders or _ORDERS
-    prices = choose_prices(settings.endpoint, input_price, output_price, currency)
+    prices = price.choose_prices(settings.endpoint)
     averages = parse_budget_list(budgets, unit, prices.currency)
     in_samples = all(average.unit == "samples" for average in averages)
     requested_budgets = [average.amount for average in averages] if averages and in_samples else None
     if not in_samples and protocol is ProtocolName.paper:
         raise typer.BadParameter("is in samples; leave it out, or --unit", param_hint="--protocol paper")
-    ballots = read_ballots(
-        source,
-        answers=settings.answers,
-        model=model,
-        parameters=parameters,
-        extract=extract,
-        percent=percent,
-        ballots=recorded,
-    )
+    ballots = read_ballots(source, settings.answers, menu, which, ballots=recorded)
     workers = workers or min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     if not in_samples:
         warn_counting(averages[-1], prices, ballots.charge)

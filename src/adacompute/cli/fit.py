@@ -25,32 +25,16 @@ from adacompute.cli.evaluate import (
     build_savings,
     show_verdict,
 )
-from adacompute.cli.menus import MenuOptions, fit_menu, refuse_beside_menu
+from adacompute.cli.menus import fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
-    EndpointCurrencyOption,
-    ExtractOption,
-    InputPriceOption,
     JsonFlag,
-    OptionalPoolPath,
-    OutputPriceOption,
-    PercentOption,
-    choose_prices,
+    PriceOptions,
     load_settings,
     parse_budget,
     warn_counting,
 )
-from adacompute.cli.pool_options import (
-    FamiliesFlag,
-    JoinOption,
-    MissingOption,
-    MissingProblems,
-    ModeCostOption,
-    ModelOption,
-    ParametersOption,
-    PricesFileOption,
-    read_ballots,
-)
+from adacompute.cli.pool_options import FamiliesFlag, MenuOptions, SourceOptions, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -278,14 +262,11 @@ LabelsOption = Annotated[
 
 def fit(
     context: typer.Context,
-    source: OptionalPoolPath = None,
+    *,
+    menu: MenuOptions,
     policy: PolicyOption = LearnedPolicy.stopping,
     budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
-    join: JoinOption = None,
-    mode_costs: ModeCostOption = None,
-    prices_file: PricesFileOption = None,
-    missing: MissingOption = MissingProblems.error,
     families: FamiliesFlag = False,
     learner: LearnerOption = None,
     features: FeaturesOption = None,
@@ -295,13 +276,8 @@ def fit(
     labels: LabelsOption = None,
     votes: VotesOption = VoteKind.auto,
     unit: BudgetUnitOption = "samples",
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: EndpointCurrencyOption = None,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
+    price: PriceOptions,
+    which: SourceOptions,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a policy that is there.")] = False,
     verdict: VerdictFlag = None,
     json: JsonFlag = False,
@@ -316,29 +292,11 @@ def fit(
     """
     settings = load_settings(context)
     _check_features(policy, features)
-    menu_options = MenuOptions(
-        source=source,
-        joins=join,
-        costs=mode_costs,
-        prices=prices_file,
-        missing=missing,
-        extract=extract,
-        percent=percent,
-    )
     if policy is LearnedPolicy.menu:
-        refuse_beside_menu(
-            learner=learner,
-            max_waves=max_waves,
-            delta=delta,
-            model=model,
-            parameters=parameters,
-            input_price=input_price,
-            output_price=output_price,
-            currency=currency,
-        )
+        refuse_beside_menu(which, price, learner=learner, max_waves=max_waves, delta=delta)
         _check_folder(output, overwrite=overwrite)
         fit_menu(
-            menu_options,
+            menu,
             answers=settings.answers,
             output=output,
             budget=budget_text,
@@ -351,13 +309,19 @@ def fit(
             json=json,
         )
         return
-    if menu_options.is_given or families:
-        menu_only = {"--join": join, "--cost": mode_costs, "--prices": prices_file, "--families": families}
+    if menu.is_given or families:
+        menu_only = {
+            "--join": menu.join,
+            "--cost": menu.costs,
+            "--prices": menu.prices,
+            "--families": families,
+        }
         option = next(name for name, value in menu_only.items() if value)
         raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
+    source = menu.source
     if source is None:
         raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")
-    prices = choose_prices(settings.endpoint, input_price, output_price, currency)
+    prices = price.choose_prices(settings.endpoint)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
     _check_options(
@@ -365,14 +329,7 @@ def fit(
     )
     _check_folder(output, overwrite=overwrite)
     name = format_path(source)
-    ballots = read_ballots(
-        source,
-        answers=settings.answers,
-        model=model,
-        parameters=parameters,
-        extract=extract,
-        percent=percent,
-    )
+    ballots = read_ballots(source, settings.answers, menu, which)
     if average is not None:
         warn_counting(average, prices, ballots.charge)
     recorded, all_ballots = len(ballots), ballots

@@ -8,7 +8,7 @@ import typer
 
 from adacompute.answers import Task, extract_answer
 from adacompute.cli.options import JsonFlag, load_settings
-from adacompute.cli.sampling_options import build_sampling
+from adacompute.cli.sampling_options import SamplingOptions
 from adacompute.cli.terminal import (
     format_fixed,
     format_path,
@@ -75,7 +75,7 @@ def menu(
 
 def _plan_checks(menu: MenuConfig, settings: CollectConfig) -> tuple[list[ModePlan], dict[str, ModeCheck]]:
     """How each mode is asked; a mode that can't be asked, such as one without its key, has failed already."""
-    sampling = build_sampling(settings, None, None, None, None, None)
+    sampling = SamplingOptions().build_parameters(settings)
     plans, failed = [], {}
     for mode in menu.modes:
         try:

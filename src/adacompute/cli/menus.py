@@ -6,9 +6,7 @@ is shown for 1,000 requests.
 
 import math
 import os
-import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import numpy as np
 import orjson
 import typer
 
-from adacompute.cli.options import PercentMode, build_tasks, open_source, parse_number, split_budgets
-from adacompute.cli.pool_options import MissingProblems, parse_joins, read_menu, read_menu_ballots
+from adacompute.cli.options import get_given, parse_number, split_budgets
+from adacompute.cli.pool_options import JoinOptions, MenuOptions
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -39,13 +37,12 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE, MenuEvaluation, MenuRow, evaluate_menu
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
-from adacompute.pool import Ballots, Menu, MenuBallots
+from adacompute.pool import Menu, MenuBallots
 from adacompute.records import Budget, BudgetUnit
 from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
-    "MenuOptions",
     "evaluate_modes",
     "fit_menu",
     "parse_menu_budget",
@@ -75,102 +72,7 @@ _EVALUATION_NOTE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MenuOptions:
-    """The options that say which modes there are and what they cost."""
-
-    source: Path | None
-    joins: Sequence[str] | None
-    costs: Sequence[str] | None = None
-    prices: Path | None = None
-    missing: MissingProblems = MissingProblems.error
-    extract: str | None = None
-    percent: PercentMode | None = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether an option speaks of modes."""
-        return bool(self.joins or self.costs or self.prices is not None)
-
-    def detect_menu(
-        self, answers: AnswersConfig, *, model: str | None, parameters: str | None
-    ) -> tuple[bool, Ballots | None]:
-        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
-
-        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
-        its votes come too, so that it isn't read twice.
-        """
-        if self.is_given or self.source is None or model is not None or parameters is not None:
-            return self.is_given, None
-        task, default_task = build_tasks(answers, self.extract, self.percent)
-        with open_source(self.source, task=task, default_task=default_task) as pool:
-            sources = len(pool.models)
-            ballots = pool.ballots() if sources == 1 else None
-        if sources > 1:
-            print_message(
-                f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
-                "and --parameters"
-            )
-        return sources > 1, ballots
-
-    @property
-    def name(self) -> str:
-        """What is worked on, for people."""
-        if not self.joins:
-            return "" if self.source is None else format_path(self.source)
-        return " and ".join(format_path(path) for path in parse_joins(self.source, self.joins).values())
-
-    @property
-    def words(self) -> str:
-        """The options of the modes, as one would type them again."""
-        words = [] if self.source is None else [format_path(self.source)]
-        for text in self.joins or ():
-            words += ["--join", text]
-        return shlex.join(words)
-
-    @property
-    def cost_words(self) -> str:
-        """The options of the costs, as one would type them again, with a blank before them."""
-        words: list[str] = []
-        for text in self.costs or ():
-            words += ["--cost", text]
-        words += [] if self.prices is None else ["--prices", format_path(self.prices)]
-        return f" {shlex.join(words)}" if words else ""
-
-    def read(self, answers: AnswersConfig) -> tuple[MenuBallots, Menu]:
-        """The votes of each mode of the menu, and the menu."""
-        ballots, menu = read_menu(
-            self.source,
-            self.joins,
-            answers=answers,
-            costs=self.costs,
-            prices=self.prices,
-            missing=self.missing,
-            extract=self.extract,
-            percent=self.percent,
-        )
-        return ballots.select(menu.names), menu
-
-    def read_ballots(self, answers: AnswersConfig) -> MenuBallots:
-        """The votes of each mode."""
-        return read_menu_ballots(
-            self.source,
-            self.joins,
-            answers=answers,
-            missing=self.missing,
-            extract=self.extract,
-            percent=self.percent,
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Where the modes are from, for JSON."""
-        if not self.joins:
-            return {"pool": self.name}
-        paths = parse_joins(self.source, self.joins)
-        return {"pools": {name: format_path(path) for name, path in paths.items()}}
-
-
-def refuse_beside_menu(**options: object) -> None:
+def refuse_beside_menu(*groups: object, **options: object) -> None:
     """Refuse options that a menu has no use for, since they would seem to have had an effect."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -179,7 +81,7 @@ def refuse_beside_menu(**options: object) -> None:
         "output_price": "each mode has its own price; give --prices FILE",
         "currency": "the currency is in the file of --prices; leave it out",
     }
-    for name, value in options.items():
+    for name, value in [*options.items(), *(pair for group in groups for pair in get_given(group).items())]:
         if value is not None and value is not False:
             remedy = remedies.get(name, "a menu has no use for it; leave it out")
             raise typer.BadParameter(remedy, param_hint=f"--{name.replace('_', '-')}")
@@ -410,7 +312,7 @@ def _format_draws(draws: dict[str, float]) -> str:
 
 def replay_menu(
     policy: MenuPolicy,
-    options: MenuOptions,
+    options: JoinOptions,
     *,
     answers: AnswersConfig,
     budget: float | str | None,
@@ -422,7 +324,7 @@ def replay_menu(
 ) -> None:
     """Show what a policy over a menu costs, by mode, and how often it is right."""
     amount = None if budget is None else parse_menu_budget(budget, policy.menu)
-    ballots = options.read_ballots(answers)
+    ballots = options.read_modes(answers)
     settings: dict[str, Any] = {"orders": orders, "too_few": too_few}
     if amount is not None:
         price = calibrate(policy, ballots, amount, rng=np.random.default_rng(seed), **settings)

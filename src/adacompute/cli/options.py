@@ -36,49 +36,31 @@ from adacompute.records import Budget, BudgetUnit, TokenPrices
 
 __all__ = [
     "NO_ANSWER_HINT",
+    "AnswerOptions",
     "BudgetUnitOption",
     "BudgetsOption",
-    "ConcurrencyOption",
-    "EndpointCurrencyOption",
-    "EndpointModelOption",
-    "EndpointUrlOption",
+    "ConnectionOptions",
+    "EndpointOptions",
     "EngineName",
-    "EngineOption",
-    "ExtractOption",
-    "HeaderOption",
-    "InputPriceOption",
+    "EngineOptions",
     "JsonFlag",
-    "KeyEnvOption",
-    "KeyFileOption",
-    "KeyHeaderOption",
     "MenuFileOption",
     "OptionalPoolPath",
-    "OutputPriceOption",
-    "PercentMode",
-    "PercentOption",
     "PoolPath",
+    "PriceOptions",
     "ProcessesOption",
-    "QueryOption",
-    "RayWorkersOption",
-    "RequestRateOption",
-    "RetryTimeoutsFlag",
     "SeedOption",
     "Setting",
-    "TimeoutOption",
-    "TokenRateOption",
-    "VerifierModelOption",
-    "VerifierOption",
-    "announce_engine",
+    "VerifierOptions",
     "build_option",
-    "build_tasks",
     "check_finite",
-    "check_workers",
     "choose_menu",
-    "choose_prices",
     "choose_process_count",
     "clean_text",
     "describe_settings",
     "format_command",
+    "get_flags",
+    "get_given",
     "load_settings",
     "open_source",
     "override_section",
@@ -157,6 +139,26 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     elif setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
         options["parser"] = _PARSERS[setting.hint]
     return typer.Option(*declarations, help=help_text, **options)
+
+
+def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
+    """The options of a group that were given, by name; the others are None, False or empty lists."""
+    values = {item.name: getattr(options, item.name) for item in fields(options)}
+    return {
+        name: value for name, value in values.items() if value not in (None, [], ()) and value is not False
+    }
+
+
+def get_flags(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
+    """All options of a group as they are typed, with their values; None: not given."""
+    given = get_given(options)
+    return {_spell_flag(type(options), item.name): given.get(item.name) for item in fields(options)}
+
+
+def _spell_flag(group: type, name: str) -> str:
+    hint = get_type_hints(group, include_extras=True)[name]
+    option = get_args(hint)[-1]
+    return option.default if isinstance(option.default, str) else f"--{name.replace('_', '-')}"
 
 
 def _parse_choice(words: Sequence[str], word: str) -> str:
@@ -269,48 +271,9 @@ OptionalPoolPath = Annotated[
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
-ExtractOption = Annotated[
-    str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
-]
-PercentOption = Annotated[
-    PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
-]
 BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
 
-EndpointUrlOption = Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")]
 MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metavar="FILE")]
-EndpointModelOption = Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")]
-KeyEnvOption = Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")]
-KeyFileOption = Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")]
-KeyHeaderOption = Annotated[str | None, build_option(EndpointConfig, "key_header", metavar="NAME")]
-HeaderOption = Annotated[
-    list[str] | None,
-    build_option(
-        EndpointConfig,
-        "headers",
-        "--header",
-        metavar="'NAME: VALUE'",
-        meaning="header of every request to the endpoint; repeatable",
-    ),
-]
-QueryOption = Annotated[
-    list[str] | None,
-    build_option(
-        EndpointConfig,
-        "query",
-        metavar="NAME=VALUE",
-        meaning="parameter of the address of every request to the endpoint; repeatable",
-    ),
-]
-ConcurrencyOption = Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)]
-RequestRateOption = Annotated[
-    float | None, build_option(EndpointConfig, "requests_per_minute", "--requests-per-minute", metavar="N")
-]
-TokenRateOption = Annotated[
-    float | None, build_option(EndpointConfig, "tokens_per_minute", "--tokens-per-minute", metavar="N")
-]
-TimeoutOption = Annotated[float | None, build_option(EndpointConfig, "total_timeout", metavar="SECONDS")]
-RetryTimeoutsFlag = Annotated[bool, build_option(EndpointConfig, "retry_timeouts", "--retry-timeouts")]
 InputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "input_price", parser=parse_price, metavar="MONEY", show_default=False),
@@ -318,10 +281,6 @@ InputPriceOption = Annotated[
 OutputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
-]
-VerifierOption = Annotated[str | None, build_option(VerifierConfig, "url", "--verifier", metavar="URL")]
-VerifierModelOption = Annotated[
-    str | None, build_option(VerifierConfig, "model", "--verifier-model", metavar="NAME")
 ]
 BudgetUnitOption = Annotated[
     BudgetUnit,
@@ -337,23 +296,120 @@ EndpointCurrencyOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions:
+    """How answers are read and compared."""
+
+    extract: Annotated[
+        str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
+    ] = None
+    percent: Annotated[
+        PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
+    ] = None
+
+    def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
+        """Return the task that the options ask for, or None, and the task for data that has none of its own.
+
+        `extract` is used where no option says how answers are read. A pool keeps the task it was made with,
+        so settings do not override it. Options that contradict the pool's task are refused.
+        """
+        percent = answers.percent if self.percent is None else self.percent.value
+        task = Task(extract=self.extract or extract or answers.extract, percent=percent)
+        return (task if self.extract or self.percent else None), task
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifierOptions:
+    """Who scores responses."""
+
+    verifier: Annotated[str | None, build_option(VerifierConfig, "url", "--verifier", metavar="URL")] = None
+    verifier_model: Annotated[
+        str | None, build_option(VerifierConfig, "model", "--verifier-model", metavar="NAME")
+    ] = None
+
+    def override(self, settings: VerifierConfig) -> VerifierConfig:
+        """The settings, with what the options say."""
+        return override_section(settings, url=self.verifier, model=self.verifier_model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PriceOptions:
+    """What tokens cost."""
+
+    input_price: InputPriceOption = None
+    output_price: OutputPriceOption = None
+    currency: EndpointCurrencyOption = None
+
+    def choose_prices(self, endpoint: EndpointConfig) -> TokenPrices:
+        """Return the prices that options give, else those of the settings."""
+        settings = override_section(endpoint, **get_given(self))
+        return TokenPrices(
+            input=settings.input_price, output=settings.output_price, currency=settings.currency
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions:
+    """Which endpoint is asked, with which key, at what prices; named as the settings of [endpoint] are."""
+
+    url: Annotated[str | None, build_option(EndpointConfig, "url", "--endpoint", metavar="URL")] = None
+    model: Annotated[str | None, build_option(EndpointConfig, "model", "--model", metavar="NAME")] = None
+    key_env: Annotated[str | None, build_option(EndpointConfig, "key_env", metavar="NAME")] = None
+    key_file: Annotated[Path | None, build_option(EndpointConfig, "key_file", metavar="FILE")] = None
+    key_header: Annotated[str | None, build_option(EndpointConfig, "key_header", metavar="NAME")] = None
+    headers: Annotated[
+        list[str] | None,
+        build_option(
+            EndpointConfig,
+            "headers",
+            "--header",
+            metavar="'NAME: VALUE'",
+            meaning="header of every request to the endpoint; repeatable",
+        ),
+    ] = None
+    query: Annotated[
+        list[str] | None,
+        build_option(
+            EndpointConfig,
+            "query",
+            metavar="NAME=VALUE",
+            meaning="parameter of the address of every request to the endpoint; repeatable",
+        ),
+    ] = None
+    input_price: InputPriceOption = None
+    output_price: OutputPriceOption = None
+    currency: EndpointCurrencyOption = None
+
+    def override(self, settings: EndpointConfig) -> EndpointConfig:
+        """The settings, with what the options say."""
+        return override_section(settings, **get_given(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(ConnectionOptions):
+    """As `ConnectionOptions`, and how fast it is asked."""
+
+    concurrency: Annotated[int | None, build_option(EndpointConfig, "concurrency", min=1)] = None
+    requests_per_minute: Annotated[
+        float | None, build_option(EndpointConfig, "requests_per_minute", metavar="N")
+    ] = None
+    tokens_per_minute: Annotated[
+        float | None, build_option(EndpointConfig, "tokens_per_minute", metavar="N")
+    ] = None
+    total_timeout: Annotated[
+        float | None, build_option(EndpointConfig, "total_timeout", "--timeout", metavar="SECONDS")
+    ] = None
+    retry_timeouts: Annotated[bool, build_option(EndpointConfig, "retry_timeouts", "--retry-timeouts")] = (
+        False
+    )
+
+
 def warn_counting(budget: Budget, prices: TokenPrices, charge: PromptCharge | None = None) -> None:
     """Say on stderr what a budget in tokens or money leaves out; `charge` is that of recorded samples."""
     if budget.unit == "money" and prices.input > 0 and not prices.output:
         print_message("output_price is 0: responses count as free; give --output-price if they are not")
     if charge is not None and budget.unit != "samples":
         print_message(f"prompts: {charge}")
-
-
-def choose_prices(
-    endpoint: EndpointConfig, input_price: float | None, output_price: float | None, currency: str | None
-) -> TokenPrices:
-    """Return the prices that options give, else those of the settings."""
-    return TokenPrices(
-        input=endpoint.input_price if input_price is None else input_price,
-        output=endpoint.output_price if output_price is None else output_price,
-        currency=currency or endpoint.currency,
-    )
 
 
 _Section = TypeVar("_Section", ServeConfig, EndpointConfig, AnswersConfig, VerifierConfig)
@@ -394,19 +450,6 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
             "leave --extract and --percent out"
         )
     return pool
-
-
-def build_tasks(
-    answers: AnswersConfig, extract: str | None, percent: PercentMode | None
-) -> tuple[Task | None, Task]:
-    """Return the task that the options ask for, or None, and the task for data that has none of its own.
-
-    A pool keeps the task it was made with, so settings do not override it. Options that contradict
-    the pool's task are refused.
-    """
-    percent_mode = answers.percent if percent is None else percent.value
-    task = Task(extract=extract or answers.extract, percent=percent_mode)
-    return (task if extract or percent else None), task
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -502,43 +545,52 @@ class EngineName(StrEnum):
     ray = "ray"
 
 
-EngineOption = Annotated[
-    EngineName,
-    typer.Option("--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."),
-]
-RayWorkersOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
-]
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where the work is done."""
+
+    engine: Annotated[
+        EngineName,
+        typer.Option(
+            "--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."
+        ),
+    ] = EngineName.local
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
+    ] = None
+
+    @property
+    def is_ray(self) -> bool:
+        """Whether Ray does it."""
+        return self.engine is EngineName.ray
+
+    def check_workers(self) -> None:
+        """Refuse a number of workers for an engine that has none."""
+        if self.workers is not None and not self.is_ray:
+            raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
+
+    def announce(self) -> None:
+        """Say that Ray has to be started, which takes a while."""
+        if self.is_ray and read_ray_address() is None:
+            print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
 
 
-def check_workers(engine: EngineName, workers: int | None) -> None:
-    """Refuse a number of workers for an engine that has none."""
-    if workers is not None and engine is not EngineName.ray:
-        raise typer.BadParameter("only --engine ray has workers", param_hint="--workers")
-
-
-def announce_engine(engine: EngineName) -> None:
-    """Say that Ray has to be started, which takes a while."""
-    if engine is EngineName.ray and read_ray_address() is None:
-        print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
-
-
-def choose_menu(menu: Path | None, settings: ServeConfig, endpoint_options: Mapping[str, object]) -> str:
+def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
     """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
 
-    `endpoint_options` are options of one endpoint, its address first, which can't be given beside a menu.
+    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
     """
-    address = next(iter(endpoint_options))
-    file = str(menu) if menu is not None else "" if endpoint_options[address] else settings.menu
+    is_addressed = flags[next(iter(flags))] is not None
+    file = str(menu) if menu is not None else "" if is_addressed else settings.menu
     if file:
-        refuse_endpoint_options(endpoint_options, "--menu" if menu is not None else "the setting serve.menu")
+        refuse_endpoint_options(flags, "--menu" if menu is not None else "the setting serve.menu")
     return file
 
 
-def refuse_endpoint_options(endpoint_options: Mapping[str, object], menu: str = "--menu") -> None:
+def refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
     """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
-    for option, value in endpoint_options.items():
+    for option, value in flags.items():
         if value is not None and value != "":
             reason = f"{menu} says this for each mode; leave this option out, or {menu}"
             raise typer.BadParameter(reason, param_hint=option)

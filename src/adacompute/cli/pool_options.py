@@ -5,8 +5,10 @@ a mode of a menu, whose costs options say.
 """
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,9 +17,19 @@ import numpy as np
 import orjson
 import typer
 
-from adacompute.cli.options import NO_ANSWER_HINT, EngineName, PercentMode, build_tasks, open_source
+from adacompute.cli.options import (
+    NO_ANSWER_HINT,
+    AnswerOptions,
+    BudgetsOption,
+    EngineOptions,
+    InputPriceOption,
+    OptionalPoolPath,
+    OutputPriceOption,
+    open_source,
+    parse_budgets,
+)
 from adacompute.cli.terminal import format_count, format_path, print_message
-from adacompute.config import MODE_KEYS, AnswersConfig, read_toml
+from adacompute.config import MODE_KEYS, AnswersConfig, ScoreConfig, read_toml
 from adacompute.errors import (
     ConfigError,
     PriceInvalid,
@@ -27,68 +39,63 @@ from adacompute.errors import (
     suggest_name,
 )
 from adacompute.evaluate import Scoring
-from adacompute.pool import Ballots, Menu, MenuBallots, Pool, bundled_names, get_menu_ballots, join_pools
+from adacompute.pool import Ballots, Menu, MenuBallots, bundled_names, get_menu_ballots, join_pools
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import open_shards
 from adacompute.score.grades import BlockMap
 
 __all__ = [
     "Aggregate",
-    "AggregateOption",
-    "CostOption",
     "CostUnit",
-    "CurrencyOption",
-    "Estimator",
-    "EstimatorOption",
     "FamiliesFlag",
-    "JoinOption",
-    "MissingOption",
+    "JoinOptions",
+    "MenuOptions",
     "MissingProblems",
-    "ModeCostOption",
-    "ModelOption",
-    "ParametersOption",
-    "PricesFileOption",
-    "SignalOption",
+    "ScoringOptions",
+    "SourceOptions",
     "TooFew",
     "TooFewOption",
-    "build_cost",
     "build_menu",
-    "build_scoring",
-    "limit_budgets",
     "open_ballots",
+    "parse_mode_costs",
     "read_ballots",
-    "read_menu",
-    "read_menu_ballots",
+    "read_prices",
 ]
 
-ModelOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")
-]
-ParametersOption = Annotated[
-    str | None,
-    typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
-]
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """Which of the models in a pool."""
+
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which model, where a pool holds several.")
+    ] = None
+    parameters: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Which of its sampling parameters, where there are several."),
+    ] = None
+
+
+NO_ANSWER_OPTIONS, NO_SOURCE_OPTIONS = AnswerOptions(), SourceOptions()
 
 
 def read_ballots(
     source: Path,
-    *,
     answers: AnswersConfig,
-    model: str | None,
-    parameters: str | None,
-    extract: str | None = None,
-    percent: PercentMode | None = None,
+    reading: AnswerOptions = NO_ANSWER_OPTIONS,
+    which: SourceOptions = NO_SOURCE_OPTIONS,
+    *,
     ballots: Ballots | None = None,
 ) -> Ballots:
     """Read the votes of one model in a pool, file or bundled recording; warn where no answer was found.
 
     `ballots` are these votes, where they were read before.
     """
-    name, sampling_parameters = format_path(source), parse_parameters(parameters)
-    task, default_task = build_tasks(answers, extract, percent)
+    name, parameters = format_path(source), parse_parameters(which.parameters)
+    task, default_task = reading.build_tasks(answers)
     if ballots is None:
         with open_source(source, task=task, default_task=default_task) as pool:
-            ballots = pool.ballots(model, parameters=sampling_parameters)
+            ballots = pool.ballots(which.model, parameters=parameters)
     if not len(ballots):
         raise TooFewSamples(f"{name}: no problem has a sample; collect or import some first")
     if not (ballots.classes >= 0).any() and not (ballots.correct > 0).any():
@@ -151,34 +158,26 @@ def _explain_refusal(ballots: Ballots, defaults: tuple[int, ...]) -> str:
 @contextmanager
 def open_ballots(
     source: Path,
-    *,
-    engine: EngineName,
-    workers: int | None,
     answers: AnswersConfig,
-    model: str | None,
-    parameters: str | None,
-    extract: str | None = None,
-    percent: PercentMode | None = None,
+    reading: AnswerOptions,
+    which: SourceOptions,
+    *,
+    engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
     """Read the votes of one model by an engine; yield them, and what maps blocks of work over it."""
-    options: dict[str, Any] = {"answers": answers, "model": model, "parameters": parameters}
-    options |= {"extract": extract, "percent": percent}
-    if engine is EngineName.local:
-        yield read_ballots(source, **options), map
+    if not engine.is_ray:
+        yield read_ballots(source, answers, reading, which), map
         return
-    name = format_path(source)
+    name, parameters = format_path(source), parse_parameters(which.parameters)
     if name in bundled_names() and not source.exists():
         raise ScaleError(
             f"{name}: is a recording in the package, and engine ray works on a folder of Parquet; write one "
             f"with adacompute export {name} FOLDER --shards 8, or use --engine local"
         )
-    _, task = build_tasks(answers, extract, percent)
-    sampling_parameters = parse_parameters(parameters)
-    with open_shards(source, task=task, model=model, parameters=sampling_parameters, workers=workers) as (
-        ballots,
-        map_blocks,
-    ):
-        yield read_ballots(source, ballots=ballots, **options), map_blocks
+    _, task = reading.build_tasks(answers)
+    shards = open_shards(source, task=task, model=which.model, parameters=parameters, workers=engine.workers)
+    with shards as (ballots, map_blocks):
+        yield read_ballots(source, answers, reading, which, ballots=ballots), map_blocks
 
 
 class Aggregate(StrEnum):
@@ -209,41 +208,53 @@ class TooFew(StrEnum):
     drop = "drop"
 
 
-AggregateOption = Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")]
-SignalOption = Annotated[
-    ConfidenceSignal | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")
-]
-EstimatorOption = Annotated[
-    Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
-]
-CostOption = Annotated[CostUnit, typer.Option(help="What --budget counts.")]
-CurrencyOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: USD]")
-]
 TooFewOption = Annotated[
     TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")
 ]
 
 
-def build_scoring(
-    aggregate: Aggregate,
-    by: ConfidenceSignal | None,
-    estimator: Estimator,
-    *,
-    cost: Literal["samples", "tokens"] | TokenPrices,
-) -> Scoring:
-    """Build the way of scoring that the options ask for; refuse options that don't go together."""
-    uses_signal = aggregate in (Aggregate.weighted, Aggregate.best_of)
-    if by is not None and not uses_signal:
-        raise typer.BadParameter(
-            f"{by.value} is for --aggregate weighted or best-of, not {aggregate.value}", param_hint="--by"
-        )
-    return Scoring(
-        aggregate=aggregate.value,
-        estimator=estimator.value,
-        by=(by or ConfidenceSignal.logprob).value,
-        cost=cost,
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions:
+    """At which budgets samples are scored, how, and what their tokens cost."""
+
+    budgets: BudgetsOption = None
+    aggregate: Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")] = (
+        Aggregate.vote
     )
+    by: Annotated[
+        ConfidenceSignal | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")
+    ] = None
+    estimator: Annotated[
+        Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
+    ] = Estimator.exact
+    input_price: InputPriceOption = None
+    output_price: OutputPriceOption = None
+    currency: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: USD]")
+    ] = None
+    too_few: TooFewOption = TooFew.error
+
+    def build_scoring(self, cost: CostUnit, currency: str | None) -> Scoring:
+        """Build the way of scoring; refuse options that don't go together."""
+        uses_signal = self.aggregate in (Aggregate.weighted, Aggregate.best_of)
+        if self.by is not None and not uses_signal:
+            raise typer.BadParameter(
+                f"{self.by.value} is for --aggregate weighted or best-of, not {self.aggregate.value}",
+                param_hint="--by",
+            )
+        return Scoring(
+            aggregate=self.aggregate.value,
+            estimator=self.estimator.value,
+            by=(self.by or ConfidenceSignal.logprob).value,
+            cost=build_cost(cost, self.input_price, self.output_price, currency),
+        )
+
+    def choose_budgets(self, ballots: Ballots, settings: ScoreConfig) -> tuple[int, ...]:
+        """The budgets of the option or the settings; where nobody chose them, those that samples allow."""
+        budgets = parse_budgets(settings, self.budgets)
+        if self.budgets is None and settings == ScoreConfig():
+            return limit_budgets(ballots, budgets, drop=self.too_few is TooFew.drop)
+        return budgets
 
 
 def build_cost(
@@ -274,75 +285,144 @@ class MissingProblems(StrEnum):
     drop = "drop"
 
 
-JoinOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--join",
-        metavar="NAME=POOL",
-        help="A pool of the same problems, as one mode of a menu; once for each.",
-    ),
-]
-ModeCostOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--cost",
-        metavar="NAME=NUMBER",
-        help="What a sample of a mode costs, in any unit; once for each mode.",
-    ),
-]
-PricesFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--prices",
-        metavar="FILE",
-        help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
-    ),
-]
 FamiliesFlag = Annotated[
     bool,
     typer.Option(
         "--families", help="Learn for new families, of a menu: hold out whole subjects, not single problems."
     ),
 ]
-MissingOption = Annotated[
-    MissingProblems,
-    typer.Option("--missing", help="What to do about problems that a mode has no samples of."),
-]
 
 _PRICE_KEYS = ("input_price", "output_price", "prompt_tokens", "currency")
 
 
-def read_menu(
-    source: Path | None,
-    joins: Sequence[str] | None,
-    *,
-    answers: AnswersConfig,
-    costs: Sequence[str] | None = None,
-    prices: Path | None = None,
-    missing: MissingProblems = MissingProblems.error,
-    extract: str | None = None,
-    percent: PercentMode | None = None,
-) -> tuple[MenuBallots, Menu]:
-    """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
-    given = parse_mode_costs(costs)  # refused before any sample is read
-    price_table = read_prices(prices)
-    with _open_modes(source, joins, answers, extract, percent) as pools:
-        ballots = _read_votes(pools, joins, missing)
-    _note_prompts(ballots, price_table)
-    menu = build_menu(ballots, given, price_table)
-    unpriced = [name for name in ballots.modes if name not in menu.names]
-    if joins and unpriced:
-        option = "--prices" if given is None else "--cost"
-        remedy = f"[{unpriced[0]}] in that file" if given is None else f"--cost {unpriced[0]}=NUMBER"
-        raise typer.BadParameter(
-            f"mode {unpriced[0]!r} is joined and has no cost; give {remedy}, or leave its --join out",
-            param_hint=option,
-        )
-    if not any(math.isfinite(mode.cost) for mode in menu.modes):
-        raise typer.BadParameter(
-            "every mode costs infinitely much; give one a finite cost", param_hint="--cost"
-        )
-    return ballots, menu
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions(AnswerOptions):
+    """Which recorded samples are read: a pool, or several as the modes of a menu."""
+
+    source: OptionalPoolPath = None
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=POOL", help="A pool of the same problems, as one mode of a menu; once for each."
+        ),
+    ] = None
+    missing: Annotated[
+        MissingProblems, typer.Option(help="What to do about problems that a mode has no samples of.")
+    ] = MissingProblems.error
+
+    @property
+    def name(self) -> str:
+        """What is worked on, for people."""
+        if not self.join:
+            return "" if self.source is None else format_path(self.source)
+        return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
+
+    @property
+    def words(self) -> str:
+        """The options of the modes, as one would type them again."""
+        words = [] if self.source is None else [format_path(self.source)]
+        for text in self.join or ():
+            words += ["--join", text]
+        return shlex.join(words)
+
+    def read_modes(self, answers: AnswersConfig) -> MenuBallots:
+        """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
+
+        With --join the pool itself is a mode as well, called by its name.
+        """
+        paths = parse_joins(self.source, self.join)
+        task, default_task = self.build_tasks(answers)
+        with ExitStack() as stack:
+            pools = {
+                name: stack.enter_context(open_source(path, task=task, default_task=default_task))
+                for name, path in paths.items()
+            }
+            if self.join:
+                return join_pools(pools, missing=self.missing.value).ballots()
+            (pool,) = pools.values()
+            return get_menu_ballots(pool, missing=self.missing.value)
+
+    def describe(self) -> dict[str, Any]:
+        """Where the modes are from, for JSON."""
+        if not self.join:
+            return {"pool": self.name}
+        paths = parse_joins(self.source, self.join)
+        return {"pools": {name: format_path(path) for name, path in paths.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MenuOptions(JoinOptions):
+    """As `JoinOptions`, and what a sample of each mode costs."""
+
+    costs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cost",
+            metavar="NAME=NUMBER",
+            help="What a sample of a mode costs, in any unit; once for each mode.",
+        ),
+    ] = None
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
+        ),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option speaks of modes."""
+        return bool(self.join or self.costs or self.prices is not None)
+
+    @property
+    def cost_words(self) -> str:
+        """The options of the costs, as one would type them again, with a blank before them."""
+        words: list[str] = []
+        for text in self.costs or ():
+            words += ["--cost", text]
+        words += [] if self.prices is None else ["--prices", format_path(self.prices)]
+        return f" {shlex.join(words)}" if words else ""
+
+    def detect_menu(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
+        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+
+        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
+        its votes come too, so that it isn't read twice.
+        """
+        if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
+            return self.is_given, None
+        task, default_task = self.build_tasks(answers)
+        with open_source(self.source, task=task, default_task=default_task) as pool:
+            sources = len(pool.models)
+            ballots = pool.ballots() if sources == 1 else None
+        if sources > 1:
+            print_message(
+                f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
+                "and --parameters"
+            )
+        return sources > 1, ballots
+
+    def read(self, answers: AnswersConfig) -> tuple[MenuBallots, Menu]:
+        """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
+        given = parse_mode_costs(self.costs)  # refused before any sample is read
+        price_table = read_prices(self.prices)
+        ballots = self.read_modes(answers)
+        _note_prompts(ballots, price_table)
+        menu = build_menu(ballots, given, price_table)
+        unpriced = [name for name in ballots.modes if name not in menu.names]
+        if self.join and unpriced:
+            option = "--prices" if given is None else "--cost"
+            remedy = f"[{unpriced[0]}] in that file" if given is None else f"--cost {unpriced[0]}=NUMBER"
+            raise typer.BadParameter(
+                f"mode {unpriced[0]!r} is joined and has no cost; give {remedy}, or leave its --join out",
+                param_hint=option,
+            )
+        if not any(math.isfinite(mode.cost) for mode in menu.modes):
+            raise typer.BadParameter(
+                "every mode costs infinitely much; give one a finite cost", param_hint="--cost"
+            )
+        return ballots.select(menu.names), menu
 
 
 def _note_prompts(ballots: MenuBallots, prices: Mapping[str, TokenPrices] | None) -> None:
@@ -356,50 +436,6 @@ def _note_prompts(ballots: MenuBallots, prices: Mapping[str, TokenPrices] | None
     ]
     if taken:
         print_message(f"tokens of a prompt, as the calls in the pool counted them: {', '.join(taken)}")
-
-
-def read_menu_ballots(
-    source: Path | None,
-    joins: Sequence[str] | None,
-    *,
-    answers: AnswersConfig,
-    missing: MissingProblems = MissingProblems.error,
-    extract: str | None = None,
-    percent: PercentMode | None = None,
-) -> MenuBallots:
-    """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
-
-    With --join the pool itself is a mode as well, called by its name.
-    """
-    with _open_modes(source, joins, answers, extract, percent) as pools:
-        return _read_votes(pools, joins, missing)
-
-
-@contextmanager
-def _open_modes(
-    source: Path | None,
-    joins: Sequence[str] | None,
-    answers: AnswersConfig,
-    extract: str | None,
-    percent: PercentMode | None,
-) -> Iterator[dict[str, Pool]]:
-    """The pools of the modes by name; without --join the one pool of all of them."""
-    paths = parse_joins(source, joins)
-    task, default_task = build_tasks(answers, extract, percent)
-    with ExitStack() as stack:
-        yield {
-            name: stack.enter_context(open_source(path, task=task, default_task=default_task))
-            for name, path in paths.items()
-        }
-
-
-def _read_votes(
-    pools: Mapping[str, Pool], joins: Sequence[str] | None, missing: MissingProblems
-) -> MenuBallots:
-    if joins:
-        return join_pools(pools, missing=missing.value).ballots()
-    (pool,) = pools.values()
-    return get_menu_ballots(pool, missing=missing.value)
 
 
 def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:

@@ -12,31 +12,16 @@ import typer
 
 from adacompute.cli.options import (
     NO_ANSWER_HINT,
+    AnswerOptions,
     BudgetsOption,
-    ExtractOption,
     JsonFlag,
-    OptionalPoolPath,
-    PercentMode,
-    PercentOption,
     PoolPath,
-    build_tasks,
     load_settings,
     open_source,
     parse_budgets,
     parse_columns,
 )
-from adacompute.cli.pool_options import (
-    JoinOption,
-    MissingOption,
-    MissingProblems,
-    ModeCostOption,
-    PricesFileOption,
-    build_menu,
-    parse_joins,
-    parse_mode_costs,
-    read_menu_ballots,
-    read_prices,
-)
+from adacompute.cli.pool_options import MenuOptions, build_menu, parse_mode_costs, read_prices
 from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     CostScale,
@@ -202,6 +187,7 @@ class ExistingSamples(StrEnum):
 
 def import_(
     context: typer.Context,
+    *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
     pool_path: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
     file_format: Annotated[
@@ -215,8 +201,7 @@ def import_(
             "question=prompt,text=output,gold=label; also answer, id, model, tokens and others.",
         ),
     ] = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
+    reading: AnswerOptions,
     existing: Annotated[
         ExistingSamples, typer.Option(help="What to do about problems whose samples are already there.")
     ] = ExistingSamples.error,
@@ -232,7 +217,7 @@ def import_(
     Answers are read out of the texts where the file doesn't give them, and graded where it gives a gold
     answer. A pool keeps the --extract and --percent it was made with.
     """
-    task, default_task = build_tasks(load_settings(context).answers, extract, percent)
+    task, default_task = reading.build_tasks(load_settings(context).answers)
     if columns is not None and file_format is not LogFormat.native:
         raise typer.BadParameter("is for tables; leave --format out", param_hint="--columns")
     source = file if columns is None else read_samples(file, columns=parse_columns(columns))
@@ -356,23 +341,10 @@ def _format_mode_cost(cost: float, scale: CostScale) -> str:
     return scale.format_number(cost) if math.isfinite(cost) else "never drawn"
 
 
-def _show_joined(
-    source: Path | None,
-    join: Sequence[str] | None,
-    *,
-    answers: AnswersConfig,
-    costs: Sequence[str] | None,
-    prices: Path | None,
-    missing: MissingProblems,
-    extract: str | None,
-    percent: PercentMode | None,
-    json: bool,
-) -> None:
+def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) -> None:
     """Show the modes of joined pools, or of one pool."""
-    given, price_table = parse_mode_costs(costs), read_prices(prices)
-    ballots = read_menu_ballots(
-        source, join, answers=answers, missing=missing, extract=extract, percent=percent
-    )
+    given, price_table = parse_mode_costs(options.costs), read_prices(options.prices)
+    ballots = options.read_modes(answers)
     menu = _find_menu(ballots, given, price_table)
     modes = [
         summarise_mode(name, votes, menu) for name, votes in zip(ballots.modes, ballots.ballots, strict=True)
@@ -381,9 +353,8 @@ def _show_joined(
         show_modes(modes, menu)
         return
     body: dict[str, Any] = {"problems": len(ballots), "modes": [asdict(mode) for mode in modes]}
-    if join:
-        paths = parse_joins(source, join)
-        body = {"pools": {name: format_path(path) for name, path in paths.items()}, **body}
+    if options.join:
+        body = {**options.describe(), **body}
     print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})
 
 
@@ -401,14 +372,9 @@ def _find_menu(
 
 def pool(
     context: typer.Context,
-    source: OptionalPoolPath = None,
-    join: JoinOption = None,
-    mode_costs: ModeCostOption = None,
-    prices: PricesFileOption = None,
-    missing: MissingOption = MissingProblems.error,
+    *,
+    menu: MenuOptions,
     budgets: BudgetsOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")
     ] = False,
@@ -421,26 +387,17 @@ def pool(
     are shown: problems, samples, accuracy of one sample, tokens and cost of each.
     """
     config = load_settings(context)
-    if join or mode_costs or prices is not None:
+    if menu.is_given:
         for is_given, option in ((budgets is not None, "--budgets"), (verify, "--verify")):
             if is_given:
                 raise typer.BadParameter("is for one pool; leave it out beside modes", param_hint=option)
-        _show_joined(
-            source,
-            join,
-            answers=config.answers,
-            costs=mode_costs,
-            prices=prices,
-            missing=missing,
-            extract=extract,
-            percent=percent,
-            json=json,
-        )
+        _show_joined(menu, config.answers, json=json)
         return
+    source = menu.source
     if source is None:
         raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
     budget_list = parse_budgets(config.score, budgets)
-    task, default_task = build_tasks(config.answers, extract, percent)
+    task, default_task = menu.build_tasks(config.answers)
     with open_source(source, task=task, default_task=default_task) as opened_pool:
         verification = opened_pool.verify() if verify else None
         if verification is not None and not verification.ok:

@@ -6,27 +6,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.menus import MenuOptions, refuse_beside_menu, replay_menu
-from adacompute.cli.options import (
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    JsonFlag,
-    OptionalPoolPath,
-    PercentOption,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
-    load_settings,
-    parse_budget,
-    parse_price,
-)
+from adacompute.cli.menus import refuse_beside_menu, replay_menu
+from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
 from adacompute.cli.pool_options import (
-    JoinOption,
-    MissingOption,
-    MissingProblems,
-    ModelOption,
-    ParametersOption,
+    JoinOptions,
+    SourceOptions,
     TooFew,
     TooFewOption,
     open_ballots,
@@ -69,22 +53,16 @@ OrderSeedOption = Annotated[int, typer.Option(min=0, help="Seed of the random or
 
 def replay(
     context: typer.Context,
-    source: OptionalPoolPath = None,
     *,
+    samples: JoinOptions,
     policy: PolicyFolder,
     budget_text: BudgetOption = None,
     price: PriceOption = None,
-    join: JoinOption = None,
-    missing: MissingOption = MissingProblems.error,
     orders: OrdersOption = 100,
     seed: OrderSeedOption = 0,
     too_few: TooFewOption = TooFew.error,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    which: SourceOptions,
+    engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
     """Show what a saved policy costs, and how often it is right.
@@ -93,19 +71,16 @@ def replay(
     that it was fitted on is in-sample, and says so; `evaluate` keeps them apart. A policy over a menu is run
     over the modes of --join, or of a pool with several, at the costs that it was fitted with.
     """
-    check_workers(engine, workers)
+    engine.check_workers()
     budget = None if budget_text is None else parse_budget(budget_text)
-    announce_engine(engine)
+    engine.announce()
     loaded_policy = load_policy(policy)
     _check_dial(loaded_policy, budget, price)
     if isinstance(loaded_policy, MenuPolicy):
-        refuse_beside_menu(
-            model=model, parameters=parameters, engine=None if engine is EngineName.local else engine
-        )
-        options = MenuOptions(source=source, joins=join, missing=missing, extract=extract, percent=percent)
+        refuse_beside_menu(which, engine=engine.engine if engine.is_ray else None)
         replay_menu(
             loaded_policy,
-            options,
+            samples,
             answers=load_settings(context).answers,
             budget=budget,
             price=price,
@@ -115,11 +90,12 @@ def replay(
             json=json,
         )
         return
-    if join:
+    if samples.join:
         raise typer.BadParameter(
             f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
             param_hint="--join",
         )
+    source = samples.source
     if source is None:
         raise typer.BadParameter(
             "give a pool; for a policy over a menu, or --join NAME=POOL", param_hint="POOL"
@@ -127,28 +103,12 @@ def replay(
     if isinstance(budget, str):
         average = Budget.parse(budget, currency=None)
         budget = average.amount if average.unit == "samples" else budget
-    with open_ballots(
-        source,
-        engine=engine,
-        workers=workers,
-        answers=load_settings(context).answers,
-        model=model,
-        parameters=parameters,
-        extract=extract,
-        percent=percent,
-    ) as (ballots, map_blocks):
-        replay_options: dict[str, Any] = {
-            "orders": orders,
-            "too_few": too_few.value,
-            "map_blocks": map_blocks,
-        }
+    answers = load_settings(context).answers
+    with open_ballots(source, answers, samples, which, engine=engine) as (ballots, map_blocks):
+        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
         if budget is not None:
-            price = calibrate(
-                loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **replay_options
-            )
-        result = replay_here(
-            loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **replay_options
-        )
+            price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
+        result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

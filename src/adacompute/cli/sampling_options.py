@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -12,13 +12,10 @@ import typer
 
 from adacompute.answers import Task
 from adacompute.cli.options import (
-    EngineName,
-    PercentMode,
-    announce_engine,
+    AnswerOptions,
+    EndpointOptions,
+    EngineOptions,
     build_option,
-    build_tasks,
-    check_workers,
-    override_section,
     parse_columns,
     parse_total,
 )
@@ -32,45 +29,21 @@ from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.records import Budget
-from adacompute.sampling import ModePlan
+from adacompute.sampling import Asking, ModePlan, build_mode_plan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 from adacompute.scale.vllm import VllmEngine, check_vllm
 
 __all__ = [
     "STOP_SIGNALS",
-    "AddSourceFlag",
-    "ColumnsOption",
-    "DryRunFlag",
-    "ExtraParametersOption",
-    "LimitOption",
-    "LogprobsFlag",
-    "MaxCostOption",
-    "MaxTokensOption",
     "MenuFileOption",
     "ModelNames",
-    "PresetOption",
-    "ProblemSeedOption",
-    "ProblemsArgument",
-    "RegradeFlag",
-    "SamplingSeedOption",
-    "SplitOption",
-    "TemperatureOption",
-    "TemplateOption",
-    "TopLogprobsOption",
-    "TopPOption",
-    "VllmEngineOptions",
-    "VllmOption",
-    "build_sampling",
-    "check_engine_options",
-    "choose_menu_engines",
+    "ProblemOptions",
+    "RunOptions",
+    "SamplerOptions",
+    "SamplingOptions",
     "choose_mode_endpoints",
-    "choose_sampler",
     "choose_tasks",
-    "choose_template",
-    "name_endpoint_options",
-    "read_max_cost",
-    "read_problem_set",
     "resolve_verifier",
 ]
 
@@ -78,40 +51,106 @@ _TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
 _MAX_NAME = 200  # characters of a model's name in a reply
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once
 
-TemperatureOption = Annotated[float | None, build_option(CollectConfig, "temperature", min=0)]
-TopPOption = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Nucleus sampling. [default: the endpoint's]")
-]
-MaxTokensOption = Annotated[int | None, build_option(CollectConfig, "max_tokens", min=1)]
-SamplingSeedOption = Annotated[
-    int | None, typer.Option(help="Seed of a problem's first sample; each next one is one higher.")
-]
-ExtraParametersOption = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", metavar="NAME=JSON", help="Any other parameter, sent as it is; repeatable."),
-]
-TopLogprobsOption = Annotated[
-    int,
-    typer.Option(min=0, max=20, help="Alternatives per token to record: 2 or more give the entropy."),
-]
-LogprobsFlag = Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighted by them.")]
-MaxCostOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SUM",
-        parser=parse_total,
-        help="Stop before the calls into this pool could cost more than this, e.g. 5 or 5USD.",
-    ),
-]
-DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")]
-AddSourceFlag = Annotated[
-    bool, typer.Option("--another", help="Allow a model or parameters other than the pool's.")
-]
 
-RegradeFlag = Annotated[
-    bool,
-    typer.Option("--regrade", help="Take gold answers other than the pool's, and grade its samples again."),
-]
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions:
+    """How samples are drawn."""
+
+    temperature: Annotated[float | None, build_option(CollectConfig, "temperature", min=0)] = None
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Nucleus sampling. [default: the endpoint's]")
+    ] = None
+    max_tokens: Annotated[int | None, build_option(CollectConfig, "max_tokens", min=1)] = None
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of a problem's first sample; each next one is one higher.")
+    ] = None
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=JSON", help="Any other parameter, sent as it is; repeatable."),
+    ] = None
+    logprobs: Annotated[bool, typer.Option(help="Ask for log-probabilities: votes are weighted by them.")] = (
+        True
+    )
+    top_logprobs: Annotated[
+        int,
+        typer.Option(min=0, max=20, help="Alternatives per token to record: 2 or more give the entropy."),
+    ] = 0
+
+    def build_parameters(self, settings: CollectConfig) -> dict[str, Any]:
+        """Build the sampling parameters to send, from the options and else from the settings."""
+        parameters: dict[str, Any] = {
+            "temperature": settings.temperature if self.temperature is None else self.temperature,
+            "max_tokens": settings.max_tokens if self.max_tokens is None else self.max_tokens,
+            "top_p": self.top_p,
+            "seed": self.seed,
+            **parse_named_values(self.parameter, "--parameter", example="min_p=0.05, or stop='[\"END\"]'"),
+        }
+        return {name: value for name, value in parameters.items() if value is not None}
+
+    def build_asking(self, names: "ModelNames", template: Template, settings: CollectConfig) -> Asking:
+        """Build what every request to one endpoint says."""
+        return Asking(
+            model=names.stored,
+            sent_model=names.sent,
+            template=template,
+            sampling=self.build_parameters(settings),
+            logprobs=self.logprobs,
+            top_logprobs=self.top_logprobs,
+        )
+
+    def plan_mode(
+        self,
+        mode: ModeEndpoint,
+        template: Template,
+        settings: CollectConfig,
+        **more: Any,  # noqa: ANN401 - of `build_mode_plan`
+    ) -> ModePlan:
+        """Build the plan of sampling one mode of a menu."""
+        return build_mode_plan(
+            mode,
+            template=template,
+            sampling=self.build_parameters(settings),
+            limit_is_default=self.max_tokens is None,
+            logprobs=self.logprobs,
+            top_logprobs=self.top_logprobs,
+            **more,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run may cost, and what it may change in a pool."""
+
+    max_cost: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SUM",
+            parser=parse_total,
+            help="Stop before the calls into this pool could cost more than this, e.g. 5 or 5USD.",
+        ),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take; send nothing.")] = False
+    another: Annotated[
+        bool, typer.Option("--another", help="Allow a model or parameters other than the pool's.")
+    ] = False
+    regrade: Annotated[
+        bool,
+        typer.Option(
+            "--regrade", help="Take gold answers other than the pool's, and grade its samples again."
+        ),
+    ] = False
+
+    def read_max_cost(self, currency: str) -> float | None:
+        """Read --max-cost, a sum in the currency of the prices."""
+        value: float | str | None = self.max_cost
+        if not isinstance(value, str):
+            return value
+        total = Budget.parse(value, unit="money", currency=currency, total=True)
+        if total.unit != "money":
+            raise typer.BadParameter(
+                f"{value!r} is no sum in {currency}; give e.g. 5{currency}", param_hint="--max-cost"
+            )
+        return total.amount
 
 
 MenuFileOption = Annotated[
@@ -135,40 +174,6 @@ def choose_mode_endpoints(menu: Path) -> list[tuple[ModeEndpoint, EndpointConfig
     return modes
 
 
-def choose_menu_engines(
-    plans: Sequence[ModePlan], engine: EngineName, workers: int | None, *, dry_run: bool
-) -> dict[str, SamplingEngine]:
-    """Return the engine that draws the samples of each mode; none where this process does."""
-    if not dry_run:
-        announce_engine(engine)
-    if engine is EngineName.local:
-        return {}
-    return {
-        plan.name: RayEngine(endpoint=plan.mode.endpoint, workers=workers, place=place, modes=len(plans))
-        for place, plan in enumerate(plans)
-    }
-
-
-def build_sampling(
-    settings: CollectConfig,
-    temperature: float | None,
-    top_p: float | None,
-    max_tokens: int | None,
-    seed: int | None,
-    extra: list[str] | None,
-) -> dict[str, Any]:
-    """Build the sampling parameters to send, from the options and else from the settings."""
-    parameters: dict[str, Any] = {
-        "temperature": settings.temperature if temperature is None else temperature,
-        "max_tokens": settings.max_tokens if max_tokens is None else max_tokens,
-    }
-    for name, value in (("top_p", top_p), ("seed", seed)):
-        if value is not None:
-            parameters[name] = value
-    parameters |= parse_named_values(extra, "--parameter", example="min_p=0.05, or stop='[\"END\"]'")
-    return {name: value for name, value in parameters.items() if value is not None}
-
-
 def parse_named_values(items: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
     """Parse the values of a repeatable option of the form NAME=JSON."""
     values: dict[str, Any] = {}
@@ -184,34 +189,6 @@ def parse_named_values(items: list[str] | None, option: str, *, example: str) ->
     return values
 
 
-def choose_template(name: str | None, problems: ProblemSet) -> Template:
-    """Return the named template, else the problems' own, and check that it shows what the problems need."""
-    if name is None:
-        # the default template: answers are read wherever they stand, not in a box alone
-        template = problems.template or replace(Template.named("boxed"), extract=None)
-    else:
-        is_file = Path(name).suffix or Path(name).exists()
-        template = Template.read(Path(name)) if is_file else Template.named(name)
-    problems.check(template)
-    return template
-
-
-def choose_tasks(
-    answers: AnswersConfig,
-    extract: str | None,
-    percent: PercentMode | None,
-    *,
-    template: Template,
-    problems: ProblemSet,
-) -> tuple[Task | None, Task]:
-    """As `build_tasks`; where neither options nor settings say how answers are read, the template does."""
-    task, default_task = build_tasks(answers, extract, percent)
-    extraction = template.extract or problems.extract
-    if task is None and extraction is not None and answers.extract == "auto":
-        _, default_task = build_tasks(answers, extraction, percent)
-    return task, default_task
-
-
 ProblemsArgument = Annotated[
     str,
     typer.Argument(
@@ -219,91 +196,133 @@ ProblemsArgument = Annotated[
         help="A .jsonl, .csv or .parquet file, a pool, - for stdin, hf:NAME or gym:TASK.",
     ),
 ]
-PresetOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help=f"How a dataset is read and asked: {', '.join(sorted(PRESETS))}."),
-]
-TemplateOption = Annotated[
-    str | None,
-    typer.Option(
-        "--template",
-        metavar="NAME|FILE",
-        help=f"The prompt: {', '.join(template_names())}, or a file. [default: the preset's, else boxed]",
-    ),
-]
-ColumnsOption = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", help="Which column holds what, e.g. question=prompt,gold=target."),
-]
-SplitOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Split of an hf: dataset. [default: test]")
-]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="Only the first N problems.")]
-ProblemSeedOption = Annotated[
-    int, typer.Option(min=0, help="Seed of generated problems and shuffled choices.")
-]
 
 
-def read_problem_set(
-    source: str, *, preset: str | None, columns: str | None, split: str | None, limit: int | None, seed: int
-) -> ProblemSet:
-    """Read the problems that the options name."""
-    return read_problems(
-        source,
-        preset=preset,
-        columns=None if columns is None else parse_columns(columns),
-        split=split,
-        limit=limit,
-        seed=seed,
-    )
+@dataclass(frozen=True, kw_only=True)
+class ProblemOptions:
+    """Which problems are asked, and how."""
 
+    source: ProblemsArgument
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"How a dataset is read and asked: {', '.join(sorted(PRESETS))}."),
+    ] = None
+    template: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help=f"The prompt: {', '.join(template_names())}, or a file. [default: the preset's, else boxed]",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Which column holds what, e.g. question=prompt,gold=target."),
+    ] = None
+    split: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Split of an hf: dataset. [default: test]")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems.")] = None
+    problem_seed: Annotated[
+        int, typer.Option(min=0, help="Seed of generated problems and shuffled choices.")
+    ] = 0
 
-VllmOption = Annotated[
-    str | None,
-    typer.Option("--vllm", metavar="MODEL", help="With --engine ray: sample by vLLM, without an endpoint."),
-]
-VllmEngineOptions = Annotated[
-    list[str] | None,
-    typer.Option("--vllm-option", metavar="NAME=JSON", help="An option of vLLM's engine; repeatable."),
-]
-
-
-def read_max_cost(value: float | str | None, currency: str) -> float | None:
-    """Read --max-cost, a sum in the currency of the prices."""
-    if not isinstance(value, str):
-        return value
-    total = Budget.parse(value, unit="money", currency=currency, total=True)
-    if total.unit != "money":
-        raise typer.BadParameter(
-            f"{value!r} is no sum in {currency}; give e.g. 5{currency}", param_hint="--max-cost"
+    def read(self) -> tuple[ProblemSet, Template]:
+        """Read the problems, and their prompt: the named template, else the problems' own."""
+        problems = read_problems(
+            self.source,
+            preset=self.preset,
+            columns=None if self.columns is None else parse_columns(self.columns),
+            split=self.split,
+            limit=self.limit,
+            seed=self.problem_seed,
         )
-    return total.amount
+        if self.template is None:
+            # the default template: answers are read wherever they stand, not in a box alone
+            template = problems.template or replace(Template.named("boxed"), extract=None)
+        else:
+            is_file = Path(self.template).suffix or Path(self.template).exists()
+            template = Template.read(Path(self.template)) if is_file else Template.named(self.template)
+        problems.check(template)
+        return problems, template
 
 
-def check_engine_options(
-    engine: EngineName,
-    workers: int | None,
-    vllm: str | None,
-    options: list[str] | None,
-    *,
-    url: str | None,
-    model: str | None,
-    max_cost: float | str | None,
-) -> None:
-    """Refuse options that don't go together; EngineUnavailable where vLLM is asked for and not installed."""
-    check_workers(engine, workers)
-    if vllm is None:
-        if options:
-            raise typer.BadParameter("only --vllm has options", param_hint="--vllm-option")
-        return
-    if engine is not EngineName.ray:
-        raise typer.BadParameter("only --engine ray runs it", param_hint="--vllm")
-    for name, value in (("--endpoint", url), ("--model", model)):
-        if value is not None:
-            raise typer.BadParameter("--vllm names the model, and there is no endpoint", param_hint=name)
-    if max_cost is not None:
-        raise typer.BadParameter("workers of your own have no price; leave it out", param_hint="--max-cost")
-    check_vllm()
+def choose_tasks(
+    options: AnswerOptions, answers: AnswersConfig, template: Template, problems: ProblemSet
+) -> tuple[Task | None, Task]:
+    """As `AnswerOptions.build_tasks`; where neither options nor settings say so, the template does."""
+    is_unsaid = answers.extract == "auto" and options.percent is None
+    return options.build_tasks(answers, extract=(template.extract or problems.extract) if is_unsaid else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerOptions(EngineOptions):
+    """Where samples are drawn."""
+
+    vllm: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="With --engine ray: sample by vLLM, without an endpoint."),
+    ] = None
+    vllm_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=JSON", help="An option of vLLM's engine; repeatable."),
+    ] = None
+
+    def check(self, endpoint: EndpointOptions, max_cost: float | str | None) -> None:
+        """Refuse options that don't go together; EngineUnavailable where vLLM is wanted and isn't there."""
+        self.check_workers()
+        if self.vllm is None:
+            if self.vllm_option:
+                raise typer.BadParameter("only --vllm has options", param_hint="--vllm-option")
+            return
+        if not self.is_ray:
+            raise typer.BadParameter("only --engine ray runs it", param_hint="--vllm")
+        for name, value in (("--endpoint", endpoint.url), ("--model", endpoint.model)):
+            if value is not None:
+                raise typer.BadParameter("--vllm names the model, and there is no endpoint", param_hint=name)
+        if max_cost is not None:
+            reason = "workers of your own have no price; leave it out"
+            raise typer.BadParameter(reason, param_hint="--max-cost")
+        check_vllm()
+
+    def choose_sampler(
+        self, upstream: EndpointConfig, *, pool_path: Path, dry_run: bool
+    ) -> "tuple[Endpoint | SamplingEngine, ModelNames]":
+        """Return what draws samples, and the model's names; a dry run asks no endpoint."""
+        if not dry_run:
+            self.announce()
+        if self.vllm is not None:
+            options = parse_named_values(self.vllm_option, "--vllm-option", example="tensor_parallel_size=2")
+            return VllmEngine(model=self.vllm, workers=self.workers, options=options), ModelNames(self.vllm)
+        endpoint = resolve_endpoint(upstream)
+        names = (
+            ModelNames(guess_model(upstream, pool_path))
+            if dry_run
+            else find_model(upstream, endpoint, pool_path)
+        )
+        if not self.is_ray:
+            return endpoint, names
+        max_workers = count_useful_collectors(endpoint.limits)
+        if self.workers is not None and self.workers > max_workers:
+            verb = "draws" if max_workers == 1 else "draw"
+            print_message(
+                f"--workers {self.workers}: the endpoint's limits leave work for {max_workers}, so "
+                f"{max_workers} of them {verb}; each needs a call at the same time, 60 requests and 60,000 "
+                "tokens a minute"
+            )
+        return RayEngine(endpoint=endpoint, workers=self.workers), names
+
+    def choose_menu_engines(self, plans: Sequence[ModePlan], *, dry_run: bool) -> dict[str, SamplingEngine]:
+        """Return the engine that draws the samples of each mode; none where this process does."""
+        if not dry_run:
+            self.announce()
+        if not self.is_ray:
+            return {}
+        return {
+            plan.name: RayEngine(
+                endpoint=plan.mode.endpoint, workers=self.workers, place=place, modes=len(plans)
+            )
+            for place, plan in enumerate(plans)
+        }
 
 
 class ModelNames(NamedTuple):
@@ -311,48 +330,6 @@ class ModelNames(NamedTuple):
 
     stored: str
     sent: str = ""
-
-
-def choose_sampler(
-    upstream: EndpointConfig,
-    engine: EngineName,
-    workers: int | None,
-    vllm: str | None,
-    options: list[str] | None,
-    *,
-    pool_path: Path,
-    dry_run: bool,
-) -> tuple[Endpoint | SamplingEngine, ModelNames]:
-    """Return the endpoint or engine that draws samples, and the model's names; a dry run asks no endpoint."""
-    if not dry_run:
-        announce_engine(engine)
-    if vllm is not None:
-        engine_options = parse_named_values(options, "--vllm-option", example="tensor_parallel_size=2")
-        return VllmEngine(model=vllm, workers=workers, options=engine_options), ModelNames(vllm)
-    endpoint = resolve_endpoint(upstream)
-    names = (
-        ModelNames(guess_model(upstream, pool_path)) if dry_run else find_model(upstream, endpoint, pool_path)
-    )
-    if engine is EngineName.local:
-        return endpoint, names
-    max_workers = count_useful_collectors(endpoint.limits)
-    if workers is not None and workers > max_workers:
-        verb = "draws" if max_workers == 1 else "draw"
-        print_message(
-            f"--workers {workers}: the endpoint's limits leave work for {max_workers}, so {max_workers} of "
-            f"them {verb}; each needs a call at the same time, 60 requests and 60,000 tokens a minute"
-        )
-    return RayEngine(endpoint=endpoint, workers=workers), names
-
-
-def name_endpoint_options(endpoint_options: Mapping[str, object]) -> dict[str, object]:
-    """Return options of an endpoint, which are called as its settings are, by their names on a command line.
-
-    >>> name_endpoint_options({"url": "http://127.0.0.1", "key_env": None})
-    {'--endpoint': 'http://127.0.0.1', '--key-env': None}
-    """
-    names = {"url": "endpoint", "total_timeout": "timeout", "headers": "header"}
-    return {f"--{names.get(name, name).replace('_', '-')}": value for name, value in endpoint_options.items()}
 
 
 def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
@@ -363,11 +340,9 @@ def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint
     return endpoint
 
 
-def resolve_verifier(
-    settings: VerifierConfig, endpoint: EndpointConfig, *, url: str | None, model: str | None
-) -> Verifier | None:
-    """Build the verifier that the settings or options name, with its key; None where they name none."""
-    verifier = build_verifier(override_section(settings, url=url, model=model), endpoint)
+def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
+    """Build the verifier that the settings name, with its key; None where they name none."""
+    verifier = build_verifier(settings, endpoint)
     if verifier is not None and (warning := describe_key_exposure(verifier.client.endpoint)) is not None:
         print_message(warning)
     return verifier

@@ -9,40 +9,8 @@ import numpy as np
 import typer
 
 from adacompute.atomic import publish_file
-from adacompute.cli.options import (
-    BudgetsOption,
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    InputPriceOption,
-    JsonFlag,
-    OutputPriceOption,
-    PercentOption,
-    PoolPath,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
-    load_settings,
-    parse_budgets,
-)
-from adacompute.cli.pool_options import (
-    Aggregate,
-    AggregateOption,
-    CostOption,
-    CostUnit,
-    CurrencyOption,
-    Estimator,
-    EstimatorOption,
-    ModelOption,
-    ParametersOption,
-    SignalOption,
-    TooFew,
-    TooFewOption,
-    build_cost,
-    build_scoring,
-    limit_budgets,
-    open_ballots,
-)
+from adacompute.cli.options import AnswerOptions, EngineOptions, JsonFlag, PoolPath, load_settings
+from adacompute.cli.pool_options import CostUnit, ScoringOptions, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     choose_scale,
     format_count,
@@ -54,7 +22,6 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.config import ScoreConfig
 from adacompute.errors import needs_extra
 from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable
@@ -64,6 +31,7 @@ __all__ = ["score"]
 
 _COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
 
+CostOption = Annotated[CostUnit, typer.Option(help="What --budget counts.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -74,23 +42,14 @@ OutputOption = Annotated[
 
 def score(
     context: typer.Context,
+    *,
     source: PoolPath,
-    budgets: BudgetsOption = None,
-    aggregate: AggregateOption = Aggregate.vote,
-    by: SignalOption = None,
-    estimator: EstimatorOption = Estimator.exact,
+    scoring: ScoringOptions,
     cost: CostOption = CostUnit.samples,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: CurrencyOption = None,
-    too_few: TooFewOption = TooFew.error,
     output: OutputOption = None,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    which: SourceOptions,
+    reading: AnswerOptions,
+    engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
     """Show the accuracy of a pool's samples at each budget.
@@ -98,24 +57,15 @@ def score(
     Shown is the mean over problems with its 95% interval, and what it costs. -o writes a file with the
     accuracy, standard error and cost of every problem at every budget.
     """
-    check_workers(engine, workers)
-    announce_engine(engine)
+    engine.check_workers()
+    engine.announce()
     if output is not None and output.suffix not in (".csv", ".parquet"):
         raise typer.BadParameter(f"{format_path(output)!r} has an unknown suffix; give .csv or .parquet")
     config = load_settings(context)
-    budget_list = parse_budgets(config.score, budgets)
-    uses_default = budgets is None and config.score == ScoreConfig()
-    scoring_method = build_scoring(
-        aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
-    )
-    read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
-    read_options |= {"extract": extract, "percent": percent}
-    drop = too_few is TooFew.drop
-    with open_ballots(source, engine=engine, workers=workers, **read_options) as (ballots, map_blocks):
-        budget_list = limit_budgets(ballots, budget_list, drop=drop) if uses_default else budget_list
-        scores = scoring_method.score_table(
-            ballots, budget_list, too_few=too_few.value, map_blocks=map_blocks
-        )
+    method = scoring.build_scoring(cost, scoring.currency)
+    with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
+        budgets = scoring.choose_budgets(ballots, config.score)
+        scores = method.score_table(ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks)
     if output is not None:
         _write_scores(scores, output)
     print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
@@ -17,24 +17,17 @@ from urllib.parse import urlsplit
 import typer
 
 from adacompute.cli.options import (
-    EndpointCurrencyOption,
-    ExtractOption,
-    HeaderOption,
-    InputPriceOption,
+    AnswerOptions,
+    ConnectionOptions,
     JsonFlag,
-    KeyEnvOption,
-    KeyFileOption,
-    KeyHeaderOption,
     MenuFileOption,
-    OutputPriceOption,
-    PercentOption,
-    QueryOption,
     Setting,
-    VerifierModelOption,
-    VerifierOption,
+    VerifierOptions,
     build_option,
     choose_menu,
     describe_settings,
+    get_flags,
+    get_given,
     load_settings,
     override_section,
     parse_total,
@@ -415,49 +408,61 @@ def _use_trial_files(config: Config) -> Iterator[Config]:
         yield replace(config, serve=trial)
 
 
-UpstreamOption = Annotated[
-    str | None, build_option(EndpointConfig, "url", "--upstream", "--endpoint", metavar="URL")
-]
-ModelOption = Annotated[
-    str | None,
-    build_option(
-        EndpointConfig,
-        "model",
-        metavar="NAME",
-        meaning="model for requests that name none, or name `default`",
-        show_default=False,
-    ),
-]
-PolicyOption = Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")]
-BudgetOption = Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")]
-HostOption = Annotated[str | None, build_option(ServeConfig, "host")]
-PortOption = Annotated[int | None, build_option(ServeConfig, "port", metavar="N")]
-WorkersOption = Annotated[int | None, build_option(ServeConfig, "workers", metavar="N")]
-KeysOption = Annotated[Path | None, build_option(ServeConfig, "keys_file", metavar="FILE")]
-CapOption = Annotated[str | None, build_option(ServeConfig, "cap", metavar="N", parser=parse_total)]
-KeyCapOption = Annotated[str | None, build_option(ServeConfig, "key_cap", metavar="N", parser=parse_total)]
-CapUnitOption = Annotated[str | None, build_option(ServeConfig, "unit", "--unit")]
-CapWindowOption = Annotated[str | None, build_option(ServeConfig, "window", "--window")]
-ModeOption = Annotated[str | None, build_option(ServeConfig, "mode", "--mode")]
-RecordOption = Annotated[Path | None, build_option(ServeConfig, "record", metavar="POOL")]
-StateOption = Annotated[Path | None, build_option(ServeConfig, "state", metavar="FILE")]
-RedisOption = Annotated[str | None, build_option(ServeConfig, "redis", metavar="URL")]
-FleetOption = Annotated[str | None, build_option(ServeConfig, "fleet", "--fleet", metavar="NAME")]
-PriceOption = Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")]
-UpstreamCallsOption = Annotated[
-    int | None, build_option(ServeConfig, "concurrency", "--concurrency", metavar="N")
-]
-CachedPriceOption = Annotated[float | None, build_option(ServeConfig, "cached_price", metavar="MONEY")]
-MinAgreementOption = Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")]
-WeakOption = Annotated[str | None, build_option(ServeConfig, "weak", "--weak")]
-AverageOption = Annotated[str | None, build_option(ServeConfig, "average", "--average")]
-StreamModeOption = Annotated[str | None, build_option(ServeConfig, "stream_mode", "--stream-mode")]
-ExploreOption = Annotated[float | None, build_option(ServeConfig, "explore", metavar="SHARE")]
-CorsOption = Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")]
-OtelOption = Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")]
-LogOption = Annotated[str | None, build_option(ServeConfig, "log", "--log")]
-TlsCertOption = Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")]
-TlsKeyOption = Annotated[Path | None, build_option(ServeConfig, "tls_key", metavar="FILE")]
+@dataclass(frozen=True, kw_only=True)
+class UpstreamOptions(ConnectionOptions):
+    """The endpoint behind the gateway."""
+
+    url: Annotated[
+        str | None, build_option(EndpointConfig, "url", "--upstream", "--endpoint", metavar="URL")
+    ] = None
+    model: Annotated[
+        str | None,
+        build_option(
+            EndpointConfig,
+            "model",
+            metavar="NAME",
+            meaning="model for requests that name none, or name `default`",
+            show_default=False,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    """The gateway's own settings that have an option; called as they are."""
+
+    policy: Annotated[str | None, build_option(ServeConfig, "policy", metavar="DIR")] = None
+    budget: Annotated[str | None, build_option(ServeConfig, "budget", metavar="B")] = None
+    average: Annotated[str | None, build_option(ServeConfig, "average")] = None
+    host: Annotated[str | None, build_option(ServeConfig, "host")] = None
+    port: Annotated[int | None, build_option(ServeConfig, "port", metavar="N")] = None
+    workers: Annotated[int | None, build_option(ServeConfig, "workers", metavar="N")] = None
+    keys_file: Annotated[Path | None, build_option(ServeConfig, "keys_file", "--keys", metavar="FILE")] = None
+    cap: Annotated[str | None, build_option(ServeConfig, "cap", metavar="N", parser=parse_total)] = None
+    key_cap: Annotated[str | None, build_option(ServeConfig, "key_cap", metavar="N", parser=parse_total)] = (
+        None
+    )
+    unit: Annotated[str | None, build_option(ServeConfig, "unit")] = None
+    window: Annotated[str | None, build_option(ServeConfig, "window")] = None
+    mode: Annotated[str | None, build_option(ServeConfig, "mode")] = None
+    price: Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")] = None
+    min_agreement: Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")] = None
+    weak: Annotated[str | None, build_option(ServeConfig, "weak")] = None
+    stream_mode: Annotated[str | None, build_option(ServeConfig, "stream_mode")] = None
+    record: Annotated[Path | None, build_option(ServeConfig, "record", metavar="POOL")] = None
+    explore: Annotated[float | None, build_option(ServeConfig, "explore", metavar="SHARE")] = None
+    state: Annotated[Path | None, build_option(ServeConfig, "state", metavar="FILE")] = None
+    redis: Annotated[str | None, build_option(ServeConfig, "redis", metavar="URL")] = None
+    fleet: Annotated[str | None, build_option(ServeConfig, "fleet", metavar="NAME")] = None
+    concurrency: Annotated[int | None, build_option(ServeConfig, "concurrency", metavar="N")] = None
+    cached_price: Annotated[float | None, build_option(ServeConfig, "cached_price", metavar="MONEY")] = None
+    tls_cert: Annotated[Path | None, build_option(ServeConfig, "tls_cert", metavar="FILE")] = None
+    tls_key: Annotated[Path | None, build_option(ServeConfig, "tls_key", metavar="FILE")] = None
+    log: Annotated[str | None, build_option(ServeConfig, "log")] = None
+    cors: Annotated[list[str] | None, build_option(ServeConfig, "cors", metavar="ORIGIN")] = None
+    otel: Annotated[str | None, build_option(ServeConfig, "otel", metavar="URL")] = None
+
+
 ShowConfigFlag = Annotated[
     bool, typer.Option("--show-config", help="Print all settings in effect as TOML, and exit.")
 ]
@@ -472,49 +477,12 @@ ConfigOption = Annotated[
 
 def serve(
     context: typer.Context,
-    upstream: UpstreamOption = None,
+    *,
+    upstream: UpstreamOptions,
     menu: MenuFileOption = None,
-    policy: PolicyOption = None,
-    budget: BudgetOption = None,
-    average: AverageOption = None,
-    model: ModelOption = None,
-    host: HostOption = None,
-    port: PortOption = None,
-    workers: WorkersOption = None,
-    keys: KeysOption = None,
-    cap: CapOption = None,
-    key_cap: KeyCapOption = None,
-    unit: CapUnitOption = None,
-    window: CapWindowOption = None,
-    mode: ModeOption = None,
-    price: PriceOption = None,
-    min_agreement: MinAgreementOption = None,
-    weak: WeakOption = None,
-    stream_mode: StreamModeOption = None,
-    verifier: VerifierOption = None,
-    verifier_model: VerifierModelOption = None,
-    record: RecordOption = None,
-    explore: ExploreOption = None,
-    state: StateOption = None,
-    redis: RedisOption = None,
-    fleet: FleetOption = None,
-    concurrency: UpstreamCallsOption = None,
-    key_env: KeyEnvOption = None,
-    key_file: KeyFileOption = None,
-    key_header: KeyHeaderOption = None,
-    header: HeaderOption = None,
-    query: QueryOption = None,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    cached_price: CachedPriceOption = None,
-    currency: EndpointCurrencyOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    log: LogOption = None,
-    cors: CorsOption = None,
-    otel: OtelOption = None,
+    gateway: ServeOptions,
+    verifier: VerifierOptions,
+    reading: AnswerOptions,
     file: ConfigOption = None,
     show: ShowConfigFlag = False,
     check: CheckFlag = False,
@@ -530,66 +498,14 @@ def serve(
 
     def read_settings() -> Config:
         base = load_settings(context) if file is None else load_config(file)
-        options: dict[str, object] = {
-            "--upstream": upstream,
-            "--model": model,
-            "--key-env": key_env,
-            "--key-file": key_file,
-            "--key-header": key_header,
-            "--header": header or None,
-            "--query": query or None,
-        }
-        options |= {"--input-price": input_price, "--output-price": output_price, "--currency": currency}
-        chosen = choose_menu(menu, base.serve, {**options, "--cached-price": cached_price})
+        flags = {**get_flags(upstream), "--cached-price": gateway.cached_price}
+        chosen = choose_menu(menu, base.serve, flags)
         return replace(
             base,
-            serve=override_section(
-                base.serve,
-                menu=chosen,
-                policy=policy,
-                budget=budget,
-                average=average,
-                host=host,
-                port=port,
-                workers=workers,
-                keys_file=keys,
-                cap=cap,
-                key_cap=key_cap,
-                unit=unit,
-                window=window,
-                mode=mode,
-                price=price,
-                min_agreement=min_agreement,
-                weak=weak,
-                stream_mode=stream_mode,
-                record=record,
-                explore=explore,
-                state=state,
-                redis=redis,
-                fleet=fleet,
-                concurrency=concurrency,
-                cached_price=cached_price,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-                log=log,
-                cors=cors or None,
-                otel=otel,
-            ),
-            endpoint=override_section(
-                base.endpoint,
-                url=upstream,
-                model=model,
-                key_env=key_env,
-                key_file=key_file,
-                key_header=key_header,
-                headers=header or None,
-                query=query or None,
-                input_price=input_price,
-                output_price=output_price,
-                currency=currency,
-            ),
-            answers=override_section(base.answers, extract=extract, percent=percent),
-            verifier=override_section(base.verifier, url=verifier, model=verifier_model),
+            serve=override_section(base.serve, menu=chosen, **get_given(gateway)),
+            endpoint=upstream.override(base.endpoint),
+            answers=override_section(base.answers, **get_given(reading)),
+            verifier=verifier.override(base.verifier),
         )
 
     config = read_settings()

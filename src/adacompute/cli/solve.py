@@ -10,37 +10,17 @@ import numpy as np
 import typer
 
 from adacompute.cli.options import (
-    BudgetsOption,
-    EngineName,
-    EngineOption,
-    ExtractOption,
-    InputPriceOption,
+    AnswerOptions,
+    EngineOptions,
     JsonFlag,
-    OutputPriceOption,
-    PercentOption,
     PoolPath,
-    RayWorkersOption,
-    announce_engine,
-    check_workers,
     load_settings,
     parse_budget,
-    parse_budgets,
 )
 from adacompute.cli.pool_options import (
-    Aggregate,
-    AggregateOption,
     CostUnit,
-    CurrencyOption,
-    Estimator,
-    EstimatorOption,
-    ModelOption,
-    ParametersOption,
-    SignalOption,
-    TooFew,
-    TooFewOption,
-    build_cost,
-    build_scoring,
-    limit_budgets,
+    ScoringOptions,
+    SourceOptions,
     open_ballots,
 )
 from adacompute.cli.terminal import (
@@ -58,7 +38,6 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_table,
 )
-from adacompute.config import ScoreConfig
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import (
     CrossFit,
@@ -358,24 +337,15 @@ MethodOption = Annotated[
 
 def solve(
     context: typer.Context,
+    *,
     source: PoolPath,
     budget: BudgetOption,
-    budgets: BudgetsOption = None,
-    aggregate: AggregateOption = Aggregate.vote,
-    by: SignalOption = None,
-    estimator: EstimatorOption = Estimator.exact,
+    scoring: ScoringOptions,
     cost: SolveCostOption = None,
-    input_price: InputPriceOption = None,
-    output_price: OutputPriceOption = None,
-    currency: CurrencyOption = None,
-    too_few: TooFewOption = TooFew.error,
     method: MethodOption = SolveMethod.exact,
-    model: ModelOption = None,
-    parameters: ParametersOption = None,
-    extract: ExtractOption = None,
-    percent: PercentOption = None,
-    engine: EngineOption = EngineName.local,
-    workers: RayWorkersOption = None,
+    which: SourceOptions,
+    reading: AnswerOptions,
+    engine: EngineOptions,
     json: JsonFlag = False,
 ) -> None:
     """Show the most an average budget can buy, and where to spend it.
@@ -383,25 +353,20 @@ def solve(
     This is an oracle: it chooses with the answers known. Shown beside it are the same budget spent evenly on
     all problems (uniform), and the oracle's value when it chooses and is judged on different samples.
     """
-    check_workers(engine, workers)
-    announce_engine(engine)
-    config, name = load_settings(context), format_path(source)
-    budget_list = parse_budgets(config.score, budgets)
-    uses_default = budgets is None and config.score == ScoreConfig()
-    average, cost, currency = _read_average(budget, cost, currency)
-    scoring_method = build_scoring(
-        aggregate, by, estimator, cost=build_cost(cost, input_price, output_price, currency)
-    )
-    read_options: dict[str, Any] = {"answers": config.answers, "model": model, "parameters": parameters}
-    read_options |= {"extract": extract, "percent": percent}
-    with open_ballots(source, engine=engine, workers=workers, **read_options) as (ballots, map_blocks):
-        if uses_default:
-            budget_list = limit_budgets(ballots, budget_list, drop=too_few is TooFew.drop)
-        table = scoring_method.score_table(ballots, budget_list, too_few=too_few.value, map_blocks=map_blocks)
+    engine.check_workers()
+    engine.announce()
+    config = load_settings(context)
+    average, unit, currency = _read_average(budget, cost, scoring.currency)
+    scoring_method = scoring.build_scoring(unit, currency)
+    with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
+        budgets = scoring.choose_budgets(ballots, config.score)
+        table = scoring_method.score_table(
+            ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks
+        )
     allocation = solve_table(table, budget=average, method=method.value)
     pairs, reason = _split_samples(ballots, table, scoring_method)
     result = SolveResult(
-        name=name,
+        name=format_path(source),
         table=table,
         comparison=compare_with_uniform(table, allocation, pairs),
         no_lower_end=reason,
