@@ -276,7 +276,7 @@ def replay(
     with plain votes, is scored exactly, without orders. The interval is by bootstrap over problems.
     Problems with fewer samples than the policy may draw, or without recorded answers, are an error, or
     are left out with `too_few="drop"`. `map_blocks` maps a function over blocks of problems, as `map` does;
-    `adacompute.scale` has one for Ray.
+    `scale.stages.open_shards` has one for Ray.
 
     >>> from adacompute.pool import bundled
     >>> from adacompute.policies import FixedPolicy

@@ -76,7 +76,8 @@ def score(
     sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
     8 by default.
 
-    `map_blocks` maps a function over blocks of votes, as `map` does; `adacompute.scale` has one for Ray.
+    `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
+    Ray.
 
     >>> from adacompute.pool import bundled
     >>> with bundled("words") as pool:
