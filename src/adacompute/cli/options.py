@@ -377,7 +377,6 @@ class ConnectionOptions:
             meaning="parameter of the address of every request to the endpoint; repeatable",
         ),
     ] = None
-    ca_file: Annotated[Path | None, build_option(EndpointConfig, "ca_file", metavar="FILE")] = None
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
     currency: EndpointCurrencyOption = None

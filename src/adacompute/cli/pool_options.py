@@ -158,10 +158,11 @@ def _explain_refusal(ballots: Ballots, defaults: tuple[int, ...]) -> str:
 @contextmanager
 def open_ballots(
     source: Path,
-    engine: EngineOptions,
     answers: AnswersConfig,
     reading: AnswerOptions,
     which: SourceOptions,
+    *,
+    engine: EngineOptions,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
     """Read the votes of one model by an engine; yield them, and what maps blocks of work over it."""
     if not engine.is_ray:
@@ -174,10 +175,8 @@ def open_ballots(
             f"with adacompute export {name} FOLDER --shards 8, or use --engine local"
         )
     _, task = reading.build_tasks(answers)
-    with open_shards(source, task=task, model=which.model, parameters=parameters, workers=engine.workers) as (
-        ballots,
-        map_blocks,
-    ):
+    shards = open_shards(source, task=task, model=which.model, parameters=parameters, workers=engine.workers)
+    with shards as (ballots, map_blocks):
         yield read_ballots(source, answers, reading, which, ballots=ballots), map_blocks
 
 

@@ -104,19 +104,11 @@ def replay(
         average = Budget.parse(budget, currency=None)
         budget = average.amount if average.unit == "samples" else budget
     answers = load_settings(context).answers
-    with open_ballots(source, engine, answers, samples, which) as (ballots, map_blocks):
-        replay_options: dict[str, Any] = {
-            "orders": orders,
-            "too_few": too_few.value,
-            "map_blocks": map_blocks,
-        }
+    with open_ballots(source, answers, samples, which, engine=engine) as (ballots, map_blocks):
+        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
         if budget is not None:
-            price = calibrate(
-                loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **replay_options
-            )
-        result = replay_here(
-            loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **replay_options
-        )
+            price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
+        result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "

@@ -63,7 +63,7 @@ def score(
         raise typer.BadParameter(f"{format_path(output)!r} has an unknown suffix; give .csv or .parquet")
     config = load_settings(context)
     method = scoring.build_scoring(cost, scoring.currency)
-    with open_ballots(source, engine, config.answers, reading, which) as (ballots, map_blocks):
+    with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
         budgets = scoring.choose_budgets(ballots, config.score)
         scores = method.score_table(ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks)
     if output is not None:

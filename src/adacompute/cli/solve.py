@@ -358,7 +358,7 @@ def solve(
     config = load_settings(context)
     average, unit, currency = _read_average(budget, cost, scoring.currency)
     scoring_method = scoring.build_scoring(unit, currency)
-    with open_ballots(source, engine, config.answers, reading, which) as (ballots, map_blocks):
+    with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
         budgets = scoring.choose_budgets(ballots, config.score)
         table = scoring_method.score_table(
             ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks
