@@ -104,7 +104,7 @@ def test_nothing_is_wider_than_the_screen(browser: str, report: Path, width: int
     looked(browser, report, look, width=width, height=800)
 
 
-def test_dark_is_dark_in_page_and_figures(browser: str, facts: Path):
+def test_dark_is_dark_in_page_and_figures(browser: str, words: Path):
     colours = (
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color, "
         "getComputedStyle(document.querySelector('.plot svg text')).fill]"
@@ -113,7 +113,7 @@ def test_dark_is_dark_in_page_and_figures(browser: str, facts: Path):
     async def look(page: Page) -> list[str]:
         return list(await page.js(colours))
 
-    light, dark = (looked(browser, facts, look, dark=dark) for dark in (False, True))
+    light, dark = (looked(browser, words, look, dark=dark) for dark in (False, True))
 
     def bright(colour: str) -> float:
         return sum(map(float, re.findall(r"[\d.]+", colour)[:3]))
@@ -123,7 +123,7 @@ def test_dark_is_dark_in_page_and_figures(browser: str, facts: Path):
     assert bright(light[2]) < 400 < bright(dark[2])
 
 
-def test_a_value_is_told_by_pointer_and_by_keys(browser: str, facts: Path):
+def test_a_value_is_told_by_pointer_and_by_keys(browser: str, words: Path):
     async def look(page: Page) -> None:
         assert await page.js("document.getElementById('tip').hidden")
         place = await page.js(
@@ -150,10 +150,10 @@ def test_a_value_is_told_by_pointer_and_by_keys(browser: str, facts: Path):
             await page.send("Input.dispatchKeyEvent", type="keyDown", key=key)
         assert await page.js("!document.getElementById('tip').hidden")
 
-    looked(browser, facts, look)
+    looked(browser, words, look)
 
 
-def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, facts: Path):
+def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, words: Path):
     folded = "document.querySelectorAll('details:not([open])').length"
 
     async def look(page: Page) -> None:
@@ -167,11 +167,11 @@ def test_a_link_into_a_fold_opens_it_and_paper_has_no_folds(browser: str, facts:
         await page.js("dispatchEvent(new Event('afterprint'))")
         assert await page.js(folded) == before - 1
 
-    looked(browser, facts, look)
+    looked(browser, words, look)
 
 
-def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Path):
-    money = json.loads((facts / "results.json").read_text())["money"]
+def test_money_is_reckoned_again_with_the_readers_prices(browser: str, words: Path):
+    money = json.loads((words / "results.json").read_text())["money"]
     prices = {"output_price": 3.0, "input_price": 0.5, "prompt_tokens": 200, "requests": 20_000}
 
     async def look(page: Page) -> list[list[str]]:
@@ -196,7 +196,7 @@ def test_money_is_reckoned_again_with_the_readers_prices(browser: str, facts: Pa
         paid = prompts * prices["prompt_tokens"] * prices["input_price"] + tokens * prices["output_price"]
         return paid / 1e6
 
-    for row, told in zip(money["rows"], looked(browser, facts, look), strict=True):
+    for row, told in zip(money["rows"], looked(browser, words, look), strict=True):
         known = row["same_as"] is not None
         own, same = (
             cost(row["prompts"], row["tokens"]),
@@ -306,25 +306,25 @@ def test_sharing_gives_one_picture_and_one_paragraph(
     assert (pixels[..., :3].min(axis=2) > 0.99).mean() > 0.5  # on white, on any screen
 
 
-def test_sharing_is_not_printed(browser: str, facts: Path):
+def test_sharing_is_not_printed(browser: str, words: Path):
     async def look(page: Page) -> list[bool]:
         await page.send("Emulation.setEmulatedMedia", media="print")
         names = ["#share", "#shared", ".calc", ".hint"]
         return [await page.js(f"document.querySelector('{name}').checkVisibility()") for name in names]
 
-    assert looked(browser, facts, look) == [False] * 4
+    assert looked(browser, words, look) == [False] * 4
 
 
-def test_the_script_writes_money_as_the_report_does(browser: str, facts: Path):
+def test_the_script_writes_money_as_the_report_does(browser: str, words: Path):
     values = [0.0, 1e-9, 0.00012345, 0.266, 0.9996, 1.149, 999.996, 1188.168, 1234567.8, -0.0305, -12.3]
 
     async def look(page: Page) -> list[str]:
         return list(await page.js(f"{json.dumps(values)}.map(paid)"))
 
-    assert looked(browser, facts, look) == [written(value) for value in values]
+    assert looked(browser, words, look) == [written(value) for value in values]
 
 
-def test_the_first_figure_is_whole_on_a_phone_and_can_be_read(browser: str, facts: Path):
+def test_the_first_figure_is_whole_on_a_phone_and_can_be_read(browser: str, words: Path):
     async def look(page: Page) -> list[float]:
         return list(
             await page.js(
@@ -335,7 +335,7 @@ def test_the_first_figure_is_whole_on_a_phone_and_can_be_read(browser: str, fact
             )
         )
 
-    over, right, least = looked(browser, facts, look, width=390, height=800)
+    over, right, least = looked(browser, words, look, width=390, height=800)
     assert over == 0
     assert right <= 390
     assert least > 4  # "1" on an axis is the narrowest
