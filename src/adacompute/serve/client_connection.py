@@ -5,7 +5,6 @@ uvicorn limits neither the time of a slow client nor the size of a request's hea
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -47,7 +46,6 @@ class ClientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._gateway = cast("ASGIApp", self.app)
         self.app = cast("ASGI3Application", self._answer)
-        self.on_lost: Callable[[], None] | None = None  # called when it is closed
         self._running: RequestResponseCycle | None = None  # the request that is answered, or was last
         self._in_head = False  # whether the head of a request is being received
         self._in_chunk = False  # whether a chunk is, or the trailers that follow the line of the last one
@@ -65,8 +63,6 @@ class ClientConnection(HttpToolsProtocol):
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
-        if self.on_lost is not None:
-            self.on_lost()
 
     def data_received(self, data: bytes) -> None:
         try:
