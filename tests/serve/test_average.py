@@ -119,7 +119,7 @@ def test_both_averages_are_there_again_after_a_restart_and_another_choice_keeps_
             assert {answer.status for answer in crowd(gate, mixed(0.5, 60, random.Random(3)), at_once=4)} == {
                 200
             }
-            until(lambda: gate.gateway.observability.dashboard_data()["ever"]["requests"] == 60)
+            until(lambda: gate.gateway.observability.dashboard_data()["dials"][0]["requests"] == 60)
             (before,) = gate.gateway.observability.dashboard_data()["dials"]
             price = gate.gateway.pacers.state()['["stopping", 2.0]']["centre"]
         with Running(up.url, folder=tmp_path, budget=2.0) as gate:

@@ -222,7 +222,8 @@ class WorkerPool:
 
 
 def _send(worker: asyncio.StreamWriter, config: Config | None) -> None:
-    worker.write(msgspec.json.encode(config) + b"\n")
+    if not worker.is_closing():  # else it has ended
+        worker.write(msgspec.json.encode(config) + b"\n")
 
 
 def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
