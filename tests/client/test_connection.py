@@ -760,3 +760,22 @@ def test_a_host_is_named_as_it_is_looked_up(host: str, named: str, monkeypatch: 
         return names
 
     assert run(server, ask, host=host) == [named]
+
+
+@pytest.mark.parametrize("head", [b"205 Reset Content", b"600 Odd"])
+def test_a_reply_of_no_use_leaves_no_connection_open(head: bytes):
+    closed = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 %b\r\nContent-Length: 1000\r\n\r\nhalf" % head)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        closed.set()
+
+    async def ask(transport: Transport, url: URL) -> None:
+        with pytest.raises(ReplyInvalid, match="which is no reply to this request"):
+            await post(transport, url)
+        await closed.wait()
+
+    run(answer, ask)

@@ -230,6 +230,16 @@ def test_only_log_probabilities_may_have_very_many_values():
             load_large_json(raw)
 
 
+@pytest.mark.parametrize("odd", [b"-Infinity", b'"\\ud83d"'])
+def test_one_odd_token_costs_no_large_reply(odd: bytes):
+    token = b'{"token": "a", "logprob": -1, "top_logprobs": [%s]}' % b",".join(
+        [b'{"token": "b", "logprob": -2}'] * 20
+    )
+    tokens = b",".join([token] * 8000 + [b'{"token": "c", "logprob": %s}' % odd])
+    raw = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [%s]}}]}' % tokens
+    assert len(load_large_json(raw)["choices"][0]["logprobs"]["content"]) == 8001
+
+
 def test_brackets_and_commas_in_texts_are_no_values():
     text = '[{,\\"' * 150_000
     raw = json.dumps({"choices": [{"message": {"content": text}}]}).encode()

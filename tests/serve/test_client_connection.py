@@ -279,6 +279,43 @@ def test_f2_who_sends_nothing_or_line_breaks_alone_is_disconnected():
             assert read_end(line) == b""
 
 
+def test_f2_who_doesnt_read_the_end_of_a_last_reply_is_disconnected():
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 60_000})  # less than pauses writing
+
+    async def leave_unread() -> int:
+        config = uvicorn.Config(app, lifespan="off")
+        config.load()
+        loop, state, made = asyncio.get_running_loop(), ServerState(), list[ClientConnection]()
+
+        def make() -> ClientConnection:
+            made.append(ClientConnection(config, state, {}))
+            return made[0]
+
+        listening = await loop.create_server(make, "127.0.0.1", 0)
+        async with listening, asyncio.timeout(30):
+            with socket.socket() as line:
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                line.setblocking(False)
+                await loop.sock_connect(line, listening.sockets[0].getsockname())
+                while not state.connections:
+                    await asyncio.sleep(0.01)
+                transport = made[0].transport
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                await loop.sock_sendall(line, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                while not transport.is_closing():
+                    await asyncio.sleep(0.01)
+                left, now = transport.get_write_buffer_size(), time.monotonic()
+                made[0].sweep(now, 1.0)
+                made[0].sweep(now + 2.0, 1.0)
+                while state.connections:
+                    await asyncio.sleep(0.01)
+        return left
+
+    assert asyncio.run(leave_unread()) > 0
+
+
 def test_f2_line_breaks_after_a_reply_hold_no_idle_connection():
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})

@@ -590,6 +590,8 @@ def _read_for_question(
         marked = _find_marked(text)
         if marked is not None:
             readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
+        elif (formula := _find_lone_formula(text, question)) is not None:
+            readings[at] = ReadAnswer(formula)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):
             continue
         elif (statement := _find_statement(text, finished=end)) is not None:
@@ -619,6 +621,18 @@ def _read_for_question(
             answer = _keep_statement(stated[at], question)
         readings[at] = ReadAnswer(answer, reading.sure)
     return readings
+
+
+def _find_lone_formula(text: str, question: Question) -> str | None:
+    """A reply that is nothing but a fraction or a formula, such as "5/6", "11 - 2i" or "18x^2"."""
+    bare = text.strip().removesuffix(".").strip("$ ")
+    if question.form not in ("number", "words") or not _LONE_FORMULA.fullmatch(bare):
+        return None
+    return bare if _OPERATION.search(bare) else None
+
+
+_LONE_FORMULA = re.compile(r"(?=.{0,80}\d)(?:\\[A-Za-z]{1,8}|[\d\s.(){}^*/+−-]|[A-Za-z](?![A-Za-z])){1,80}")
+_OPERATION = re.compile(r"\\[A-Za-z]|[\^*+]|^[-−]?[\d.]+\s?/\s?\d+$|^[-−]|[-−]\s?\d*[A-Za-z]$")
 
 
 @lru_cache(maxsize=64)  # samples often repeat one another

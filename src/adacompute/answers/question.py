@@ -456,6 +456,7 @@ _WORDS_BEFORE_ASKING = 3  # words at most before the one that asks: "in which", 
 _REQUEST_LENGTH = 60  # characters at the beginning of a question, in which "can you tell me" may stand
 _ANY_LETTER = re.compile(r"[^\W\d_]")
 _SUM = re.compile(r"^[^=<>≤≥]*\d\)?(?:\s?[+*×÷^]\s?|\s[-−/]\s|%\s\w{1,4}\s)\(?\d[^=<>≤≥]*$")
+_ALGEBRA = re.compile(r"\d[^\W\d_]|[^\W\d_]\s?[\^*+]|[\^*+]\s?[^\W\d_]|/\s?[^\W\d_]|\d\s?/\s?\d")
 
 
 @lru_cache(maxsize=4096)
@@ -561,7 +562,8 @@ class Question:
             return "either"
         polar = self.asking.endswith(_ASKS) and not self.is_request and not self.has_question_word
         commands = 0 if self.has_question_word else 1  # "What is 6 * 7?", "Compute 6 * 7."
-        is_sum = _SUM.search(self.asking) is not None and not polar and len(self.content) == commands
+        is_sum = _SUM.search(self.asking) is not None and not _ALGEBRA.search(self.asking)
+        is_sum = is_sum and not polar and len(self.content) == commands
         if is_sum or not _ANY_LETTER.search(self.asking):  # "2 + 2?"
             return "number"
         return "yes_no" if polar else "words"

@@ -608,6 +608,7 @@ def _run_menu_collection(
 ) -> None:
     """Collect from every mode of a menu into one pool, or say what that would take."""
     task, default_task = tasks
+    max_cost = run.read_max_cost(plans[0].prices.currency)
     if run.dry_run:
         estimates = _estimate_modes(pool_path, problem_set, plans, another=run.another)
         show_menu_estimate(estimates, problem_set, plans, default_task, json=json)
@@ -620,7 +621,7 @@ def _run_menu_collection(
             problem_set.problems,
             pool,
             plans=plans,
-            max_cost=run.read_max_cost(plans[0].prices.currency),
+            max_cost=max_cost,
             retry_rounds=retry_failed,
             another=run.another,
             regrade=run.regrade,

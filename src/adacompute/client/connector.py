@@ -408,7 +408,7 @@ def _translate(exc: Exception) -> Exception:
 def _explain(exc: BaseException) -> str:
     """Why it failed, in few words; the event loops word the same error differently."""
     if isinstance(exc, aiohttp.ClientHttpProxyError):
-        return f"it answered {exc.status} {exc.message}"
+        return f"it answered {exc.status}"  # what it says may hold its password
     if isinstance(exc, HttpProcessingError) and _TLS_ALERT in exc.message:
         return "it is TLS; is it https://?"
     if isinstance(exc, HttpProcessingError):

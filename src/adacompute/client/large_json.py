@@ -44,6 +44,7 @@ _TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
 _TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
 _MAX_PLAIN_MARKS = 300_000  # opening brackets and commas of a reply without log-probabilities
+_MAX_ODD_MARKS = 1_000_000  # with them, and with numbers or characters that aren't strict JSON
 _MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
 _MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
 _MAX_PART = 2**25  # bytes of one message, or of another part
@@ -263,7 +264,9 @@ def load_large_json(raw: Bytes, *, max_marks: int = _MAX_MARKS, mask: Mask | Non
     completion: _Completion[Any]
     try:
         completion = (_DECODER if len(raw) <= _MAX_WHOLE else _BARE_DECODER).decode(raw)
-    except (ValueError, RecursionError):  # something else, or numbers such as NaN
+    except (ValueError, RecursionError) as exc:  # something else, or numbers such as NaN
+        if b'"logprobs"' in raw and not isinstance(exc, msgspec.ValidationError):
+            reader = _PartReader(min(max_marks, _MAX_ODD_MARKS), mask)
         return reader.read(raw)
     choices = []
     for choice in completion.choices:

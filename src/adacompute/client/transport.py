@@ -462,6 +462,7 @@ def _check_status(response: HttpResponse, headers: Mapping[str, str] | None) -> 
     """
     is_asked = response.status != 304 or not _CONDITIONS.isdisjoint(headers or ())
     if response.status >= 600 or response.status == 205 or not is_asked:
+        response.close()
         raise ReplyInvalid(
             f"{response.url}: answered {response.status}, which is no reply to this request; is this an "
             "OpenAI-compatible endpoint?",

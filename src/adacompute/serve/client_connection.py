@@ -203,6 +203,8 @@ class ClientConnection(HttpToolsProtocol):
         """Aborts it if the client has kept us waiting for longer than `patience`; both in seconds."""
         if self._waiting_since is not None and self.flow.read_paused:
             self._waiting_since = now  # it can't send: reading is paused while a reply is in progress
+        if self.transport.is_closing() and self._unread_since is None:
+            self._unread_since = now  # what is left to send fills no buffer, and isn't read
         since = [start for start in (self._waiting_since, self._unread_since) if start is not None]
         if since and now - min(since) > patience:
             self.transport.abort()

@@ -11,6 +11,7 @@ import errno
 import gc
 import logging
 import math
+import os
 import resource
 import signal
 import socket
@@ -44,6 +45,7 @@ __all__ = [
     "handle_signals",
     "loop_factory",
     "open_sockets",
+    "prepare_worker",
     "raise_file_limit",
     "reload_settings",
     "resolve_allowed",
@@ -253,6 +255,7 @@ def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSEr
 _log = logging.getLogger("adacompute.serve")
 _KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep it
 _GC_THRESHOLDS = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
+_METRICS_BYTES = 2**20  # as large as its client makes a file of metrics
 _MAX_FILES = 65_536  # open files: every connection is one
 
 
@@ -528,3 +531,12 @@ def raise_file_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < limit:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def prepare_worker(folder: str) -> None:
+    """As `raise_file_limit`; and takes the space of this process's metrics: written to a full disk, the
+    files of Prometheus's client, which are mapped into memory, would end it.
+    """
+    raise_file_limit()
+    for kind in ("counter", "histogram", "gauge_all"):
+        Path(folder, f"{kind}_{os.getpid()}.db").write_bytes(bytes(_METRICS_BYTES))

@@ -231,7 +231,7 @@ def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         try:
             runner.run(_run_worker(settings, partial(_write_line, rows), folder, log))
-        except AdacomputeError as exc:
+        except (AdacomputeError, OSError) as exc:
             _write_line(rows, str(exc))
 
 
@@ -262,7 +262,7 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
     async with contextlib.AsyncExitStack() as stack:
         secrets = collect_secrets(config, keys)
         stack.enter_context(log_to(log, level=config.serve.log, secrets=secrets, shared=True))
-        server.raise_file_limit()
+        server.prepare_worker(folder)
         recorder = None
         if config.serve.record:
             task = Task(extract=config.answers.extract, percent=config.answers.percent)
