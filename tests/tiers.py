@@ -61,7 +61,7 @@ BY_PATH = {  # how a path begins, from the repository's root
 }
 COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
 LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out
-EXAMPLES = {"quick": 10, "check": 20}  # of a law, at most
+EXAMPLES = {"quick": 10, "check": 20}  # a law's examples, at most
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law

@@ -121,6 +121,11 @@ class EndpointConfig:
     output_price: float = setting(0.0, "price of a million response tokens")
     currency: str = setting(DEFAULT_CURRENCY, "currency of the prices, and of budgets and caps in money")
 
+    @property
+    def prices(self) -> TokenPrices:
+        """What its tokens cost."""
+        return TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
+
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z]{1,16}", self.currency) or self.currency in get_args(BudgetUnit):
             raise ConfigError(f"currency {self.currency!r} can't be used; give its name, e.g. USD or EUR")

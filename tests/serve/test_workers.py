@@ -179,7 +179,7 @@ def test_a_killed_worker_comes_back_and_no_count_is_lost_and_after_the_main_proc
         until(lambda: count_own(second[-1])["fleet"]["replicas"] == 3)
         spent = gate.get("/dashboard/data").json["spend"][0]
         assert spent["spent"] + spent["maybe"] + spent["reserved"] >= up.count.choices
-        # of the twenty requests that were under way, some may not have been handed over
+        # some of the twenty requests that were under way may not have been handed over
         stored = gate.get("/dashboard/data").json["recorder"]["stored"]
         assert stored >= 40 + len(answered) - 20
         folder = find_folder(second[0])

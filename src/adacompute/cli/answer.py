@@ -262,7 +262,7 @@ def answer(
         refuse_endpoint_options({**get_flags(endpoint), "--vllm": sampler.vllm})
     modes = [] if menu is None else choose_mode_endpoints(menu)
     upstream = endpoint.override(modes[0][1] if modes else config.endpoint)
-    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
+    prices = upstream.prices
     budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
     most = run.read_max_cost(upstream.currency)
     if len(modes) < 2:

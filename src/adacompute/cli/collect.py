@@ -547,7 +547,7 @@ def collect(
     source, names = sampler.choose_sampler(upstream, pool_path=pool_path, dry_run=run.dry_run)
     spec = sampling.build_asking(names, template, config.collect)
     wanted_samples = counts.get_count("")
-    prices = TokenPrices(input=upstream.input_price, output=upstream.output_price, currency=upstream.currency)
+    prices = upstream.prices
     if run.dry_run:
         count_left = partial(
             find_remaining,

@@ -342,10 +342,7 @@ class PriceOptions:
 
     def choose_prices(self, endpoint: EndpointConfig) -> TokenPrices:
         """Return the prices that options give, else those of the settings."""
-        settings = override_section(endpoint, **get_given(self))
-        return TokenPrices(
-            input=settings.input_price, output=settings.output_price, currency=settings.currency
-        )
+        return override_section(endpoint, **get_given(self)).prices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ _MAX_ODD_MARKS = 1_000_000  # with them, and with numbers or characters that are
 _MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
 _MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
 _MAX_PART = 2**25  # bytes of one message, or of another part
-_TOKENS = 512  # of a block
+_TOKENS = 512  # a block has so many
 _PART = 2**18  # bytes that are encoded by one call, or searched for brackets and commas
 _PAUSE = 0.0005  # seconds after each part, for who waits for Python's lock; after 0 it would be taken back
 _ENCODE_DEPTH = 8  # of containers that are encoded item by item; log-probabilities are less deep in a reply
@@ -282,7 +282,7 @@ class _PartReader:
     """Reads the parts of a large body."""
 
     def __init__(self, max_marks: int, mask: Mask | None) -> None:
-        self._max_marks = self._marks_left = max_marks  # of all parts but tokens
+        self._max_marks = self._marks_left = max_marks  # tokens don't count
         self._mask = mask
 
     def read_fields(self, struct: msgspec.Struct) -> dict[str, Any]:

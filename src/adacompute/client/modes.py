@@ -96,9 +96,7 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
         name=mode.name,
         endpoint=endpoint,
         model=settings.model,
-        prices=TokenPrices(
-            input=settings.input_price, output=settings.output_price, currency=settings.currency
-        ),
+        prices=settings.prices,
         cached_price=mode.cached_price,
         options=mode.options,
         system_suffix=mode.system_suffix,

@@ -199,7 +199,7 @@ def split_paths(
     policy: Policy, ballots: Ballots, reading: Floats, *, layout: PathLayout, rng: np.random.Generator
 ) -> Iterator[PathBlock]:
     """Problems in blocks whose paths fit in memory; `rng` ends where it would if all had been drawn."""
-    draws = layout.shuffles * ballots.classes.shape[1]  # of one problem
+    draws = layout.shuffles * ballots.classes.shape[1]  # one problem's
     step = max(1, _MAX_CELLS // draws)
     for start in range(0, len(ballots), step):
         rows = np.arange(start, min(start + step, len(ballots)))

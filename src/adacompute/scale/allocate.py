@@ -62,7 +62,7 @@ AllocateEngine = Literal["local", "ray"]
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
 _TOLERANCE = 0.01  # samples on average: nearer than that counts as met
 _CURVE_ROWS = 1 << 14  # of the kept curves, at a time
-_BLOCK_ROWS = 100_000  # of a block, about, at the most: 4 MB of curves
+_BLOCK_ROWS = 100_000  # a block has about so many, 4 MB of curves
 _BLOCKS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
 
 
@@ -121,7 +121,7 @@ class AllocateResult:
     files: int = 1
     shards: int = 1  # blocks that prompts were counted in
     rounds: int = 0  # passes of the search for the price
-    summary_bytes: int = 0  # of all counts
+    summary_bytes: int = 0  # all counts together
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
     unit: str = "samples"  # of cost; with modes, that of the menu

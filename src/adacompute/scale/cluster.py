@@ -4,7 +4,6 @@ RAY_ADDRESS names the cluster; without it one is started on this machine.
 """
 
 import logging
-import pickle
 import signal
 import socket
 import threading
@@ -145,6 +144,13 @@ def _silence_logging() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What came of one block, as one object: Ray Data would make columns of an array or a dictionary."""
+
+    value: Any
+
+
 def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, workers: int) -> list[Result]:
     """`[work(block) for block in blocks]` by Ray Data, a task for each; the first block's error is raised.
 
@@ -166,7 +172,7 @@ def map_blocks(work: Callable[[Block], Result], blocks: Iterable[Block], *, work
         ).take_all()
     results: list[Result] = []
     for row in sorted(rows, key=lambda row: row["place"]):
-        result = pickle.loads(row["result"])  # noqa: S301 - our own worker's
+        result = row["outcome"].value
         if isinstance(result, AdacomputeError):
             raise result
         results.append(result)
@@ -181,7 +187,7 @@ def _run_block(row: dict[str, Any], *, work_ref: Any, refs: list[Any]) -> dict[s
         result = ray.get(work_ref)(ray.get(refs[row["place"]]))
     except AdacomputeError as exc:
         result = exc
-    return {"place": row["place"], "result": pickle.dumps(result)}
+    return {"place": row["place"], "outcome": _Outcome(result)}
 
 
 @contextmanager

@@ -171,10 +171,10 @@ def join_shards(ids: Sequence[Sequence[str]]) -> list[list[int]]:
 class _Shard:
     """What was read of some files."""
 
-    ids: tuple[str, ...]  # of all problems, also of those without samples of the source
+    ids: tuple[str, ...]  # all problems, also those without samples of the source
     places: npt.NDArray[np.int64]  # (problems,) of the ballots, in the order of the pool
     sources: tuple[tuple[str | None, dict[str, Any]], ...]
-    ballots: Ballots | None  # of the one source that fits; None: the files are empty
+    ballots: Ballots | None  # those of the one source that fits; None: the files are empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class _ShardReader:
 
     folder: str  # as workers find it
     shown: str  # as it was given, for messages
-    names: tuple[str, ...]  # of all files
+    names: tuple[str, ...]  # every file's
     task: Task
     model: str | None
     parameters: Mapping[str, Any] | None

@@ -47,7 +47,7 @@ MENU_BUDGETS = (1, 2, 4, 8)  # samples of each mode, where a caller gives none
 MAX_EXACT_MIX = 16  # samples of each mode in a mixed plain vote that is scored exactly
 MAX_EXACT_WEIGHTED_MIX = 8  # the same for weighted votes, which have many more totals
 _DRAWS = 2000  # pairs of subsets of a problem where a mixed vote is simulated
-_SEED = 0  # of a simulation without a given generator, so that results repeat
+_SEED = 0  # simulations without a given generator use it, so that results repeat
 _MIN_DRAWS = 2  # of which an error can be estimated
 _ROUND = 9  # decimals of the total weight of votes: totals that differ by less are ties
 

@@ -38,7 +38,7 @@ By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
 _PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # all that a menu's table takes
-_SEED = 0  # of a simulation without a given generator, so that results repeat
+_SEED = 0  # simulations without a given generator use it, so that results repeat
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"

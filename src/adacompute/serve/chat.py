@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from adacompute.serve.telemetry import RequestSpan, Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_TOKEN_BYTES = 4  # of a prompt, on average
+_TOKEN_BYTES = 4  # a prompt's mean
 
 
 class DisconnectWatch:

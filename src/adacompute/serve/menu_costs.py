@@ -18,9 +18,9 @@ __all__ = ["choose_explore", "guess_cost", "make_cascades", "update_cascades"]
 if TYPE_CHECKING:
     from adacompute.serve.chat import Gateway
 
-_TOKEN_BYTES = 4  # of a prompt, on average
-_COST_RATIO = 1.5  # of a mode's measured cost and the one in use, beyond which cascades are chosen anew
-_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # of requests; of the budget, at most, where exploring isn't set
+_TOKEN_BYTES = 4  # a prompt's mean
+_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
+_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
 
 
 def make_cascades(
@@ -32,9 +32,7 @@ def make_cascades(
     """
     costs = measured or {mode.name: guess_cost(mode, unit) for mode in modes}
     dearest = max(costs.values()) or 1.0
-    order = sorted(
-        (mode.name for mode in modes), key=lambda name: costs[name]
-    )  # of equal ones the later is last
+    order = sorted((mode.name for mode in modes), key=costs.__getitem__)  # equal ones keep their order
     return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 

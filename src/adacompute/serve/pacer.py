@@ -165,7 +165,7 @@ Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highe
 _START_THRESHOLD = 0.5
 _START_PRICE = 0.02  # of one sample, in accuracy
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
-_CASCADE_PRICES = (1e-6, 1e4)  # of a sample of the dearest mode, by a menu policy that isn't fitted
+_CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
 _BISECTIONS = 50
 _MIN_SPREAD = 0.1  # of logarithms: quantiles may coincide
 

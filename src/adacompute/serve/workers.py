@@ -128,7 +128,7 @@ class WorkerPool:
     def __init__(self, gateway: Gateway, port: int, folder: str, *, on_start: Callable[[], None]) -> None:
         """`on_start` is called when all serve for the first time."""
         self._gateway, self._port, self._folder, self._on_start = gateway, port, folder, on_start
-        self._inputs: set[asyncio.StreamWriter] = set()  # of workers that run
+        self._inputs: set[asyncio.StreamWriter] = set()  # one for each worker that runs
         self._starting = gateway.settings.workers  # that have not served yet
         self._stopping = asyncio.Event()
 
@@ -322,7 +322,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged = first | {name: _add([board[name] for board in boards]) for name in sums}
     overall = [board["ever"] for board in boards]
     drifts = [drift for board in boards for drift in board["drift"]]
-    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # of a policy the last is shown
+    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # each policy's last one is shown
     merged |= {
         "since": min(board["since"] for board in boards),
         "ever": _merge_means(overall) | {"voted": _merge_means([means["voted"] for means in overall])},

@@ -28,8 +28,8 @@ Bools = npt.NDArray[np.bool_]
 
 _LIMIT_TOLERANCE = 1e-12  # of a limit: what rounding may add to an average
 _JOINT_TOLERANCE = 1e-9  # of a limit's range: limits that are met together to this are met
-_SHARE_TOLERANCE = 1e-9  # of a problem: a share that is only rounding
-_VALUE_TOLERANCE = 1e-11  # of accuracy: shares of the same value
+_SHARE_TOLERANCE = 1e-9  # a smaller share of a problem is only rounding
+_VALUE_TOLERANCE = 1e-11  # accuracies this near to each other are the same
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:

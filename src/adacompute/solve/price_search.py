@@ -55,7 +55,7 @@ class Quota:
     room: float = (
         -np.inf
     )  # cost left for edges of that very slope; infinite: for all; minus infinity: for none
-    tolerance: float = 0.0  # of cost: what rounding may add
+    tolerance: float = 0.0  # what rounding may add to the cost
 
     def after(self, choice: "ModeChoice") -> "Quota":
         """The quota of the rows that follow those already served."""
@@ -69,8 +69,8 @@ class Edge:
     row: int
     mode: int  # a column
     cost: float
-    gain: float  # of accuracy
-    probability: float  # of the dearer mode, so that all of the budget is spent; 0: not mixed
+    gain: float  # in accuracy
+    probability: float  # how often the dearer mode, so that all of the budget is spent; 0: not mixed
 
     @property
     def slope(self) -> float:
@@ -128,7 +128,7 @@ class PriceSearch:
     def __init__(self, costs: Floats, *, budget: float, problems: int) -> None:
         self.price = 0.0
         self.passes = 0
-        self.nbytes = 0  # of all counts so far
+        self.nbytes = 0  # all counts so far
         self._costs = costs
         self._target = float(budget) * problems
         # numbers of slopes: at the first the budget is exceeded, unless all fits; at the second it isn't

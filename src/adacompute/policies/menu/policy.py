@@ -77,7 +77,7 @@ MenuSource = Pool | JoinedPool | MenuBallots | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
-_UNFITTED_FACTOR = 0.25  # of its vote of a mode beside one of the next dearer mode
+_UNFITTED_FACTOR = 0.25  # what a vote of a mode counts beside one of the next dearer mode
 _UNFITTED_ORDERS = 8  # paths a problem, on which it sees how often samples agree
 _UNFITTED_GAIN = 0.05  # accuracy that it takes e times the cost to be worth
 _PATHS = 5000  # that a lattice is learned on
@@ -97,7 +97,9 @@ _SETTING_NAMES = (
     "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
 )  # fmt: skip
 _LEARNED_NAMES = ("stoppers", "rules", "points", "caps", "votes", "origin")
-Origin = Literal["cascades", "settled", "fitted"]  # of its rules; "settled": cascades, by samples alone
+Origin = Literal[
+    "cascades", "settled", "fitted"
+]  # where its rules come from; "settled": cascades, by samples alone
 
 
 class MenuPolicy(Policy):

@@ -47,7 +47,7 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
-_CHEAP_SHARE = 0.125  # of one dear sample's cost, at most, that is risked on several cheap ones
+_CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
