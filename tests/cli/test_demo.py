@@ -162,6 +162,7 @@ def test_a_file_in_the_way_of_a_report_is_refused_before_any_work(adacompute, tm
     assert (tmp_path / "adacompute-demo" / "words" / "report.html").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_what_the_client_cannot_do_is_said_where_its_replies_would_stand(tmp_path: Path):
     pytest.importorskip("openai")
     asked = [ac.Problem(id="p", question="?", gold="4")]

@@ -111,6 +111,7 @@ def test_esc_fills_a_window_that_another_dial_began_before_it_looks():
     assert rule.more("?", Tally.of(["1"] * 4), 0.5) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", ["aaaaabb", "aaaabbc", "aaabbcc", "aaaab--", "abcdef", "aaab---"])
 def test_the_cost_of_esc_over_all_orders_never_rises_with_the_dial(drawn):
     orders = sorted(set(itertools.permutations(drawn)))  # equally many of each: letters that agree are alike

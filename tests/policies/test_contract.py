@@ -154,7 +154,7 @@ def test_it_never_asks_beyond_the_longest_wherever_a_request_stands(kind, weighe
         logprobs = (-rng.exponential(20.0, drawn)).tolist()
         known = [Sample(answer=a, tokens=50, logprob=x) for a, x in zip(answers, logprobs, strict=True)]
         tallies.append(Tally.of(known, weigh=policy.weigh))
-    prompts = [ballots().prompts[i % 60] for i in range(300)]
+    prompts = [ballots().prompts[i % 36] for i in range(300)]
     drawn = np.array([tally.drawn for tally in tallies])
     for dial in DIALS[policy.dial]:
         more = np.array(policy.more_batch(prompts, tallies, dial))

@@ -182,6 +182,7 @@ def test_stored_settings_that_no_curve_had_are_refused(change: dict[str, Any]):
         CurvePolicy.restore({**fitted().settings(), **change}, fitted().arrays())
 
 
+@pytest.mark.slow
 def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
     with pytest.raises(NotFitted, match="fit"):
         CurvePolicy().more("?", Tally(), 0.01)

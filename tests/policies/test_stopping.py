@@ -269,6 +269,7 @@ def test_a_pool_of_nothing_is_refused_and_one_of_abstentions_is_not():
     assert run_policy(policy, some, dial=0.05).drawn.max() <= 16
 
 
+@pytest.mark.slow
 def test_votes_are_plain_where_no_log_probabilities_were_recorded():
     ballots = recording("words").only(range(0, 441, 7))
     bare = replace(ballots, logprob=np.full_like(ballots.logprob, np.nan))
@@ -390,6 +391,7 @@ def test_what_is_calibrated_is_what_runs_live():
     assert np.mean(drawn) == pytest.approx(2.5, abs=4 * np.std(drawn) / len(drawn) ** 0.5)
 
 
+@pytest.mark.slow
 def test_a_result_on_problems_it_was_fitted_on_says_so():
     ballots = recording("words").only(range(0, 441, 3))
     inside = replay(fitted(), ballots, price=0.02, orders=4)
@@ -462,6 +464,7 @@ def test_waves_without_need_of_a_limit_are_as_without_one():
         assert few.drawn.mean() == pytest.approx(one.drawn.mean(), abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_price_per_token_knows_what_a_draw_costs():
     ballots = recording("words").only(range(0, 441, 7))
     with pytest.raises(NotFitted, match="draw_cost"):
@@ -517,7 +520,7 @@ def _random_tally(rng: np.random.Generator, weigh: VoteWeights) -> Tally:
 @functools.cache
 def some_tallies() -> tuple[list[Tally], VoteState]:
     rng = np.random.default_rng(8)
-    tallies = [_random_tally(rng, StoppingPolicy().weigh) for _ in range(2000)]
+    tallies = [_random_tally(rng, StoppingPolicy().weigh) for _ in range(600)]
     return tallies, VoteState.from_tallies(tallies)
 
 
