@@ -114,6 +114,7 @@ follow_imports = skip
 """
 
 
+@pytest.mark.nightly  # `make check` has the types of the package itself
 @pytest.mark.timeout(900)
 def test_the_python_examples_of_all_pages_are_well_typed_for_their_users(tmp_path: Path):
     for page, name in zip(PAGES, NAMES, strict=True):

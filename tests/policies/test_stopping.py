@@ -416,7 +416,7 @@ def test_a_few_prompts_in_common_with_every_prior_do_no_harm():
     assert calibrate(StoppingPolicy(), mixed, budget=2.0, orders=4) is not None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fit_begins_again_whatever_was_fitted_before(tmp_path):
     words, facts = recording("words").only(range(0, 441, 7)), recording("facts").only(range(0, 353, 7))
     policy = StoppingPolicy().fit(words)

@@ -11,7 +11,6 @@ from crowd import Visit, crowd
 from running import Running
 from wires import until
 
-from tiers import leave_to_nightly
 from upstream import Upstream
 
 SHARES = (0.2, 0.8, 0.5, 0.3)  # of hard questions, one after the other
@@ -76,8 +75,8 @@ def mixed(share: float, count: int, rng: random.Random) -> list[Visit]:
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("over", "share"), leave_to_nightly([("voted", 0.9), ("all", 0.5)]))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("over", "share"), [("voted", 0.9), ("all", 0.5)])
 def test_c18_what_cant_be_voted_on_pushes_the_price_only_where_the_average_is_over_all(
     over: str, share: float
 ):
