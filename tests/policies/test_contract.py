@@ -209,22 +209,6 @@ def test_odd_prompts_are_prompts_too(kind):
         assert more == [policy.more(p, t, dial) for p, t in zip(ODD, tallies, strict=True)]
 
 
-@kinds
-def test_a_dial_that_can_not_be_is_refused_in_one_line(kind):
-    policy = made(kind)
-    if policy.dial is None:
-        with pytest.raises(PolicyError, match="has no dial") as error:
-            replay(policy, ballots(), price=0.1)
-        assert "\n" not in str(error.value)
-        return
-    for dial in (float("nan"), float("inf"), -0.1, None, True, "0.1"):
-        for tally in (Tally(), Tally.of(["a", "b"])):
-            with pytest.raises(PolicyError) as error:
-                policy.more("What is 2 + 2?", tally, dial)
-            assert "\n" not in str(error.value)
-            assert repr(dial) in str(error.value)
-
-
 @pytest.mark.parametrize("kind", list(UNFITTED))
 def test_asked_before_it_has_learned_it_says_what_to_do(kind):
     with pytest.raises(NotFitted, match="fit") as error:
