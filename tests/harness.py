@@ -39,9 +39,9 @@ INSTALLED = (
 )  # what .ci/run and the locks bring
 
 
-def import_script(name: str) -> ModuleType:
+def import_script(name: str, folder: str = "scripts") -> ModuleType:
     """A script of the repository, which is no part of a package, as a module."""
-    spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    spec = spec_from_file_location(name, ROOT / folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)

@@ -12,8 +12,9 @@ from adacompute.evaluate.measure import select_problems
 from adacompute.policies import load_policy
 from adacompute.policies.artefact import read_artefact
 from adacompute.policies.chart import read_chart
-from adacompute.pool import Ballots, bundled, export_file
+from adacompute.pool import bundled, export_file
 from adacompute.replay import replay
+from synthetic import make_ballots
 
 SKIP = "--no-verdict"  # tests/evaluate/test_verdict.py has it
 
@@ -123,8 +124,8 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--policy", "curve", "--delta", "0.1"), 2, "is for --policy guarantee, not curve"),
         (("--policy", "guarantee", "--budget", "3"), 2, "a guarantee costs what its --delta costs"),
         (("--policy", "guarantee", "--delta", "1"), 1, "delta 1.0 can't be used"),
-        (("--policy", "curve", "-o", "no/such/folder"), 1, "no/such/folder"),
-        (("--policy", "curve", "-o", "a.jsonl"), 1, "is a file"),
+        (("--policy", "bayes", "-o", "no/such/folder"), 1, "no/such/folder"),
+        (("--policy", "bayes", "-o", "a.jsonl"), 1, "is a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(adacompute, pool, words, code: int, why: str):
@@ -213,18 +214,7 @@ def test_recorded_traffic_is_learned_from_as_far_as_enough_of_it_goes(adacompute
     ],
 )
 def test_how_far_to_go_is_what_fifty_problems_and_a_twentieth_have(drawn, longest: int, used: int):
-    ballots = Ballots(
-        ids=tuple(map(str, range(len(drawn)))),
-        prompts=tuple(map(str, range(len(drawn)))),
-        subjects=(None,) * len(drawn),
-        levels=(None,) * len(drawn),
-        gold_known=np.zeros(len(drawn), dtype=bool),
-        classes=np.where(np.arange(max(drawn)) < np.array(drawn)[:, None], 0, -2).astype(np.int32),
-        correct=np.full((len(drawn), max(drawn)), np.nan, dtype=np.float32),
-        tokens=np.full((len(drawn), max(drawn)), np.nan),
-        logprob=np.full((len(drawn), max(drawn)), np.nan),
-        entropy=np.full((len(drawn), max(drawn)), np.nan),
-    )
+    ballots = make_ballots(np.where(np.arange(max(drawn)) < np.array(drawn)[:, None], 0, -2))
     kept, found = select_problems(ballots)
     assert (found, len(kept)) == (longest, used)
     assert kept.drawn.min() >= found

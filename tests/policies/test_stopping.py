@@ -41,6 +41,7 @@ from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
 from kept import assert_same_array
 from shared import read_votes, share
+from synthetic import make_ballots
 
 PRICES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08, 0.3)
 
@@ -465,24 +466,11 @@ def test_a_price_may_be_per_token():
 
 def _of_answers(answers: np.ndarray) -> Ballots:
     """Ballots of answers by number, 0 being right, -1 none."""
-    problems, samples = answers.shape
-    classes, correct = np.empty_like(answers), (answers == 0).astype(np.float32)
-    for row in range(problems):
+    classes = np.empty_like(answers)
+    for row in range(len(answers)):
         names: dict[int, int] = {-1: -1}
         classes[row] = [names.setdefault(int(a), len(names) - 1) for a in answers[row]]
-    none = np.full((problems, samples), np.nan)
-    return Ballots(
-        ids=tuple(map(str, range(problems))),
-        prompts=tuple(f"question {i}" for i in range(problems)),
-        subjects=(None,) * problems,
-        levels=(None,) * problems,
-        gold_known=np.ones(problems, dtype=bool),
-        classes=classes,
-        correct=correct,
-        tokens=none,
-        logprob=none,
-        entropy=none,
-    )
+    return make_ballots(classes, answers == 0)
 
 
 def _random_tally(rng: np.random.Generator, weigh: VoteWeights) -> Tally:

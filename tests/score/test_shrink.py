@@ -8,11 +8,11 @@ from scipy.stats import binom
 
 import adacompute as ac
 from adacompute.errors import ScoreError
-from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score.grades import grade_samples, halves
 from adacompute.score.plain_vote import score_exact_vote
 from studies.shrinkage import shrink
+from synthetic import make_ballots
 
 BUDGETS = (1, 2, 4, 8, 16)
 PRICES = (0.01, 0.04)
@@ -23,19 +23,7 @@ def measured(seed: int, *, problems: int = 400, samples: int = 16) -> tuple[Accu
     rng = np.random.default_rng(seed)
     p = rng.beta(0.6, 0.6, problems)  # many near 0 and near 1, as problems are
     right = rng.random((problems, samples)) < p[:, None]
-    nothing = np.full(right.shape, np.nan)
-    ballots = Ballots(
-        ids=tuple(map(str, range(problems))),
-        prompts=("?",) * problems,
-        subjects=(None,) * problems,
-        levels=(None,) * problems,
-        gold_known=np.ones(problems, dtype=bool),
-        classes=np.where(right, 0, 1).astype(np.int32),
-        correct=right.astype(np.float32),
-        tokens=nothing,
-        logprob=nothing,
-        entropy=nothing,
-    )
+    ballots = make_ballots(np.where(right, 0, 1), right)
     scored = score_exact_vote(ballots, right.astype(float), (1, 3, 7))
     truth = np.stack([binom.sf(b // 2, b, p) for b in (1, 3, 7)], axis=1)
     return AccuracyTable.of(scored.accuracy, costs=[1, 3, 7], standard_error=scored.standard_error), truth
