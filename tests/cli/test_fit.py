@@ -59,26 +59,6 @@ def test_what_is_saved_is_what_was_told(adacompute, pool, kind: str):
         assert prices == sorted(prices, reverse=True)  # a dearer budget has a lower one
 
 
-def test_a_person_is_told_what_was_learned_where_it_is_and_what_is_next(adacompute, pool):
-    shown = " ".join(adacompute("fit", "a.jsonl", SKIP, "-o", "kept").stdout.split())
-    for part in (
-        "stopping: learned from 40 problems and 640 samples of a.jsonl",
-        "saved in kept",
-        "learned correctness of 40 problems",
-        "samples on average price spent rounds",
-        "problems that it has not learned from",
-        "adacompute evaluate a.jsonl --policies fixed,asc,stopping",
-    ):
-        assert part in shown, part
-
-
-def test_the_classifier_says_how_well_it_imitates_and_that_this_is_in_sample(adacompute, pool):
-    shown = " ".join(
-        adacompute("fit", "a.jsonl", SKIP, "--policy", "classifier", "--budget", "2").stdout.split()
-    )
-    assert "of these problems, in-sample (always the commonest:" in shown
-
-
 @pytest.mark.slow
 def test_without_labels_stopping_learns_from_agreement_and_says_so(adacompute, pool):
     bare = " ".join(adacompute("fit", "bare.jsonl", SKIP, "-o", "kept").stdout.split())

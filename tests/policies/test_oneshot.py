@@ -12,7 +12,6 @@ from adacompute.errors import BudgetOutOfRange, PolicyError
 from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy, ShuffledPolicy
 from adacompute.policies.baselines import FixedPolicy, hash_to_unit, mix_adjacent
 from adacompute.policies.paths import draw_paths
-from adacompute.pool import bundled
 from adacompute.replay.per_problem import run_policy
 from adacompute.score import score
 from adacompute.solve import solve
@@ -86,10 +85,8 @@ def test_a_lot_is_the_prompts_own_whoever_asks_with_it():
 
 
 def test_longer_prompts_never_get_less():
-    policy = HeuristicPolicy(3)
-    with bundled("facts") as pool:
-        policy.fit(pool)
-        prompts = pool.ballots().prompts
+    prompts = read_votes("facts").prompts
+    policy = HeuristicPolicy(3).fit(read_votes("facts"))
     drawn = budgets(policy, prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     rank = {len(prompts[i]): [] for i in order}

@@ -11,6 +11,7 @@ from adacompute.errors import ScoreError
 from adacompute.records import AccuracyTable
 from adacompute.score.grades import grade_samples, halves
 from adacompute.score.plain_vote import score_exact_vote
+from shared import read_votes
 from studies.shrinkage import shrink
 from synthetic import make_ballots
 
@@ -61,7 +62,7 @@ def test_over_many_tables_most_of_the_bias_is_gone_and_the_errors_are_honest():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_on_real_samples_claims_come_nearer_and_choices_are_as_good(name: str):
-    ballots, found = ac.bundled(name).ballots(), []
+    ballots, found = read_votes(name), []
     for seed in range(3):
         parts = halves(ballots, np.random.default_rng(seed))
         scored = [score_exact_vote(part, grade_samples(part), BUDGETS) for part in parts]
@@ -161,6 +162,5 @@ def test_a_table_that_does_not_say_how_noisy_it_is_is_refused():
 
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_a_modes_mean_over_problems_is_left_as_it_is(name: str):
-    with ac.bundled(name) as pool:
-        table = ac.score(pool)
+    table = ac.score(read_votes(name))
     assert shrink(table).accuracy.mean(axis=0) == pytest.approx(table.accuracy.mean(axis=0), abs=1e-4)
