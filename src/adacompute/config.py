@@ -477,7 +477,7 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
     plain = value.strip() if isinstance(value, str) and kind is not str else value
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     for each in kinds:  # a number where it is one, else a text
-        with contextlib.suppress(msgspec.ValidationError):
+        with contextlib.suppress(ValueError):
             converted = msgspec.convert(plain, each, strict=not isinstance(plain, str))
             if not isinstance(converted, float) or math.isfinite(converted):
                 return converted

@@ -8,10 +8,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from adacompute.errors import (
     BudgetInvalid,
@@ -32,6 +33,7 @@ __all__ = [
     "Cap",
     "CapUse",
     "Failure",
+    "Finite",
     "Frontier",
     "Mix",
     "ModeName",
@@ -62,6 +64,7 @@ else:
 
 
 Paid = Literal["yes", "no", "maybe"]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,15 +344,15 @@ class Problem:
 class Signals:
     """What the log-probabilities of single tokens tell beyond their mean, in nats; None: not known."""
 
-    tail: float | None = None  # mean log-probability of the last 64 tokens
-    window: float | None = None  # lowest mean log-probability of 32 tokens in a row
-    answer_sum: float | None = None  # log-probability of the answer's own tokens
-    answer_least: float | None = None  # lowest of one of the answer's tokens
-    answer_entropy: float | None = None  # greatest entropy at one of the answer's tokens
-    confidence: float | None = None  # minus the mean log-probability of the likeliest tokens, mean
-    confidence_tail: float | None = None  # of the last 64 tokens
-    confidence_window: float | None = None  # lowest mean of 32 tokens in a row
-    score: float | None = None  # what a verifier or reward model gave the response
+    tail: Finite | None = None  # mean log-probability of the last 64 tokens
+    window: Finite | None = None  # lowest mean log-probability of 32 tokens in a row
+    answer_sum: Finite | None = None  # log-probability of the answer's own tokens
+    answer_least: Finite | None = None  # lowest of one of the answer's tokens
+    answer_entropy: Finite | None = None  # greatest entropy at one of the answer's tokens
+    confidence: Finite | None = None  # minus the mean log-probability of the likeliest tokens, mean
+    confidence_tail: Finite | None = None  # of the last 64 tokens
+    confidence_window: Finite | None = None  # lowest mean of 32 tokens in a row
+    score: Finite | None = None  # what a verifier or reward model gave the response
 
 
 SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
