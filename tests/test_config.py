@@ -16,7 +16,8 @@ from adacompute.config import (
     read_keys,
 )
 from adacompute.errors import BudgetInvalid, ConfigError
-from adacompute.records import Budget, Secret
+from adacompute.records import Budget
+from adacompute.secret import Secret
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,8 @@ import msgspec
 from msgspec import Meta
 
 from adacompute.errors import BudgetInvalid, ConfigError, format_value, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, TokenPrices
+from adacompute.secret import Secret
 
 __all__ = [
     "AnswersConfig",

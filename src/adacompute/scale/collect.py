@@ -19,7 +19,7 @@ from adacompute.answers import Task
 from adacompute.client import Client, Endpoint, RateLimits
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
-from adacompute.records import Call, Secret, TokenPrices
+from adacompute.records import Call, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
 from adacompute.sampling.collect import (
     PAD,
@@ -41,6 +41,7 @@ from adacompute.sampling.workers import (
     compute_max_cost,
 )
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
+from adacompute.secret import Secret
 
 __all__ = [
     "RayEngine",

@@ -33,7 +33,8 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import MENU_MODEL, KeyConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid, Unauthorized
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Budget, BudgetUnit, Secret, quick_dataclass
+from adacompute.records import Budget, BudgetUnit, quick_dataclass
+from adacompute.secret import Secret
 from adacompute.serve.messages.request_options import (
     NO_OPTIONS,
     OPTIONS_FIELD,
