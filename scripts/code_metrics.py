@@ -274,7 +274,7 @@ def request_files() -> list[str]:
     _make_test_helpers_importable()
     from running import Running
 
-    from adacompute.serve.logs import log_to
+    from adacompute.serve.watching.logs import log_to
     from upstream import Upstream
 
     tracer = FileTracer(SOURCE)

@@ -22,7 +22,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.streaming import split_tokens
 from adacompute.records import Secret
-from adacompute.serve.responses import translate_logprobs
+from adacompute.serve.messages.responses import translate_logprobs
 
 VALUES = st.recursive(
     st.one_of(

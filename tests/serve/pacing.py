@@ -20,7 +20,7 @@ import adacompute as ac
 from adacompute.policies.paths import draw_paths
 from adacompute.replay.per_problem import PolicyRun, run_policy
 from adacompute.replay.replay import settle_policy
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
 
 LOW, HIGH = 1e-6, 1.0
 KINDS = ("stationary", "easy then hard", "hard then easy", "seasons", "sorted", "bursts", "spends", "saves")

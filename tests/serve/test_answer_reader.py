@@ -17,7 +17,9 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.records import Sample
-from adacompute.serve.answer_reader import (
+from adacompute.serve.messages.request_options import RequestOptions
+from adacompute.serve.messages.request_parser import ChatRequest, parse_request
+from adacompute.serve.voting.answer_reader import (
     AnswerReader,
     FieldMemory,
     Reading,
@@ -25,8 +27,6 @@ from adacompute.serve.answer_reader import (
     select_candidates,
     split_sections,
 )
-from adacompute.serve.request_options import RequestOptions
-from adacompute.serve.request_parser import ChatRequest, parse_request
 
 JSON_FORMAT = {"response_format": {"type": "json_object"}}
 MARKS = "Respond with `[[ ## answer ## ]]`, and then `[[ ## completed ## ]]`."

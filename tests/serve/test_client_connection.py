@@ -15,7 +15,7 @@ from running import Running
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from adacompute.serve.client_connection import ClientConnection
+from adacompute.serve.http.client_connection import ClientConnection
 from upstream import Upstream
 
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}).encode()

@@ -6,7 +6,12 @@ import statistics
 
 import pytest
 
-from adacompute.serve.policy_registry import DRIFT_WINDOW, MIN_DRIFT_VOTES, DriftMonitor, DriftMonitors
+from adacompute.serve.pricing.policy_registry import (
+    DRIFT_WINDOW,
+    MIN_DRIFT_VOTES,
+    DriftMonitor,
+    DriftMonitors,
+)
 
 
 def agreements(rng: random.Random, *, hard: float):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adacompute.config import KeyConfig
 from adacompute.errors import Unauthorized
 from adacompute.records import Secret
-from adacompute.serve.request_parser import Key, Keys
+from adacompute.serve.messages.request_parser import Key, Keys
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 KEYS = Keys.from_config(

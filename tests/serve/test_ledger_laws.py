@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adacompute.errors import CapReached
-from adacompute.serve.ledger import Caps, Reservation, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Reservation, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 
 KEYS = ("alice", "bob", "operator")
 CAPS = Caps(total=30, per_key=20, by_key={"operator": 12}, window="hour")

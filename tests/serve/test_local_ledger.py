@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.ledger import NO_SPEND, Balance, Caps, Spend
-from adacompute.serve.ledger_file import ChangeLog, LedgerChanges, LedgerFile
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import NO_SPEND, Balance, Caps, Spend
+from adacompute.serve.spending.ledger_file import ChangeLog, LedgerChanges, LedgerFile
+from adacompute.serve.spending.local_ledger import Ledger
 
 ONE = Spend(samples=1)
 
@@ -48,7 +48,7 @@ async def spend(path: Path, times: int, pause: float = 0.0) -> None:
 def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
     tmp_path: Path, writers: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.local_ledger._SLOW_WRITE", -1.0)
+    monkeypatch.setattr("adacompute.serve.spending.local_ledger._SLOW_WRITE", -1.0)
     asyncio.run(spend(tmp_path / "l.sqlite", 20))
     assert threading.current_thread().name not in writers
     assert writers.count("adacompute-ledger") >= 16
@@ -73,8 +73,8 @@ def test_no_reservation_waits_for_a_commit(tmp_path: Path, writers: list[str]) -
 DYING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from adacompute.serve.ledger import Caps, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 
 async def main():
     ledger = await Ledger.open(Path(sys.argv[1]), Caps())
@@ -202,7 +202,7 @@ def test_a_log_of_another_ledger_does_not_count(tmp_path: Path) -> None:
 def test_a_log_that_was_removed_or_grew_large_is_begun_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.ledger_file._MAX_LOG_BYTES", 1000)
+    monkeypatch.setattr("adacompute.serve.spending.ledger_file._MAX_LOG_BYTES", 1000)
     path, log = tmp_path / "l.sqlite", tmp_path / "l.sqlite-log"
 
     async def scenario() -> None:
@@ -249,13 +249,13 @@ def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Pa
 def test_the_log_is_moved_into_the_file_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.local_ledger._COMMITS_PER_CHECKPOINT", 10)
+    monkeypatch.setattr("adacompute.serve.spending.local_ledger._COMMITS_PER_CHECKPOINT", 10)
     tidied: list[str] = []
     tidy = LedgerFile.checkpoint
     monkeypatch.setattr(
         LedgerFile, "checkpoint", lambda self: (tidied.append(threading.current_thread().name), tidy(self))[1]
     )
-    monkeypatch.setattr("adacompute.serve.local_ledger._MAX_DELAY", 0.001)
+    monkeypatch.setattr("adacompute.serve.spending.local_ledger._MAX_DELAY", 0.001)
     asyncio.run(spend(tmp_path / "l.sqlite", 60, pause=0.005))
     assert tidied
     assert set(tidied) == {"adacompute-ledger"}

@@ -19,9 +19,9 @@ import adacompute as ac
 from adacompute.errors import BudgetInvalid
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Budget
-from adacompute.serve.ledger import Rates, Spend
-from adacompute.serve.pacer import Pacer, SampleCosts
-from adacompute.serve.policy_registry import ServedPolicy
+from adacompute.serve.pricing.pacer import Pacer, SampleCosts
+from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.spending.ledger import Rates, Spend
 from tiers import leave_to_nightly
 from upstream import Upstream
 

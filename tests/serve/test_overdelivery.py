@@ -14,8 +14,8 @@ from running import Answer, Running
 
 from adacompute.client import Client, Endpoint
 from adacompute.errors import CapReached, SendingStopped
-from adacompute.serve.ledger import Caps, Reservation, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Reservation, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}

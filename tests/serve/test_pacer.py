@@ -12,7 +12,7 @@ from pacing import HIGH, KINDS, LOW, Costs, Outcome, in_tokens, paced, recorded,
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
 from tiers import leave_to_nightly
 
 BUDGETS = (1.2, 2.0, 4.0)

@@ -14,8 +14,8 @@ from running import Running
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.records import Budget
-from adacompute.serve.request_options import RequestOptions
-from adacompute.serve.request_parser import ChatRequest, choose_route, parse_request
+from adacompute.serve.messages.request_options import RequestOptions
+from adacompute.serve.messages.request_parser import ChatRequest, choose_route, parse_request
 from upstream import Upstream
 
 SETTINGS = ServeConfig()

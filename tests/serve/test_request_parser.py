@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.serve.request_parser import MEDIA_TOKENS, ChatRequest, parse_request
+from adacompute.serve.messages.request_parser import MEDIA_TOKENS, ChatRequest, parse_request
 
 SETTINGS = ServeConfig()
 USER = {"role": "user", "content": "What is 6 times 7?"}

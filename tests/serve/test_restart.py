@@ -14,7 +14,7 @@ from crowd import Visit, crowd, settled, until
 from running import Process, Running
 from test_storm import taken_of
 
-from adacompute.serve import local_ledger
+from adacompute.serve.spending import local_ledger
 from upstream import Upstream
 
 STATE = "adacompute-gateway.sqlite"

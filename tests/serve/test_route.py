@@ -9,8 +9,8 @@ from starlette.datastructures import Headers
 
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
-from adacompute.serve.request_options import RequestOptions, add_header_options
-from adacompute.serve.request_parser import ChatRequest, Route, choose_route
+from adacompute.serve.messages.request_options import RequestOptions, add_header_options
+from adacompute.serve.messages.request_parser import ChatRequest, Route, choose_route
 
 POLICIES = ("stopping", "maths", "single")
 

@@ -15,8 +15,8 @@ from adacompute.answers.extract import (
     start_sandbox,
 )
 from adacompute.client import Response
-from adacompute.serve.answer_reader import AnswerReader
-from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.voting.answer_reader import AnswerReader
 
 LONG = "We add them up, step by step, and look at each once more. " * 100
 

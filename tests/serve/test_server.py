@@ -22,8 +22,8 @@ from running import Process, Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.serve.client_connection import MAX_HEAD_BYTES
-from adacompute.serve.server import open_sockets, resolve_allowed
+from adacompute.serve.http.client_connection import MAX_HEAD_BYTES
+from adacompute.serve.http.server import open_sockets, resolve_allowed
 from upstream import Honest, Upstream
 
 NOBODY = "http://127.0.0.1:9/v1"  # an upstream that is never asked

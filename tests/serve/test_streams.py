@@ -19,10 +19,10 @@ from wires import connect, post, until
 from adacompute.answers import Task
 from adacompute.config import ServeConfig
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve import stream_gate
-from adacompute.serve.request_parser import ChatRequest
-from adacompute.serve.stream_gate import StreamGate
-from adacompute.serve.vote_eligibility import VoteEligibility, may_be_short_answer
+from adacompute.serve.messages import stream_gate
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.messages.stream_gate import StreamGate
+from adacompute.serve.voting.vote_eligibility import VoteEligibility, may_be_short_answer
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt

@@ -30,9 +30,9 @@ from adacompute.errors import ConfigError
 from adacompute.policies import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Call
-from adacompute.serve import workers
-from adacompute.serve.fleet.membership import FleetStatus
-from adacompute.serve.observability import Observability
+from adacompute.serve.http import workers
+from adacompute.serve.pricing.fleet import FleetStatus
+from adacompute.serve.watching.observability import Observability
 from clusters import RedisServer
 from upstream import Upstream
 

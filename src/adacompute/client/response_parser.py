@@ -21,7 +21,13 @@ from yarl import URL
 
 from adacompute.answers.signals import NO_TOKENS, add_answer_signals, summarise_tokens
 from adacompute.client.error_object import build_error_object
-from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
+from adacompute.client.large_json import (
+    MAX_INLINE,
+    PackedList,
+    TokenLogprob,
+    load_large_json,
+    read_completion,
+)
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -30,7 +36,6 @@ from adacompute.client.server_quirks import (
     find_refused_limit,
     is_about_n,
 )
-from adacompute.client.token_json import TokenLogprob, read_completion
 from adacompute.errors import (
     EndpointError,
     EndpointFailed,

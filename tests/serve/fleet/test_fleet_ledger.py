@@ -16,10 +16,11 @@ import redis
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.records import Secret
-from adacompute.serve.fleet import Fleet, FleetTiming, join_fleet
-from adacompute.serve.fleet.ledger import _parse_balance
-from adacompute.serve.ledger import Balance, Caps, Spend, format_hour
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.pricing.fleet import Fleet, join_fleet
+from adacompute.serve.spending.fleet_ledger import _parse_balance
+from adacompute.serve.spending.ledger import Balance, Caps, Spend, format_hour
+from adacompute.serve.spending.local_ledger import Ledger
+from adacompute.serve.spending.redis_client import FleetTiming
 from clusters import RedisServer, _free_port
 
 ONE = Spend(samples=1, tokens=10, nanos=100)

@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from adacompute.serve.fleet.ledger import _parse_balance
-from adacompute.serve.fleet.redis_client import _SCRIPT
+from adacompute.serve.spending.fleet_ledger import _parse_balance
+from adacompute.serve.spending.redis_client import _SCRIPT
 from clusters import RedisServer
 
 BASE = "adacompute:{laws}"
@@ -190,7 +190,7 @@ def laws(client: redis.Redis) -> type[RuleBasedStateMachine]:
             return int(client.time()[0]) // 3600
 
     def at_name(hour: int) -> str:
-        from adacompute.serve.ledger import format_hour
+        from adacompute.serve.spending.ledger import format_hour
 
         return format_hour(hour * 3600.0)
 
