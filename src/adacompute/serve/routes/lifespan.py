@@ -20,6 +20,7 @@ from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
 from adacompute.config import (
     Config,
+    KeyConfig,
     MenuConfig,
     ServeConfig,
     apply_menu,
@@ -30,7 +31,6 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.serve.messages.request_parser import Keys
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
 from adacompute.serve.pricing.menu_costs import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
@@ -87,7 +87,7 @@ async def open_gateway(
     if limit is not None:
         origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
-    keys = Keys.from_config(read_keys(Path(settings.keys_file)) if settings.keys_file else ())
+    keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
@@ -350,7 +350,7 @@ async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
-def _build_caps(settings: ServeConfig, keys: Keys, currency: str, *, in_memory: bool) -> Caps:
+def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str, *, in_memory: bool) -> Caps:
     given = {"cap": settings.cap, "key_cap": settings.key_cap}
     given |= {f"cap of key {key.name!r}": key.cap for key in keys if key.cap is not None}
     caps = {place: parse_cap(place, value, settings.unit, currency) for place, value in given.items()}
@@ -358,7 +358,7 @@ def _build_caps(settings: ServeConfig, keys: Keys, currency: str, *, in_memory: 
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    is_shown = not in_memory and not len(keys) and not settings.redis  # else only operators know of it
+    is_shown = not in_memory and not keys and not settings.redis  # else only operators know of it
     return Caps(
         unit=units.pop() if units else settings.unit,
         total=None if total is None else total.amount,
