@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -201,9 +201,7 @@ class RequestOutcome:
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # samples without an answer
-    agreement: float | None = (
-        None  # the leader's share of all samples' weight, 0 to 1; None: there was no vote
-    )
+    agreement: float | None = None  # the leader's share of all samples' weight; None: there was no vote
     answered_share: float | None = None  # its share among samples with an answer; None: as `agreement`
     weighted: bool = False  # whether votes had weights
     agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
@@ -321,7 +319,8 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
     if status is not None:  # the upstream's own words
         waits = error.retry_after is not None or status in (429, 503)
         return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
-    status, code, message, kind = _describe_upstream_error(error)
+    status, code, message = _describe_upstream_error(error)
+    kind = {429: "rate_limit_error"}.get(status, "server_error" if status >= 500 else "invalid_request_error")
     headers = wait if status in (429, 503) else {}
     if isinstance(error, EndpointRefused) and status == 502:
         headers = _FORBID_RETRY
@@ -337,67 +336,46 @@ def find_error_code(error: ServeError | EndpointError) -> str:
         return error.code
     if _find_upstream_status(error) and error.reply.code in _KNOWN_CODES:
         return str(error.reply.code)
-    return _describe_upstream_error(error).code
+    return _describe_upstream_error(error)[1]
 
 
-class _Description(NamedTuple):
-    """What is said about an error."""
-
-    status: int
-    code: str
-    message: str
-    kind: str = "server_error"
-
-
-_NOT_JSON = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
-_DESCRIPTIONS: Mapping[type[EndpointError], _Description] = {  # the first that an error is one of
-    RateLimited: _Description(
-        429,
-        "upstream_rate_limited",
-        "the upstream accepts no more requests now; try again in {wait} s",
-        "rate_limit_error",
-    ),
-    EndpointTimeout: _Description(
-        504,
-        "upstream_timeout",
-        "no answer came before the deadline, the gateway's or the request's own (x-adacompute-deadline); "
-        "try again, give more time, or ask for fewer tokens",
-    ),
-    EndpointResting: _Description(
-        503,
-        "upstream_resting",
-        "the upstream fails, and isn't called for a while; try again in {wait} s",
-    ),
-    SendingStopped: _Description(503, "stopping", "the gateway is closing down; try again"),
-    EndpointUnreachable: _Description(
-        502, "upstream_unreachable", "the upstream can't be reached; try again later"
-    ),
-    ReplyCompressed: _Description(
-        502,
-        "upstream_failed",
-        "the upstream compresses its answers, which the gateway doesn't ask for; tell the operator",
-    ),
+_UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {  # status and code, of the first that fits
+    RateLimited: (429, "upstream_rate_limited"),
+    EndpointTimeout: (504, "upstream_timeout"),
+    EndpointResting: (503, "upstream_resting"),
+    SendingStopped: (503, "stopping"),
+    EndpointUnreachable: (502, "upstream_unreachable"),
+}
+_MESSAGES = {  # by code
+    "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
+    "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
+    "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
+    "upstream_resting": "the upstream fails, and isn't called for a while; try again in {wait} s",
+    "stopping": "the gateway is closing down; try again",
+    "upstream_unreachable": "the upstream can't be reached; try again later",
+    "upstream_credentials": "the upstream doesn't accept the gateway's own key; tell the operator",
 }
 
 
-def _describe_upstream_error(error: EndpointError) -> _Description:
-    """What the gateway says itself about an upstream's error."""
+def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
+    """Status, code and message of the gateway's own for an upstream's error."""
     answered = "" if error.status in (None, 200) else f" (it answered {error.status})"
     if isinstance(error, EndpointRefused):
         if error.status in _CLIENT_STATUSES:
-            message = _hide_address(str(error))
-            return _Description(error.status, "upstream_refused", message, "invalid_request_error")
+            return error.status, "upstream_refused", _hide_address(str(error))
         if error.status in _KEY_STATUSES:
-            message = "the upstream doesn't accept the gateway's own key; tell the operator"
-            return _Description(502, "upstream_credentials", message)
+            return 502, "upstream_credentials", _MESSAGES["upstream_credentials"]
         message = f"the upstream refused what the gateway sent{answered}; tell the operator"
-        return _Description(502, "upstream_failed", message)
-    for kind, description in _DESCRIPTIONS.items():
+        return 502, "upstream_failed", message
+    for kind, (status, code) in _UPSTREAM_CODES.items():
         if isinstance(error, kind):
-            return description
-    if isinstance(error, ReplyInvalid) and not answered:
-        return _Description(502, "upstream_failed", _NOT_JSON)
-    return _Description(502, "upstream_failed", f"the upstream failed{answered}; try again")
+            return status, code, _MESSAGES[code]
+    message = f"the upstream failed{answered}; try again"
+    if isinstance(error, ReplyCompressed):
+        message = "the upstream compresses its answers, which the gateway doesn't ask for; tell the operator"
+    elif isinstance(error, ReplyInvalid) and not answered:
+        message = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
+    return 502, "upstream_failed", message
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
