@@ -41,14 +41,7 @@ from adacompute.sampling.workers import (
     compute_max_cost,
 )
 
-__all__ = [
-    "CollectedMenu",
-    "ModeCheck",
-    "ModePlan",
-    "build_mode_plan",
-    "check_modes",
-    "collect_menu",
-]
+__all__ = ["CollectedMenu", "ModeCheck", "ModePlan", "build_mode_plan", "check_modes", "collect_menu"]
 
 _REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage tells them
 _CHECK_ATTEMPTS = 2  # of the question that a check asks

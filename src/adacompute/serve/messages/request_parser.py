@@ -217,11 +217,11 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
     match = _ERROR_PLACE.search(text)
     assert match is not None
     place = f"{match[2] or ''}.{match[1] or ''}".strip(".")
-    found: Any = value
+    part: Any = value
     for key in re.findall(r"\w+", place):
-        found = found[int(key)] if isinstance(found, list) else found.get(key, msgspec.UNSET)
+        part = part[int(key)] if isinstance(part, list) else part.get(key, msgspec.UNSET)
     name = re.split(r"\W", place, maxsplit=1)[0]
-    shown = format_value(found) if name in places or "enum" in text else _describe_value(found)
+    shown = format_value(part) if name in places or "enum" in text else _describe_value(part)
     param = places.get(name, name) + place[len(name) :]
     raise RequestInvalid(f"{param} is {shown}; {remedies[re.sub(r'[0-9]', '', place)]}", param=param)
 
