@@ -17,12 +17,13 @@ from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, M
 from adacompute.client.modes import build_mode_endpoint
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
-from adacompute.client.verifier import build_verifier
+from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     Config,
     KeyConfig,
     MenuConfig,
     ServeConfig,
+    VerifierConfig,
     apply_menu,
     average_budget,
     read_key,
@@ -91,9 +92,7 @@ async def open_gateway(
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
-    address = config.verifier.url.rstrip("/")
-    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
-    verifier = build_verifier(config.verifier, endpoint)
+    verifier = _build_verifier(config.verifier, origins) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
         policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
@@ -181,7 +180,7 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1:  # else its workers answer requests
+        if settings.workers == 1 and not in_memory:  # else workers answer, or only this program asks
             # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
             # math-verify takes more memory than all else, and is started by the first formula that needs it.
             threading.Thread(
@@ -269,6 +268,13 @@ def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
+
+
+def _build_verifier(settings: VerifierConfig, origins: Sequence[_Origin]) -> Verifier | None:
+    """The verifier, with the headers of where samples come from if it is there as well."""
+    address = settings.url.rstrip("/")
+    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
+    return build_verifier(settings, endpoint)
 
 
 def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> VerifierRates:
