@@ -32,9 +32,9 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.messages.request_parser import Keys
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
-from adacompute.serve.pricing.menu_costs import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.pricing.policy_registry import PolicyRegistry
+from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger

@@ -28,8 +28,8 @@ from adacompute.policies.base import Draw, Floats
 from adacompute.records import Call, Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
 from adacompute.serve.messages.request_parser import ChatRequest, Route
-from adacompute.serve.pricing.menu_costs import EXPLORED_SAMPLES
 from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.pricing.start import EXPLORED_SAMPLES
 from adacompute.serve.spending.ledger import (
     NO_SPEND,
     LedgerProtocol,
