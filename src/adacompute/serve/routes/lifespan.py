@@ -20,6 +20,7 @@ from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import build_verifier
 from adacompute.config import (
     Config,
+    KeyConfig,
     MenuConfig,
     ServeConfig,
     apply_menu,
@@ -70,6 +71,7 @@ async def open_gateway(
     breaker: BreakerSettings | None = None,
     limit: Callable[[Endpoint], Endpoint] | None = None,
     recorder: RecordQueue | None = None,
+    keys: Sequence[KeyConfig] | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
@@ -77,7 +79,8 @@ async def open_gateway(
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
     file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
     shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
-    that which the settings name; whoever has opened it closes it.
+    that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
+    file says.
     """
     menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
     if menu is not None:
@@ -87,8 +90,10 @@ async def open_gateway(
     if limit is not None:
         origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
-    keys = Keys.from_config(read_keys(Path(settings.keys_file)) if settings.keys_file else ())
-    caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
+    if keys is None:
+        keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
+    known_keys = Keys.from_config(keys)
+    caps = _build_caps(settings, known_keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
     address = config.verifier.url.rstrip("/")
@@ -151,7 +156,7 @@ async def open_gateway(
                 average=settings.average,
                 currency=config.endpoint.currency,
             ),
-            keys=keys,
+            keys=known_keys,
             observability=observability,
             reporter=reporter,
             telemetry=telemetry,
