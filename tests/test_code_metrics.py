@@ -26,7 +26,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "repeated_public_class_names": (0, 0),
     "odd_variables": (0, 0),
     "files_per_request": (1, 40),
-    "files_per_sample": (1, 24),
+    "files_per_sample": (1, 22),
     "files_per_ask": (1, 45),
 }
 STATIC = [name for name in LIMITS if not name.startswith("files_per")]
