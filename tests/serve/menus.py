@@ -188,8 +188,7 @@ class ModeProcess:
         self._words = [sys.executable, __file__, name, "--log", str(self._log), *words]
 
     def __enter__(self) -> "ModeProcess":
-        path = os.pathsep.join([str(Path(__file__).parent.parent / "client"), str(Path(__file__).parent)])
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(self._words, stdout=subprocess.PIPE, env=environ)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().decode().strip()
