@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import resource
+import time
 import zlib
 from typing import Any
 
@@ -94,11 +95,10 @@ def test_a_bomb_takes_neither_time_of_the_loop_nor_memory():
 
     async def tick() -> None:
         nonlocal longest
-        loop = asyncio.get_running_loop()
         while True:
-            before = loop.time()
+            before = time.thread_time()  # the loop's own work, however busy the machine is
             await asyncio.sleep(0.001)
-            longest = max(longest, loop.time() - before)
+            longest = max(longest, time.thread_time() - before)
 
     async def one(client: Client) -> Any:
         with pytest.raises(ReplyInvalid):
@@ -115,5 +115,5 @@ def test_a_bomb_takes_neither_time_of_the_loop_nor_memory():
 
     with Upstream(Garbage(raw=BOMB, headers={"Content-Encoding": "gzip"})) as up:
         asyncio.run(work(up.url))
-    print(f"eight bombs: the loop waited {1000 * longest:.1f} ms at most")
+    print(f"eight bombs: the loop worked for {1000 * longest:.1f} ms at most")
     assert longest < 0.5  # 3.2 s when they were unpacked; the upstream shares the processor
