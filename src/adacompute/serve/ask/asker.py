@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
 from adacompute.client.settings import build_endpoint
@@ -54,6 +54,16 @@ _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
     "this machine"
 )
+
+
+class PromptArguments(TypedDict, total=False):
+    """What a prompt takes besides itself; see `Asker.ask`."""
+
+    system: str | None
+    temperature: float | None
+    max_tokens: int | None
+    extract: str | None
+    options: Mapping[str, Any] | None
 
 
 class Asker:
@@ -274,86 +284,36 @@ class Asker:
         regex:PATTERN and others, or none. `options` are fields of the request that go to the endpoint as they
         are, such as seed, stop or response_format. Raises AdacomputeError if nothing came.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        named = PromptArguments(
+            system=system, temperature=temperature, max_tokens=max_tokens, extract=extract, options=options
         )
-        return _raise_error(wait_for(self._submit(prompt, built)))
+        return _raise_error(wait_for(self._submit(prompt, _build_options(**named, **unknown))))
 
-    async def ask_async(
-        self,
-        prompt: Prompt,
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> Reply:
+    async def ask_async(self, prompt: Prompt, **arguments: Unpack[PromptArguments]) -> Reply:
         """As `ask`, for a coroutine."""
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        return _raise_error(await asyncio.wrap_future(self._submit(prompt, built)))
+        return _raise_error(await asyncio.wrap_future(self._submit(prompt, _build_options(**arguments))))
 
-    def ask_many(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> list[Reply]:
+    def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
         """The replies to many prompts, in their order. Where nothing came, a reply has an `error`.
 
-        A prompt or an option that can't be used is raised before anything is sent. Ctrl-C gives up all
-        replies; `ask_iter` gives each as it comes.
+        `arguments` are those of `ask`. A prompt or an option that can't be used is raised before anything is
+        sent. Ctrl-C gives up all replies; `ask_iter` gives each as it comes.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        return wait_for(self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built))
+        return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
     async def ask_many_async(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]
     ) -> list[Reply]:
         """As `ask_many`, for a coroutine."""
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        future = self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built)
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(self._submit_all(prompts, _build_options(**arguments)))
 
-    def ask_iter(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> Iterator[Reply]:
+    def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
         """As `ask_many`, but yields each reply as soon as it and all before it are there.
 
         It reads few prompts ahead, so there may be any number of them. One that can't be used is raised when
         its turn comes. Leaving the loop cancels what is under way.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
+        built = _build_options(**arguments)
         check_prompts(prompts)
         return self._iterate(prompts, built)
 
@@ -363,6 +323,9 @@ class Asker:
 
     def _submit(self, prompt: Prompt, options: PromptOptions) -> "Future[Reply]":
         return self._engine.submit(self._engine.answer_prompt, build_messages(prompt), options)
+
+    def _submit_all(self, prompts: Iterable[Prompt], options: PromptOptions) -> "Future[list[Reply]]":
+        return self._engine.submit(self._engine.answer_all, build_all_messages(prompts), options)
 
     def _iterate(self, prompts: Iterable[Prompt], options: PromptOptions) -> Iterator[Reply]:
         under_way: deque[Future[Reply]] = deque()
@@ -456,19 +419,16 @@ def _refuse_unknown(unknown: Mapping[str, object]) -> None:
         )
 
 
-def _build_options(
-    options: Mapping[str, Any] | None,
-    unknown: Mapping[str, object],
-    **named: Any,  # noqa: ANN401 - the fields of PromptOptions
-) -> PromptOptions:
+def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  # noqa: ANN401 - PromptArguments
     """The options of a prompt; RequestInvalid for those that an Asker can't follow."""
     if options is not None and not isinstance(options, Mapping):
         raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
-    built = PromptOptions(parameters={**(options or {}), **unknown}, **named)
+    named = {name: arguments.pop(name) for name in PromptArguments.__annotations__ if name in arguments}
+    built = PromptOptions(parameters={**(options or {}), **arguments}, **named)
     for name in built.parameters:
         if name in _list_keywords(Asker):
             raise RequestInvalid(f"{name} is a setting of the Asker as a whole; give it there", param=name)
-    _refuse_unknown(unknown)
+    _refuse_unknown(arguments)
     return built
 
 

@@ -18,7 +18,7 @@ import traceback
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ParamSpec, TypeVar
 
 from adacompute.client import BreakerSettings, Endpoint
@@ -109,20 +109,10 @@ class Reply:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "text": self.text,
-            "answer": self.answer,
-            "votes": dict(self.votes),
-            "samples": self.samples,
-            "tokens": self.tokens,
-            "cost": self.cost,
-            "agreement": self.agreement,
-            "notes": list(self.notes),
-            "model": self.model,
-            "modes": dict(self.modes),
-            "message": dict(self.message),
-            "error": None if self.error is None else str(self.error),
-        }
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        copies = {"votes": dict(self.votes), "notes": list(self.notes), "modes": dict(self.modes)}
+        error = None if self.error is None else str(self.error)
+        return {**given, **copies, "message": dict(self.message), "error": error}
 
 
 def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:

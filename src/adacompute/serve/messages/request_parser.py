@@ -112,8 +112,6 @@ class Route:
         return self.unit == "samples" and self.budget <= 1
 
 
-# the fields that are checked
-
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
 _JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
@@ -219,11 +217,11 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
     match = _ERROR_PLACE.search(text)
     assert match is not None
     place = f"{match[2] or ''}.{match[1] or ''}".strip(".")
-    found: Any = value
+    part: Any = value
     for key in re.findall(r"\w+", place):
-        found = found[int(key)] if isinstance(found, list) else found.get(key, msgspec.UNSET)
+        part = part[int(key)] if isinstance(part, list) else part.get(key, msgspec.UNSET)
     name = re.split(r"\W", place, maxsplit=1)[0]
-    shown = format_value(found) if name in places or "enum" in text else _describe_value(found)
+    shown = format_value(part) if name in places or "enum" in text else _describe_value(part)
     param = places.get(name, name) + place[len(name) :]
     raise RequestInvalid(f"{param} is {shown}; {remedies[re.sub(r'[0-9]', '', place)]}", param=param)
 
@@ -236,8 +234,6 @@ def _describe_value(value: object) -> str:
         return "missing" if value is msgspec.UNSET else "an empty list"
     return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
 
-
-# messages
 
 MEDIA_TOKENS = 8192  # tokens counted for an image, a recording or a file
 
@@ -295,9 +291,7 @@ def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
-# what a request asks of the gateway itself: in its body, and in headers. Neither goes upstream.
-
-OPTIONS_FIELD = "adacompute"
+OPTIONS_FIELD = "adacompute"  # of a body; like the headers, it doesn't go upstream
 _HEADER_PREFIX = "x-adacompute-"
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _NO_OPTIONS = RequestOptions()  # as most requests have
@@ -375,8 +369,6 @@ def _parse_header(name: str, text: str) -> object:
     return text
 
 
-# all of it
-
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
 _DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
@@ -415,13 +407,13 @@ def build_request(
     upstream_body = {**body, "model": name}
     for taken in _GATEWAY_FIELDS:
         upstream_body.pop(taken, None)
-    n = body.get("n") or 1
+    n, streams = body.get("n") or 1, fields.stream_options
     return ChatRequest(
         body=upstream_body,
         prompt=_read_prompt(body["messages"]),
         n=n,
         stream=bool(fields.stream),
-        include_usage=fields.stream_options is not None and bool(fields.stream_options.include_usage),
+        include_usage=streams is not None and bool(streams.include_usage),
         logprobs=bool(fields.logprobs),
         budget=budget,
         max_tokens=max(limits, default=settings.max_tokens),
@@ -558,8 +550,6 @@ def _find_no_vote_reason(n: int, temperature: float | None) -> str:
         return f"n is {n}: the client samples by itself"
     return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
-
-# the route
 
 _BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
 _BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded

@@ -25,7 +25,6 @@ from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetU
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
     RequestOutcome,
-    StreamRelay,
     build_chunks,
     build_error,
     build_extra,
@@ -33,7 +32,7 @@ from adacompute.serve.messages.reply import (
     find_error_code,
 )
 from adacompute.serve.messages.request_parser import ChatRequest, Route
-from adacompute.serve.messages.stream_gate import Delivery, keep_alive
+from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
     PacerFactory,
