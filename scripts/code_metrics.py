@@ -299,7 +299,7 @@ def request_files() -> list[str]:
 def sample_files() -> list[str]:
     """The files of the package that one collected sample passes through, from the call of `collect`."""
     _make_test_helpers_importable()
-    from collecting import asking, endpoint, problems
+    from collecting import plan, problems
 
     from adacompute.pool import open_pool
     from adacompute.sampling import collect
@@ -307,11 +307,11 @@ def sample_files() -> list[str]:
 
     tracer = FileTracer(SOURCE)
     with tempfile.TemporaryDirectory() as folder, Upstream() as upstream:
-        settings = {"endpoint": endpoint(upstream.url), "asking": asking(), "samples": 1}
+        source = plan(upstream.url, samples=1)
         with open_pool(Path(folder) / "warm", create=True) as pool:
-            collect(problems(1), pool, **settings)
+            collect(problems(1), pool, source)
         with open_pool(Path(folder) / "traced", create=True) as pool, tracer.recording():
-            collected = collect(problems(1), pool, **settings)
+            collected = collect(problems(1), pool, source)
     if collected.added != 1:
         raise SystemExit(f"one sample was to be collected, and {collected.added} were")
     return tracer.files()

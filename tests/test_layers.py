@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "adacompute"
 ROOMS = (
     "errors",
     "records",
+    "secret",
     "config",
     "atomic",
     "answers",
@@ -40,11 +41,12 @@ ROOMS = (
     "scale",
     "cli",
 )
-OPEN = {"errors", "records", "config", "atomic"}
+OPEN = {"errors", "records", "secret", "config", "atomic"}
 MAY = {
     "errors": set(),
     "records": {"errors"},
-    "config": {"errors", "records"},
+    "secret": set(),
+    "config": {"errors", "records", "secret"},
     "atomic": {"errors"},
     "solve": {"errors", "records"},
     "cli": {*ROOMS[:-1], "__init__"},  # the package's own version

@@ -16,7 +16,7 @@ from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Recorded, Sample, Signals, TokenPrices
-from adacompute.sampling import Answers, ModePlan, answer, build_mode_plan
+from adacompute.sampling import Answers, SourcePlan, answer, build_plan
 from shared import share
 from upstream import Upstream
 
@@ -59,9 +59,9 @@ def two_upstreams(recorded: dict[str, list[Recorded]], **scripts: Any) -> Iterat
         yield {"small": small, "large": large}
 
 
-def mode_plans(ups: dict[str, Upstream], *, concurrency: int = 8, **sampling: Any) -> list[ModePlan]:
+def mode_plans(ups: dict[str, Upstream], *, concurrency: int = 8, **sampling: Any) -> list[SourcePlan]:
     return [
-        build_mode_plan(
+        build_plan(
             ModeEndpoint(
                 name=name,
                 endpoint=endpoint(up.url, concurrency=concurrency),
@@ -82,6 +82,7 @@ def ask_menu(
     *,
     budget: str,
     policy: Any = None,
+    plans: Any = None,
     **options: Any,
 ) -> Answers:
     """Answers the recorded problems from two upstreams into a pool at `path`."""
@@ -89,9 +90,10 @@ def ask_menu(
         return answer(
             [each.problem for each in recorded["small"]],
             pool,
+            mode_plans(ups) if plans is None else plans,
             policy=menu_policy() if policy is None else policy,
             budget=budget,
-            **{"menu": mode_plans(ups), **options},
+            **options,
         )
 
 
@@ -113,7 +115,7 @@ def live_sample(sample: Sample, mode: str) -> Sample:
     return replace(sample, correct=None, mode=mode, signals=signals)
 
 
-def drawn_modes(path: Path, plans: Sequence[ModePlan], id_: str) -> list[str]:
+def drawn_modes(path: Path, plans: Sequence[SourcePlan], id_: str) -> list[str]:
     """The modes of a request's stored samples, in the order drawn."""
     with open_pool(path) as pool:
         indexes = {

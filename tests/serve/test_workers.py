@@ -269,7 +269,11 @@ def test_without_redis_workers_are_refused_in_one_line(words: tuple[str, ...], a
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("0", "workers 0 can't be used; give 1 to 64"), ("65", "workers 65 can't be used"), ("x", "--workers")],
+    [
+        ("0", "workers is 0; give a whole number from 1 to 64"),
+        ("65", "workers is 65; give a whole number from 1 to 64"),
+        ("x", "--workers"),
+    ],
 )
 def test_a_number_of_workers_that_cant_be_is_one_line(value: str, words: str, adacompute: Any):
     done = adacompute("serve", "--upstream", "http://127.0.0.1:9/v1", "--workers", value, code=None)

@@ -46,7 +46,8 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
+from adacompute.records import Call, Sample, Signals, quick_dataclass
+from adacompute.secret import Secret
 
 __all__ = [
     "SPENDING_STOPPED",

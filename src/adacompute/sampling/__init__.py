@@ -1,4 +1,4 @@
-"""Drawing samples from an endpoint on purpose: into a pool, or to answer a batch within a budget.
+"""Drawing samples from endpoints on purpose: into a pool, or to answer a batch within a budget.
 
 Everything can be resumed at any moment. Knows nothing of terminals.
 """
@@ -8,22 +8,15 @@ from adacompute.sampling.answer import (
     RequestAnswer,
     answer,
     check_output,
-    check_single_mode,
+    choose_modes,
     compute_limit,
+    count_prices,
     estimate_plan_menu,
     parse_batch_budget,
-    parse_money_budget,
     write_answers,
 )
-from adacompute.sampling.collect import Collected, collect
-from adacompute.sampling.menu_collection import (
-    CollectedMenu,
-    ModeCheck,
-    ModePlan,
-    build_mode_plan,
-    check_modes,
-    collect_menu,
-)
+from adacompute.sampling.collect import Collected, SourcePlan, build_plan, collect
+from adacompute.sampling.mode_check import ModeCheck, check_modes
 from adacompute.sampling.plan import (
     Asking,
     CostEstimate,
@@ -32,43 +25,42 @@ from adacompute.sampling.plan import (
     check_problems,
     check_source,
     choose_unit_prices,
+    compute_batch_spent,
     compute_sample_limit,
     estimate_cost,
     find_remaining,
     find_remaining_within,
 )
-from adacompute.sampling.workers import CollectProgress, compute_batch_spent
+from adacompute.sampling.workers import CollectProgress
 
 __all__ = [
     "Answers",
     "Asking",
     "CollectProgress",
     "Collected",
-    "CollectedMenu",
     "CostEstimate",
     "ModeCheck",
-    "ModePlan",
     "RemainingSamples",
     "RequestAnswer",
+    "SourcePlan",
     "add_problems",
     "answer",
-    "build_mode_plan",
+    "build_plan",
     "check_modes",
     "check_output",
     "check_problems",
-    "check_single_mode",
     "check_source",
+    "choose_modes",
     "choose_unit_prices",
     "collect",
-    "collect_menu",
     "compute_batch_spent",
     "compute_limit",
     "compute_sample_limit",
+    "count_prices",
     "estimate_cost",
     "estimate_plan_menu",
     "find_remaining",
     "find_remaining_within",
     "parse_batch_budget",
-    "parse_money_budget",
     "write_answers",
 ]

@@ -1,12 +1,16 @@
-"""The plan of a collection: what is asked of each problem, which samples the pool lacks, what they will cost.
+"""The plan of a collection: what is asked of each problem, which samples the pool lacks, what they may cost.
 
-Also checks that a pool was collected with the same model, template and parameters before it is continued.
+Money is reserved before each call and settled afterwards. Also checks that a pool was collected with the same
+model, template and parameters before it is continued.
 """
 
+import asyncio
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from adacompute.client.modes import add_instruction
 from adacompute.errors import (
@@ -22,10 +26,12 @@ from adacompute.policies.base import parse_finite
 from adacompute.pool import Pool, fingerprint
 from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.problems import Template
-from adacompute.records import Budget, Problem, TokenPrices
+from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 
 __all__ = [
     "Asking",
+    "CostBudget",
+    "CostCap",
     "CostEstimate",
     "RemainingSamples",
     "SampleRun",
@@ -33,7 +39,10 @@ __all__ = [
     "check_problems",
     "check_source",
     "choose_unit_prices",
+    "compute_batch_spent",
+    "compute_max_cost",
     "compute_sample_limit",
+    "compute_spent",
     "estimate_cost",
     "estimate_prompt_size",
     "find_remaining",
@@ -46,6 +55,7 @@ _SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # differences that a message names
 _MAX_VALUE = 60  # characters of a value that a message shows
 _CHARACTERS_A_TOKEN = 3.0  # few, so that prompts are overestimated until some were counted
+_MAX_TRIAL_CALLS = 4  # reserved at the same time until the first tells what a response really costs
 _TURN_TOKENS = 8  # tokens that each message adds
 
 
@@ -417,3 +427,184 @@ def _show(value: object) -> str:
     if value is None:
         return "not set"
     return shorten(repr(value), _MAX_VALUE)
+
+
+class CostCap:
+    """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
+
+    def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
+        if limit is not None and not (_is_amount(limit) and limit > 0):
+            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
+        self.limit = limit
+        self.spent = spent  # with what may have been charged
+        self.reserved = 0.0  # for calls that are running
+        self.owed = 0.0  # cost of attempts that may be charged, of calls still running
+        self.held = 0  # reservations that are not released yet
+        self.released = asyncio.Event()
+
+    @property
+    def room(self) -> float:
+        """What may still be reserved; infinite where there is no limit."""
+        return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
+
+
+class CostBudget:
+    """What calls to one model have cost, and may yet cost, within `limit`.
+
+    A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
+    have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
+    the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
+    that sends more than requested is reserved for accordingly from then on. So only a few calls are sent
+    until the first response was counted: they are what such an endpoint can exceed the limit by.
+    """
+
+    def __init__(
+        self,
+        *,
+        prices: TokenPrices,
+        most_tokens: int | None = None,
+        cap: CostCap | None = None,  # shared with other models; None: its own, without a limit
+    ) -> None:
+        self._cap = CostCap() if cap is None else cap
+        self.prices = prices
+        self._requested_tokens = most_tokens or 0
+        self._max_tokens = most_tokens or 0
+        self._held = 0  # reservations of this model that are not released yet
+        self._measured = False  # whether a response was counted
+        self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
+        self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
+
+    @property
+    def limit(self) -> float | None:
+        """The most that all calls may cost; None: there is no limit."""
+        return self._cap.limit
+
+    @limit.setter
+    def limit(self, limit: float | None) -> None:
+        self._cap.limit = limit
+
+    @property
+    def spent(self) -> float:
+        """What all calls have cost, with what may have been charged."""
+        return self._cap.spent
+
+    @spent.setter
+    def spent(self, spent: float) -> None:
+        self._cap.spent = spent
+
+    @property
+    def excess_tokens(self) -> int | None:
+        """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
+        return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
+
+    def describe_end(self) -> str:
+        """Why nothing more is sent."""
+        return f"the next call could cost more than is left of {self.limit:g} {self.prices.currency}"
+
+    async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
+        """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
+        self.longest_prompt = max(self.longest_prompt, prompt)
+        if self.limit is None:
+            return wanted, 0.0
+        while True:
+            sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
+            room = self._cap.room
+            count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
+            if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
+                self._held += 1
+                self._cap.held += 1
+                self._cap.reserved += count * sample_cost
+                return count, count * sample_cost
+            if self._cap.held <= 0:
+                return 0, 0.0
+            self._cap.released.clear()
+            await self._cap.released.wait()
+
+    def release(self, reserved: float) -> None:
+        """Releases a reservation; its calls were recorded as they ended."""
+        self._held = max(0, self._held - 1)
+        self._cap.held = max(0, self._cap.held - 1)
+        self._cap.reserved = max(0.0, self._cap.reserved - reserved)
+        if self._cap.reserved < 1e-12:
+            self._cap.reserved = 0.0
+        self._cap.released.set()
+
+    def record_attempt(self, call: Call) -> bool:
+        """Records an attempt as it ends; False where its possible cost leaves no room for more."""
+        if self.limit is None or call.paid != "maybe":
+            return True
+        self._cap.owed += self._worst_cost(call)
+        return self._cap.room >= 0
+
+    def _worst_cost(self, call: Call) -> float:
+        return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
+
+    def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
+        """Records calls; returns them with the highest cost where they may have been paid."""
+        completed = tuple(self._complete_call(call, prompt) for call in calls)
+        for call in completed:
+            if call.paid == "maybe":
+                self._cap.owed = max(0.0, self._cap.owed - self._worst_cost(call))
+            if call.paid != "no":
+                self.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
+        return completed
+
+    def _complete_call(self, call: Call, prompt: float) -> Call:
+        self._measured = self._measured or call.paid == "yes"
+        if call.paid == "yes" and call.prompt_tokens and prompt:
+            self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
+            self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
+        if call.paid != "maybe" or call.completion_tokens is not None:
+            return call
+        tokens = math.ceil(prompt * self._prompt_ratio)
+        return replace(
+            call, prompt_tokens=tokens, completion_tokens=call.asked * self._max_tokens, estimated=True
+        )
+
+
+def compute_max_cost(account: Account, prices: TokenPrices) -> float:
+    """What calls have cost, including those that may have been charged."""
+    return account.cost(prices, at_most=True)
+
+
+def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
+    """What all calls into a pool have cost at most: a mode's at its prices, others at the highest ones."""
+    highest = TokenPrices(
+        input=max(each.input for each in prices.values()),
+        output=max(each.output for each in prices.values()),
+    )
+    return sum(
+        compute_max_cost(
+            pool.account(model, parameters), prices.get(str(parameters.get(MODE_PARAMETER, "")), highest)
+        )
+        for model, parameters in pool.models
+    )
+
+
+def compute_batch_spent(
+    pool: Pool, ids: Collection[str], prices: TokenPrices, *, model: str, parameters: Mapping[str, Any]
+) -> float:
+    """What the calls for these problems have cost at most.
+
+    Pools don't record which problem a call was for. If there are samples of other problems, too, responses
+    count by the tokens of their samples, and prompts and failures by the number of samples.
+    """
+    source = pool.source_key(model, parameters)
+    if source is None:
+        return 0.0
+    account, ballots = pool.account(model, parameters), pool.ballots_of(source)
+    chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
+    if chosen.all():
+        return compute_max_cost(account, prices)
+    tokens = np.nansum(ballots.tokens, axis=1)
+    share = float(ballots.drawn[chosen].sum() / ballots.drawn.sum())
+    token_share = float(tokens[chosen].sum() / tokens.sum()) if tokens.sum() > 0 else share
+    return prices.cost(
+        (account.prompt_tokens + account.maybe_prompt_tokens) * share,
+        account.completion_tokens * token_share + account.maybe_completion_tokens * share,
+    )
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

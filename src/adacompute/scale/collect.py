@@ -7,7 +7,6 @@ for how much money. The endpoint's key travels encrypted by a one-time pad that 
 import asyncio
 import math
 import os
-import signal
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -19,28 +18,13 @@ from adacompute.answers import Task
 from adacompute.client import Client, Endpoint, RateLimits
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
-from adacompute.records import Call, Secret, TokenPrices
+from adacompute.records import Call, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
-from adacompute.sampling.collect import (
-    PAD,
-    Indexes,
-    find_shard_folder,
-    handle_signals,
-    make_shard_path,
-    merge_shard,
-    remove_shard_folder,
-    start_workers,
-)
-from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import (
-    CostBudget,
-    Sampler,
-    SamplerTotals,
-    SamplingWorkers,
-    StopReason,
-    compute_max_cost,
-)
+from adacompute.sampling.plan import CostBudget, SampleRun, compute_max_cost
+from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
+from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
+from adacompute.secret import Secret
 
 __all__ = [
     "RayEngine",
@@ -183,7 +167,7 @@ class Collector:
             pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
             try:
                 async with start_workers(
-                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda _: None
+                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda: None
                 ) as workers:
                     self._workers = workers
                     if self._stopped:
@@ -232,14 +216,12 @@ def _refill_seconds(limits: RateLimits) -> float:
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
 
 
-class SamplingCounts(SamplerTotals):
+class SamplingCounts(Sampler):
     """The totals of what is done elsewhere; `running` is the progress of what is still running there."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
         super().__init__(cost_budget)
         self.running: list[CollectProgress] = []
-        self.per_call: int | None = None
-        self.logprobs: bool | None = None
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress of all of them together."""
@@ -297,7 +279,7 @@ class CollectorCrew(SamplingCounts):
         endpoint: Endpoint,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
+        on_progress: Callable[[], None],
         workers: int | None,
         place: int = 0,
         modes: int = 1,
@@ -311,7 +293,7 @@ class CollectorCrew(SamplingCounts):
         self._on_progress = on_progress
         self._requested_workers = workers
         self._exit_stack = ExitStack()  # the connection to Ray
-        self._folder = find_shard_folder(pool)
+        self._folder = pool.shard_folder
         self._pad = self._folder / (f"{PAD}{place}" if modes > 1 else PAD)
         self._key: SealedKey | None = None
         self._max_collectors = 0  # collectors; 0: not begun
@@ -488,7 +470,7 @@ class CollectorCrew(SamplingCounts):
                 self._handle_spent_shard(
                     find_missing_runs(shard.runs, merged, result.failures), queue, hopeless=not merged
                 )
-        self._on_progress(self)
+        self._on_progress()
 
     def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
         """A shard's money was spent: makes fewer shards with more money each.
@@ -544,7 +526,7 @@ class CollectorCrew(SamplingCounts):
                     progress = await _wrap_ref(worker.actor.report_progress.remote())
                     worker.progress = progress if worker.shard is not None else None
             self._refresh()
-            self._on_progress(self)
+            self._on_progress()
 
     def _refresh(self) -> None:
         self.running = [worker.progress for worker in self._workers if worker.progress is not None]
@@ -564,7 +546,7 @@ def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayEngine:
-    """Draws from an endpoint by collectors on a cluster, which share its limits: `collect(endpoint=…)`.
+    """Draws from an endpoint by collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
 
     Each writes shards of its own beside the pool, in POOL.shards; finished shards are merged into the
     pool, and the folder is removed. So all workers have to see the pool's file system, under the same
@@ -589,8 +571,7 @@ class RayEngine:
         *,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
+        on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
         """Collectors, started with the first draw; on leaving, they are gone, their samples in the pool."""
         crew = CollectorCrew(
@@ -604,11 +585,8 @@ class RayEngine:
             modes=self.modes,
         )
         try:
-            async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):
-                yield crew
-            # ending it takes seconds, too
-            async with handle_signals(signals, crew, on_progress=lambda: None):
-                await crew.close()
+            yield crew
+            await crew.close()
         finally:
             crew.abandon()
 

@@ -25,12 +25,13 @@ from adacompute.config import (
     VerifierConfig,
     apply_menu,
     average_budget,
-    convert_scalar,
+    convert_value,
     read_menu_file,
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
-from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget
+from adacompute.secret import Secret
 from adacompute.serve.ask.prompt_engine import (
     Engine,
     Prompt,
@@ -122,16 +123,16 @@ class Asker:
             upstream = _build_upstream(
                 endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
             )
-            currency = convert_scalar(currency, str, "currency")
+            currency = convert_value(currency, str, "currency")
         prices = {"input_price": input_price, "output_price": output_price}
         amounts = {
-            name: convert_scalar(price, float, name) for name, price in prices.items() if price is not None
+            name: convert_value(price, float, name) for name, price in prices.items() if price is not None
         }
         average = write_budget(Budget.parse(budget, currency=currency))
         config = Config(
             endpoint=EndpointConfig(
                 url="" if upstream is None else upstream.url,
-                model="" if model is None else convert_scalar(model, str, "model"),
+                model="" if model is None else convert_value(model, str, "model"),
                 currency=currency,
                 **amounts,
             ),
@@ -140,7 +141,7 @@ class Asker:
                 concurrency=concurrency,
                 policy=_read_folder(policy),
                 state=ServeConfig().state if state is None else _read_path(state, "state"),
-                deadline=convert_scalar(deadline, float, "deadline"),
+                deadline=convert_value(deadline, float, "deadline"),
                 budget=average,
                 max_budget=average,
             ),
@@ -471,7 +472,7 @@ def _build_upstream(
         return Endpoint(url=endpoint, key=key, limits=limits, breaker=_BREAKER)
     settings = EndpointConfig(
         url=endpoint,
-        key_env=convert_scalar(key_env, str, "key_env"),
+        key_env=convert_value(key_env, str, "key_env"),
         key_file="" if key_file is None else _read_path(key_file, "key_file"),
     )
     return replace(build_endpoint(settings), limits=limits, breaker=_BREAKER)

@@ -40,7 +40,7 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
-from adacompute.serve.voting.sample_loop import SampleSource, SamplingResources
+from adacompute.serve.voting.drawing import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.voting.vote_eligibility import VoteEligibility
 from adacompute.serve.watching.observability import Observability
