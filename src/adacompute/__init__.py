@@ -60,7 +60,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         TokenPrices,
     )
     from adacompute.replay import Replayed, calibrate, replay
-    from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
+    from adacompute.sampling import Answers, Asking, Collected, SourcePlan, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
     from adacompute.serve.ask.asker import Asker, Reply, ask
     from adacompute.serve.http.asgi import gateway
@@ -101,6 +101,7 @@ __all__ = [
     "Reply",
     "Sample",
     "ServeConfig",
+    "SourcePlan",
     "StoppingPolicy",
     "Summary",
     "Tally",
@@ -191,7 +192,15 @@ _MODULES = {  # the public names of each module
         "TokenPrices",
     ),
     "adacompute.replay": ("Replayed", "calibrate", "replay"),
-    "adacompute.sampling": ("Answers", "Asking", "Collected", "answer", "collect", "write_answers"),
+    "adacompute.sampling": (
+        "Answers",
+        "Asking",
+        "Collected",
+        "SourcePlan",
+        "answer",
+        "collect",
+        "write_answers",
+    ),
     "adacompute.serve.ask.asker": ("Asker", "Reply", "ask"),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
     "adacompute.serve.http.asgi": ("gateway",),

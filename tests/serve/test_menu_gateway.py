@@ -579,6 +579,7 @@ def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
     assert extra["samples"] < 16
 
 
+@pytest.mark.slow
 def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
     scales = MenuScales(fit_policy().weigh)
     scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from adacompute.serve.pricing.pacer import Bounds, Pacer, Pacers
-from adacompute.serve.watching.dial_table import DialTable
+from adacompute.serve.watching.traffic_history import DialTable
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
 

@@ -17,7 +17,7 @@ from adacompute.serve.watching.logs import log_to, request_log
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.reporter import Reporter
 
-SAMPLING: Any = SimpleNamespace(request="the request", samples=())
+SAMPLING: Any = SimpleNamespace(request="the request", votes=SimpleNamespace(samples=()))
 
 
 class Told(Observability):

@@ -88,6 +88,7 @@ def ask_aside(gate: Process, got: list[Answer], count: int) -> list[threading.Th
     return threads
 
 
+@pytest.mark.slow
 def test_two_processes_serve_one_port_with_one_cap_and_all_that_is_shown_and_recorded_is_of_both(
     redis_server: RedisServer, tmp_path: Path
 ):
@@ -234,6 +235,7 @@ def test_a_second_signal_ends_all_workers_at_once(redis_server: RedisServer, tmp
             gate.get("/healthz")
 
 
+@pytest.mark.slow
 def test_clients_need_their_keys_at_every_worker_over_https_and_the_port_is_the_gateways_own(
     redis_server: RedisServer,
     tmp_path: Path,
@@ -306,7 +308,11 @@ def test_without_redis_workers_are_refused_in_one_line(words: tuple[str, ...], a
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("0", "workers 0 can't be used; give 1 to 64"), ("65", "workers 65 can't be used"), ("x", "--workers")],
+    [
+        ("0", "workers is 0; give a whole number from 1 to 64"),
+        ("65", "workers is 65; give a whole number from 1 to 64"),
+        ("x", "--workers"),
+    ],
 )
 def test_a_number_of_workers_that_cant_be_is_one_line(value: str, words: str, adacompute: Any):
     done = adacompute("serve", "--upstream", "http://127.0.0.1:9/v1", "--workers", value, code=None)

@@ -188,6 +188,4 @@ def laws(client: redis.Redis) -> type[RuleBasedStateMachine]:
 def test_any_order_of_calls_gives_the_sums_of_a_plain_list_and_passes_no_cap(redis_server: RedisServer):
     with redis.Redis(port=redis_server.port) as client:
         client.config_set("appendfsync", "no")  # quicker; what is killed elsewhere isn't here
-        run_state_machine_as_test(
-            laws(client), settings=settings(max_examples=60, stateful_step_count=25, deadline=None)
-        )
+        run_state_machine_as_test(laws(client), settings=settings(stateful_step_count=25))

@@ -36,7 +36,7 @@ from adacompute.answers import Task
 from adacompute.client import Endpoint
 from adacompute.config import Config, KeyConfig, read_keys
 from adacompute.errors import AdacomputeError, ConfigError
-from adacompute.records import Secret
+from adacompute.secret import Secret
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway

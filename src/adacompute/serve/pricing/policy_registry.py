@@ -320,6 +320,7 @@ class MenuScales:
 
 
 SINGLE = "single"  # the name of the policy of one sample and no vote
+_SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
@@ -482,7 +483,7 @@ class PolicyRegistry:
         reading = registry.read()
         for error in reading.refused.values():
             raise error
-        single = ServedPolicy(SINGLE, FixedPolicy(1.0), chart=None, version=SINGLE)
+        single = ServedPolicy(SINGLE, _SINGLE_POLICY, chart=None, version=SINGLE)
         registry._served = {**reading.policies, SINGLE: single}
         registry._number = reading.number
         registry.remarks = tuple(reading.remarks.values())

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,25 +19,20 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Tally
 from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
-from adacompute.config import Config, ServeConfig, average_budget
+from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
     RequestOutcome,
-    StreamRelay,
     build_chunks,
     build_error,
     build_extra,
     build_usage,
     find_error_code,
 )
-from adacompute.serve.messages.request_parser import (
-    ChatRequest,
-    Keys,
-    Route,
-)
-from adacompute.serve.messages.stream_gate import Delivery, keep_alive
+from adacompute.serve.messages.request_parser import ChatRequest, Route
+from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
     PacerFactory,
@@ -49,7 +44,8 @@ from adacompute.serve.pricing.pacer import (
 )
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.spending.ledger import NO_PROMPT_COST
-from adacompute.serve.voting.sample_loop import SampleLoop, SamplingResources
+from adacompute.serve.voting.drawing import SamplingResources
+from adacompute.serve.voting.sample_loop import SampleLoop
 from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.reporter import ObserverGuard, Reporter
@@ -85,7 +81,7 @@ class Gateway:
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Keys
+    keys: Sequence[KeyConfig]  # of clients; none: nobody needs one
     observability: Observability
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
@@ -407,7 +403,9 @@ class Gateway:
         refuses = self._refuses_weak_vote(sampling)
         if sampling.is_single_round:
             return "wait" if refuses else "pass"
-        hold_back = self.resources.eligibility.plan_stream(sampling.request, shape=sampling.reader.shape)
+        hold_back = self.resources.eligibility.plan_stream(
+            sampling.request, shape=sampling.votes.reader.shape
+        )
         if hold_back == "nothing":
             sampling.skip_vote(TEXT_REASON)
             return "pass"
@@ -421,9 +419,9 @@ class Gateway:
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
         """Marks a vote that is too weak; the error if the operator refuses such votes."""
         minimum = self.settings.min_agreement
-        if not minimum or not sampling.has_vote or sampling.route.mode != "adaptive":
+        if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
             return None
-        tally = sampling.tally
+        tally = sampling.votes.tally
         if not tally.drawn:
             return None
         share = tally.support  # samples without an answer count against it
@@ -440,7 +438,7 @@ class Gateway:
         """Whether the reply is withheld if the vote is weak."""
         settings = self.settings
         refuses = settings.weak == "refuse" and settings.min_agreement > 0
-        return refuses and sampling.has_vote and sampling.route.mode == "adaptive"
+        return refuses and sampling.votes.has_vote and sampling.route.mode == "adaptive"
 
     def _finish(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
         """Ends a request: builds its outcome, and has it reported to the observers."""
@@ -457,7 +455,7 @@ class Gateway:
     def learn(self) -> None:
         """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
         for active, outcome in self.unlearned:
-            self.guard(active.sampling.teach)
+            self.guard(active.sampling.votes.teach)
             if outcome.counts_as_voted:
                 self.guard(self.learn_cost, outcome)
             counts = outcome.decided or self.settings.average == "all"
@@ -486,7 +484,7 @@ class Gateway:
         unit = sampling.route.unit
         if unit == "samples":
             return None
-        cost, rest = sampling.spent.amount_in(unit), sampling.maybe
+        cost, rest = sampling.drawer.spent.amount_in(unit), sampling.drawer.maybe
         for use in sampling.uses:
             maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
@@ -505,9 +503,9 @@ class Gateway:
         sampling = active.sampling
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
-        tally = sampling.tally if sampling.has_vote and sampling.tally.drawn else None
-        quirks, best = self.resources.client.quirks, sampling.representative
-        answered_by = "" if best is None else sampling.modes[best]
+        votes, drawer = sampling.votes, sampling.drawer
+        tally, best = votes.counted, votes.representative
+        answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
         return RequestOutcome(
             id=active.id,
             at=active.at,
@@ -524,8 +522,8 @@ class Gateway:
             n=request.n,
             status=status,
             error=code,
-            samples=max(len(sampling.responses), sum([call.got for call in sampling.calls])),
-            missing=sampling.missing,
+            samples=max(len(votes.responses), sum([call.got for call in drawer.calls])),
+            missing=drawer.missing,
             waves=sampling.waves,
             would=sampling.would,
             answer=None if tally is None else tally.winner,
@@ -536,24 +534,24 @@ class Gateway:
             agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
             weak=sampling.weak,
             certified=None if tally is None else sampling.is_certified,
-            weighted=sampling.is_weighted,
+            weighted=votes.is_weighted,
             explored=sampling.explored,
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),
-            usage=sampling.usage,
-            spent=sampling.spent,
+            usage=drawer.usage,
+            spent=drawer.spent,
             prompt_cost=NO_PROMPT_COST
             if self.resources.has_menu
             else self.resources.rates.compute_prompts(
-                sampling.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+                drawer.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
             modes=sampling.uses,
-            response_modes=tuple(sampling.modes) if self.resources.modes else (),
+            response_modes=tuple(votes.modes) if self.resources.modes else (),
             answered_by=answered_by,
-            maybe=sampling.maybe,
+            maybe=drawer.maybe,
             verified=sampling.verified,
-            responses=tuple(sampling.responses),
-            server_info=sampling.get_server_info(answered_by),
+            responses=tuple(votes.responses),
+            server_info=drawer.get_server_info(answered_by),
             best=best,
             prompt=request.prompt,
         )

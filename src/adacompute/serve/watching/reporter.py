@@ -151,4 +151,4 @@ class Reporter:
         requests, self._unrecorded = self._unrecorded, []
         for outcome, sampling in requests:
             if self.recorder is not None:
-                self._guard(self.recorder.record, outcome, sampling.request, sampling.samples)
+                self._guard(self.recorder.record, outcome, sampling.request, sampling.votes.samples)

@@ -1,5 +1,6 @@
-"""What requests cost at each dial, a policy at a budget: the averages, and what is saved by them.
+"""What requests cost at each dial, a policy at a budget, and what came in the last hour and day.
 
+`DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws.
 Averages are in the unit of the budget: samples, tokens or money.
 Two averages stand side by side. That of *voted* requests is of those whose number of samples a policy
 decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
@@ -7,17 +8,21 @@ decided; that of *all* has also those that can't be voted on, which cost one sam
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
+from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import is_in_currency, round_budget
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
+from adacompute.serve.watching.menu_status import MenuSums
 
-__all__ = ["DialStats", "DialTable", "format_budget"]
+__all__ = ["COLUMNS", "SPANS", "DialStats", "DialTable", "RequestCost", "TrafficHistory", "format_budget"]
 
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
@@ -323,3 +328,242 @@ def _compute_means(requests: int, cost: float, target: float) -> dict[str, Any]:
         "average": cost / requests if requests else None,
         "target": target / requests if requests else None,
     }
+
+
+SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
+COLUMNS = (
+    *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
+    *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
+)
+_COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
+MAX_SAMPLES = 32  # requests with more are counted there
+_MAX_DIALS = 6  # whose prices are kept in each slot
+_MAX_RECENT = 50
+_MAX_CLASSES = 8  # of answers that are shown separately
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
+
+_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
+_COST_PLACES = 9  # of sums of cost, which may be small amounts of money
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for one that JSON can't express."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+class RequestCost(NamedTuple):
+    """How a request counts in sums: worked out once, because several sums need it."""
+
+    samples: int  # that it cost or may have cost
+    counted: bool  # in the average
+    decided: bool  # in the average of those that can be voted on
+    same_unit: bool  # whether its budget is in the unit of the gateway's own
+    agreement: float | None  # as calibration measures it
+
+
+@dataclass(slots=True)
+class TimeSlot:
+    """Sums over the requests that ended in some seconds."""
+
+    at: float = 0.0  # when it began
+    requests: int = 0
+    errors: int = 0  # 4xx and 5xx, except clients that disconnected
+    counted: int = 0  # requests that count in the average, with a budget in the gateway's unit
+    samples: int = 0  # of these
+    target: float = 0.0  # sum of their budgets
+    decided: int = 0  # those of them that can be voted on
+    decided_samples: int = 0  # of these
+    decided_target: float = 0.0  # sum of their budgets
+    voted: int = 0
+    agreement: float = 0.0  # sum over the votes
+    seconds: float = 0.0  # sum over all
+    cost: float = 0.0  # of those counted, in the unit of their budgets
+    decided_cost: float = 0.0  # of those that can be voted on
+    money: float = 0.0  # spent on all
+    drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
+    calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
+    menu: MenuSums = field(default_factory=MenuSums)
+
+    def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
+        """Adds a request that ended."""
+        self.requests += 1
+        self.seconds += outcome.seconds
+        self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
+        self.money += outcome.spent.amount_in("money")
+        if cost.counted and cost.same_unit:
+            self.counted += 1
+            self.samples += cost.samples
+            self.cost += outcome.budget_cost
+            self.target += outcome.budget
+        if cost.decided and cost.same_unit:
+            self.decided += 1
+            self.decided_samples += cost.samples
+            self.decided_cost += outcome.budget_cost
+            self.decided_target += outcome.budget
+        if outcome.samples:
+            drawn = min(outcome.samples, MAX_SAMPLES)
+            self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
+        if cost.agreement is not None:
+            self.voted += 1
+            self.agreement += cost.agreement
+        if outcome.modes:
+            self.menu.add_outcome(outcome)
+
+    def row(self) -> list[float]:
+        """The sums in the order of `COLUMNS`."""
+        return [round(getattr(self, name), _COST_PLACES if name in _COST_COLUMNS else 4) for name in COLUMNS]
+
+
+class SlotRing:
+    """The newest slots; older ones are dropped."""
+
+    def __init__(self, step: float, size: int) -> None:
+        self.step = step
+        self._slots: deque[TimeSlot] = deque(maxlen=size)
+        self._size = size
+
+    def slot_at(self, at: float) -> TimeSlot:
+        """The slot of a moment; if the clock was set back, the newest."""
+        begin = at - at % self.step
+        if not self._slots or begin > self._slots[-1].at:
+            self._slots.append(TimeSlot(begin))
+        return self._slots[-1]
+
+    def slots_since(self, at: float) -> Iterator[TimeSlot]:
+        """The slots within the length of the ring, oldest first. Empty ones are left out."""
+        oldest = at - self.step * self._size
+        return (slot for slot in self._slots if slot.at > oldest)
+
+
+class TrafficHistory:
+    """Slots of an hour and a day, and the last 50 requests."""
+
+    def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
+        self._texts = texts
+        self._now = now
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
+        self.start()
+        self.reserved_dials: list[_DialKey] = []  # the operator's own
+
+    def start(self) -> None:
+        """Starts with no slot, at first and where sums are in another unit from now on."""
+        self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
+        self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
+        self._slots_end = -math.inf  # when the first of them ends
+
+    def reserve_dial(self, dial: _DialKey) -> None:
+        """Reserves a place for a dial of the operator's, however many others come first."""
+        if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
+            self.reserved_dials.append(dial)
+
+    def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
+        """Adds a request that ended."""
+        for slot in self._get_slots():
+            slot.add(outcome, cost)
+        self._recent.append(_describe_request(outcome, texts=self._texts))
+
+    def add_call(self, kind: str) -> None:
+        """Adds a call upstream that ended; `kind` is of a fixed set."""
+        for slot in self._get_slots():
+            slot.calls[kind] = slot.calls.get(kind, 0) + 1
+
+    def add_price(self, dial: _DialKey, price: float) -> None:
+        """Adds the present price of a dial."""
+        for slot in self._get_slots():
+            prices = slot.prices
+            if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
+                prices[dial] = price
+
+    def _get_slots(self) -> Sequence[TimeSlot]:
+        """The slots of this moment, one of each ring."""
+        at = self._now()
+        if at >= self._slots_end:
+            rings = self._rings.values()
+            self._slots = [ring.slot_at(at) for ring in rings]
+            self._slots_end = min(slot.at + ring.step for slot, ring in zip(self._slots, rings, strict=True))
+        return self._slots
+
+    def recent(self) -> list[dict[str, Any]]:
+        """The last requests, newest first."""
+        return list(reversed(self._recent))
+
+    def list_slots(self, span: str) -> list[TimeSlot]:
+        """The slots of a span, oldest first."""
+        return list(self._rings[span].slots_since(self._now()))
+
+    def board(self, span: str) -> dict[str, Any]:
+        """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
+        slots = self.list_slots(span)
+        total = TimeSlot()
+        prices: dict[_DialKey, list[list[float]]] = {}
+        for slot in slots:
+            for name in COLUMNS[1:]:
+                setattr(total, name, getattr(total, name) + getattr(slot, name))
+            for drawn, n in slot.drawn.items():
+                total.drawn[drawn] = total.drawn.get(drawn, 0) + n
+            for kind, n in slot.calls.items():
+                total.calls[kind] = total.calls.get(kind, 0) + n
+            for dial, price in slot.prices.items():
+                if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
+                    prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
+        return {
+            "step": self._rings[span].step,
+            "columns": list(COLUMNS),
+            "rows": [slot.row() for slot in slots],
+            "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
+            "samples": sorted([n, count] for n, count in total.drawn.items()),
+            "upstream": sorted(
+                ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
+            ),
+            "prices": [
+                {"policy": policy, "budget": budget, "unit": unit, "points": points}
+                for (policy, budget, unit), points in sorted(prices.items(), key=lambda item: -len(item[1]))
+            ],
+        }
+
+
+def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "at": outcome.at,
+        "id": outcome.id[-8:],
+        "key": outcome.key,
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "unit": outcome.unit,
+        "money": outcome.spent.amount_in("money"),
+        "tokens": outcome.spent.tokens,
+        "samples": outcome.samples,
+        "missing": outcome.missing,
+        "modes": [[use.name, use.samples] for use in outcome.modes],
+        "answered_by": outcome.answered_by,
+        "would": outcome.would,
+        "votes": _describe_votes(outcome, texts=texts),
+        "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
+        "agreement": finite(outcome.agreement),
+        "price": finite(outcome.price),
+        "seconds": round(outcome.seconds, 3),
+        "status": outcome.status,
+        "error": outcome.error,
+        "notes": [note[:_NOTE_LENGTH] for note in outcome.notes[:4]],
+    }
+    if texts:
+        row["prompt"] = shorten(outcome.prompt, _PROMPT_LENGTH)
+        row["answer"] = None if outcome.answer is None else shorten(outcome.answer, _ANSWER_LENGTH)
+    return row
+
+
+def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
+    """Label and count, the winner first: an answer's own spelling, or its number if texts are not shown."""
+    counts = outcome.votes
+    order = list(counts)
+    if len(order) > 1:
+        order.sort(key=lambda answer: (answer != outcome.answer, -counts[answer]))
+    votes = [
+        [shorten(answer, _ANSWER_LENGTH) if texts else f"answer {place}", counts[answer]]
+        for place, answer in enumerate(order[:_MAX_CLASSES], 1)
+    ]
+    if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
+        votes.append(["others", rest])
+    return votes
