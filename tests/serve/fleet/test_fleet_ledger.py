@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
 from adacompute.serve.spending.fleet_ledger import _parse_balance
 from adacompute.serve.spending.ledger import Balance, Caps, Spend, format_hour
