@@ -293,7 +293,7 @@ class ServeConfig:
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
     )
-    explore: Annotated[float, Meta(ge=-1, le=1)] = setting(
+    explore: Annotated[float, Meta(ge=-1, le=1, description="a number from 0 to 1")] = setting(
         -1.0,
         "share of requests that get as many samples as there can be, to learn from",
         default_text="none; a small share where a menu has no policy",
@@ -499,9 +499,9 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
     kind, meta = get_args(kind)
     if meta.description:
         return str(meta.description)
-    low = f"above {meta.gt:,}" if meta.ge is None else f"from {meta.ge:,}"
-    high = f" to {meta.le:,}" if meta.le is not None else " up" if meta.gt is None else ""
-    return f"{_NAMES[kind]} {low}{high}"
+    if meta.ge is None:
+        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if meta.le is None else f", up to {meta.le:,}")
+    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if meta.le is None else f"to {meta.le:,}")
 
 
 @cache
@@ -603,10 +603,8 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
         raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
     source, text = "key", values.pop("key", None)
     if "key_env" in values:
-        source, text = (
-            f"environment variable {table['key_env']}",
-            environ.get(values.pop("key_env"), "").strip(),
-        )
+        variable = values.pop("key_env")
+        source, text = f"environment variable {variable}", environ.get(variable, "").strip()
         if not text:
             raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key")
     if not isinstance(text, str) or not _CLIENT_KEY.fullmatch(text):

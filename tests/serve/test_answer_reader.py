@@ -319,6 +319,7 @@ json_texts = st.dictionaries(st.sampled_from(["a", "reasoning", "x"]), values).m
 )
 
 
+@pytest.mark.slow
 @given(
     message=st.fixed_dictionaries(
         {},

@@ -457,6 +457,7 @@ def test_a_prompt_ends_at_its_deadline():
         ac.ask("stall", endpoint=up.url, deadline=0.3)
 
 
+@pytest.mark.slow
 def test_a_program_that_closes_nothing_ends_all_the_same(tmp_path: Path):
     code = f"""
 import adacompute as ac
@@ -737,6 +738,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_opens_its_own_and_leaves_its_parents_as_it_was(tmp_path: Path):
     state = str(tmp_path / "state.sqlite")
     with Upstream(Crowd()) as up:

@@ -61,26 +61,24 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Budget, Problem, TokenPrices, format_money
-from adacompute.sampling import (
-    Answers,
-    Asking,
-    RemainingSamples,
-    SourcePlan,
-    check_output,
-    check_problems,
-    check_source,
+from adacompute.records import Budget, TokenPrices, format_money
+from adacompute.sampling import Answers, Asking, SourcePlan, check_output, write_answers
+from adacompute.sampling import answer as run_answer
+from adacompute.sampling.answer import (
     choose_modes,
-    choose_unit_prices,
-    compute_batch_spent,
     compute_limit,
     count_prices,
     estimate_plan_menu,
-    find_remaining_within,
     parse_batch_budget,
-    write_answers,
 )
-from adacompute.sampling import answer as run_answer
+from adacompute.sampling.plan import (
+    RemainingSamples,
+    check_problems,
+    check_source,
+    choose_unit_prices,
+    compute_batch_spent,
+    find_remaining_within,
+)
 
 __all__ = ["answer"]
 
@@ -334,9 +332,8 @@ def _show_dry_run(
 ) -> None:
     """Show what a batch takes: an estimate for samples; for tokens and money the most, and what is spent."""
 
-    def find_left(problems: Sequence[Problem], pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
-        model, parameters = plan.asking.model, plan.asking.parameters
-        return find_remaining_within(problems, pool, budget=budget.amount, model=model, parameters=parameters)
+    def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
+        return find_remaining_within(problem_set.problems, pool, plan.asking, budget=budget.amount)
 
     if budget.unit == "samples":
         estimates = estimate_plans(pool_path, problem_set, plans, find_left, another=another)
@@ -348,11 +345,9 @@ def _show_dry_run(
         for plan in plans:
             if pool is None:
                 break
-            spec, ids = plan.asking, {problem.id for problem in problems}
-            check_source(pool, spec.model, spec.parameters, another=another)
-            spent += compute_batch_spent(
-                pool, ids, prices[plan.name], model=spec.model, parameters=spec.parameters
-            )
+            check_source(pool, plan.asking, another=another)
+            ids = {problem.id for problem in problems}
+            spent += compute_batch_spent(pool, ids, plan.asking, prices[plan.name])
     limit, unit = compute_limit(budget, len(problems)), budget.currency or budget.unit
     if json:
         amounts = {"budget": budget.amount, "unit": budget.unit, "currency": budget.currency}

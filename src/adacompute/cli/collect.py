@@ -45,19 +45,17 @@ from adacompute.config import CollectConfig
 from adacompute.errors import PoolNotFound, shorten
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Account, Problem, TokenPrices, format_money
-from adacompute.sampling import (
-    Collected,
-    CollectProgress,
+from adacompute.records import Account, TokenPrices, format_money
+from adacompute.sampling import Collected, CollectProgress, SourcePlan
+from adacompute.sampling import collect as run_collect
+from adacompute.sampling.plan import (
     CostEstimate,
     RemainingSamples,
-    SourcePlan,
     check_problems,
     check_source,
     estimate_cost,
     find_remaining,
 )
-from adacompute.sampling import collect as run_collect
 
 __all__ = [
     "NEXT_STEPS",
@@ -467,7 +465,11 @@ def collect(
         )
     ]
     if run.dry_run:
-        estimates = estimate_plans(pool_path, problem_set, plans, find_missing, another=run.another)
+
+        def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
+            return find_remaining(problem_set.problems, pool, plan.asking, samples=plan.samples)
+
+        estimates = estimate_plans(pool_path, problem_set, plans, find_left, another=run.another)
         show_estimate(estimates, problem_set, plans, default_task, json=json)
         return
     with (
@@ -496,30 +498,24 @@ def collect(
         raise typer.Exit(1 if result.signal is None else 128 + result.signal)
 
 
-def find_missing(problems: Sequence[Problem], pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
-    """Find the samples of a plan that a pool lacks."""
-    spec = plan.asking
-    return find_remaining(problems, pool, samples=plan.samples, model=spec.model, parameters=spec.parameters)
-
-
 def estimate_plans(
     pool_path: Path,
     problem_set: ProblemSet,
     plans: Sequence[SourcePlan],
-    find_left: Callable[[Sequence[Problem], Pool | None, SourcePlan], RemainingSamples],
+    find_left: Callable[[Pool | None, SourcePlan], RemainingSamples],
     *,
     another: bool,
 ) -> dict[str, CostEstimate]:
     """Estimate what the remaining samples of each mode take; refuse what the run itself would refuse."""
-    problems, estimates = problem_set.problems, {}
+    estimates = {}
     with open_known_pool(pool_path) as pool:
-        check_problems(pool, problems, plans[0].asking.template)
+        check_problems(pool, problem_set.problems, plans[0].asking.template)
         for plan in plans:
             spec, mean_tokens = plan.asking, None
             if pool is not None:
-                check_source(pool, spec.model, spec.parameters, another=another)
-                mean_tokens = pool.totals(pool.source_key(spec.model, spec.parameters)).tokens
-            left = find_left(problems, pool, plan)
+                check_source(pool, spec, another=another)
+                mean_tokens = pool.totals(pool.source_key(*spec.source)).tokens
+            left = find_left(pool, plan)
             estimates[plan.name] = estimate_cost(left, spec, prices=plan.prices, mean_tokens=mean_tokens)
     return estimates
 

@@ -22,7 +22,8 @@ from adacompute.config import CollectConfig, MenuConfig, ModeConfig, read_menu_f
 from adacompute.errors import ConfigError, shorten
 from adacompute.problems import Template
 from adacompute.records import Problem, format_money
-from adacompute.sampling import Asking, ModeCheck, build_plan, check_modes
+from adacompute.sampling import Asking, build_plan
+from adacompute.sampling.mode_check import ModeCheck, check_modes
 
 __all__ = ["menu"]
 

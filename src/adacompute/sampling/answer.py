@@ -249,10 +249,7 @@ def answer(
     if average.unit != "samples":
         ids = {problem.id for problem in problems}
         elsewhere = spent - sum(
-            compute_batch_spent(
-                pool, ids, prices[plan.name], model=plan.asking.model, parameters=plan.asking.parameters
-            )
-            for plan in plans
+            compute_batch_spent(pool, ids, plan.asking, prices[plan.name]) for plan in plans
         )
     cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, max_cost), spent=spent)
     budgets = make_budgets(plans, prices, cap)
@@ -502,8 +499,7 @@ class _Batch:
     def _begin(self) -> None:
         """Counts all votes; the policy of one source is fitted to the model's first samples before."""
         if len(self._plans) == 1:
-            asking = self._plans[0].asking
-            ballots = self._pool.ballots_of(self._pool.source_key(asking.model, asking.parameters))
+            ballots = self._pool.ballots_of(self._pool.source_key(*self._plans[0].asking.source))
             first = select_first_samples(ballots, {problem.id for problem in self._problems})
             self._policy = fit_to_batch(self._policy, first)
         self._votes.weigh = self._policy.weigh

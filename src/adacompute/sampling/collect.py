@@ -281,13 +281,7 @@ class _Collection:
 
     def _find_remaining(self) -> list[RemainingSamples]:
         return [
-            find_remaining(
-                self._problems,
-                self._pool,
-                samples=plan.samples,
-                model=plan.asking.model,
-                parameters=plan.asking.parameters,
-            )
+            find_remaining(self._problems, self._pool, plan.asking, samples=plan.samples)
             for plan in self._plans
         ]
 
@@ -299,53 +293,51 @@ class _Collection:
 
     def _build_result(self, group: "SamplerGroup", seconds: float) -> Collected:
         """What the pool has now, after the samplers were closed."""
-        parts = {}
-        for plan, sampler, left in zip(self._plans, group.samplers, self._find_remaining(), strict=True):
-            use = measure_source(self._pool, plan, samples=left.stored, shares=True)
-            parts[plan.name] = Collected(
-                model=plan.asking.model,
-                planned=left.planned,
-                stored=left.stored,
-                added=sampler.added,
-                failures=dict(sampler.failures),
-                errors=dict(sampler.errors),
-                account=use.account,
-                cost=use.cost,
-                at_most=use.at_most,
-                seconds=seconds,
-                stopped=sampler.stopped,
-                why=sampler.why,
-                signal=sampler.signal,
-                per_call=sampler.per_call,
-                logprobs=sampler.logprobs,
-                answered=use.answered,
-                finished=use.finished,
-                verifier=sum_scores([sampler]),
+        remaining = self._find_remaining()
+        result = self._sum_sources(self._plans, group, remaining, seconds)
+        if not self._plans[0].name:
+            return result
+        modes = {
+            plan.name: self._sum_sources(
+                [plan], SamplerGroup({plan.name: sampler}, group.cap), [left], seconds
             )
-        return parts[""] if "" in parts else _join_modes(parts, group)
+            for plan, sampler, left in zip(self._plans, group.samplers, remaining, strict=True)
+        }
+        return replace(result, modes=modes)
 
-
-def _join_modes(modes: Mapping[str, Collected], group: "SamplerGroup") -> Collected:
-    """The result of all modes together."""
-    parts = list(modes.values())
-    return Collected(
-        planned=sum(part.planned for part in parts),
-        stored=sum(part.stored for part in parts),
-        added=group.added,
-        failures=group.failures,
-        errors=group.errors,
-        account=sum_accounts([part.account for part in parts]),
-        cost=sum(part.cost for part in parts),
-        at_most=sum(part.at_most for part in parts),
-        seconds=parts[0].seconds,
-        stopped=group.stopped,
-        why=group.why,
-        signal=group.signal,
-        answered=average_share([(part.answered, part.stored) for part in parts]),
-        finished=average_share([(part.finished, part.stored) for part in parts]),
-        verifier=sum_scores(group.samplers),
-        modes=modes,
-    )
+    def _sum_sources(
+        self,
+        plans: Sequence[SourcePlan],
+        group: "SamplerGroup",
+        remaining: Sequence[RemainingSamples],
+        seconds: float,
+    ) -> Collected:
+        """The result of some sources together."""
+        uses = [
+            measure_source(self._pool, plan, samples=left.stored, shares=True)
+            for plan, left in zip(plans, remaining, strict=True)
+        ]
+        one = len(plans) == 1
+        return Collected(
+            model=plans[0].asking.model if one else None,
+            planned=sum(left.planned for left in remaining),
+            stored=sum(left.stored for left in remaining),
+            added=group.added,
+            failures=group.failures,
+            errors=dict(group.errors),
+            account=sum_accounts([use.account for use in uses]),
+            cost=sum(use.cost for use in uses),
+            at_most=sum(use.at_most for use in uses),
+            seconds=seconds,
+            stopped=group.stopped,
+            why=group.why,
+            signal=group.signal,
+            per_call=group.samplers[0].per_call if one else None,
+            logprobs=group.samplers[0].logprobs if one else None,
+            answered=uses[0].answered if one else average_share([(u.answered, u.samples) for u in uses]),
+            finished=uses[0].finished if one else average_share([(u.finished, u.samples) for u in uses]),
+            verifier=sum_scores(group.samplers),
+        )
 
 
 def check_arguments(
@@ -375,7 +367,7 @@ def prepare_pool(
     if pool.shard_folder.is_dir():
         merge_leftover_shards(pool)
     for plan in plans:
-        check_source(pool, plan.asking.model, plan.asking.parameters, another=another)
+        check_source(pool, plan.asking, another=another)
     add_problems(pool, problems, plans[0].asking.template, regrade=regrade)
 
 
@@ -431,8 +423,7 @@ class SourceUse:
 
 def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bool = False) -> SourceUse:
     """What a source's calls have cost; with `shares`, also how many of its samples have an answer."""
-    model, parameters = plan.asking.model, plan.asking.parameters
-    account = pool.account(model, parameters)
+    account = pool.account(*plan.asking.source)
     use = SourceUse(
         name=plan.name,
         samples=samples,
@@ -442,7 +433,7 @@ def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bo
     )
     if not shares:
         return use
-    totals = pool.totals(pool.source_key(model, parameters))
+    totals = pool.totals(pool.source_key(*plan.asking.source))
     return replace(use, answered=totals.answered, finished=totals.finished)
 
 
@@ -461,14 +452,10 @@ def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
 
 def sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
     """What verifiers were asked; None: nothing."""
-    if not (calls := sum(sampler.verified for sampler in samplers)):
+    if not any(sampler.scores["calls"] for sampler in samplers):
         return None
-    return {
-        "calls": calls,
-        "failed": sum(sampler.unscored for sampler in samplers),
-        "tokens": sum(sampler.verifier_tokens for sampler in samplers),
-        "why": next((each.verifier_error for each in samplers if each.verifier_error), None),
-    }
+    totals = {name: sum(each.scores[name] for each in samplers) for name in ("calls", "failed", "tokens")}
+    return {**totals, "why": next((each.verifier_error for each in samplers if each.verifier_error), None)}
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -490,10 +477,10 @@ def _has_running_loop() -> bool:
 class SamplerGroup:
     """The samplers of all sources, as one. It is stopped where all of them are, or by a signal."""
 
-    def __init__(self, samplers: Mapping[str, Sampler], cost_budget: CostBudget, *, in_turn: bool) -> None:
+    def __init__(self, samplers: Mapping[str, Sampler], cap: CostCap, *, in_turn: bool = False) -> None:
         self._names = tuple(samplers)
         self.samplers = tuple(samplers.values())
-        self._cost_budget = cost_budget
+        self.cap = cap
         self._in_turn = in_turn
 
     @property
@@ -567,18 +554,10 @@ class SamplerGroup:
         ]
         if len(parts) == 1:
             return parts[0]
-        spent = self._cost_budget.spent  # of all sources; a part adds what its workers haven't reported yet
-        return CollectProgress(
-            planned=sum(planned),
-            stored=sum(before) + self.added,
-            added=self.added,
-            failed=sum(part.failed for part in parts),
-            tokens=sum(part.tokens for part in parts),
-            cost=spent + sum(part.cost - spent for part in parts),
-            errors=self.errors,
-            calls=sum(part.calls for part in parts),
-            concurrency=sum(part.concurrency for part in parts),
-            in_flight=sum(part.in_flight for part in parts),
+        joined = CollectProgress.join(parts)
+        return replace(
+            joined,
+            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part has what all have spent
             stopping=self.stopped is not None,
             modes=dict(zip(self._names, parts, strict=True)),
         )
@@ -616,7 +595,7 @@ async def open_samplers(
         }
         # Collectors on a cluster get all the money that is left, so their sources are drawn in turn.
         in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
-        group = SamplerGroup(samplers, budgets[0], in_turn=in_turn)
+        group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
         opened.append(group)
         async with handle_signals(signals, on_first=stop, on_second=group.abandon):
             yield group

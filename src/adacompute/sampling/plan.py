@@ -115,6 +115,11 @@ class Asking:
         return parameters
 
     @property
+    def source(self) -> tuple[str, dict[str, Any]]:
+        """The model and the parameters that its samples are stored under."""
+        return self.model, self.parameters
+
+    @property
     def most_tokens(self) -> int | None:
         """The limit of one response; None where there is none."""
         limits = [self.sampling[name] for name in _TOKEN_LIMITS if self.sampling.get(name) is not None]
@@ -183,13 +188,12 @@ class RemainingSamples:
 def find_remaining(
     problems: Sequence[Problem],
     pool: Pool | None,
+    asking: Asking,
     *,
     samples: int,
-    model: str,
-    parameters: Mapping[str, Any],
 ) -> RemainingSamples:
     """The samples 0 to `samples` - 1 of each problem that the pool lacks; all of them without a pool."""
-    stored = {} if pool is None else _find_stored(pool, model, parameters)
+    stored = {} if pool is None else _find_stored(pool, asking)
     runs = tuple(
         run for problem in problems for run in _iterate_missing(problem, stored.get(problem.id), samples)
     )
@@ -197,10 +201,10 @@ def find_remaining(
     return RemainingSamples(runs=runs, planned=planned, stored=planned - sum(run.count for run in runs))
 
 
-def _find_stored(pool: Pool, model: str, parameters: Mapping[str, Any]) -> dict[str, int | set[int]]:
+def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
     """How many samples each problem has; or which, where they don't begin at 0 without a gap."""
     stored: dict[str, int | set[int]] = {}
-    for id_, indexes in pool.indexes(model, parameters):
+    for id_, indexes in pool.indexes(*asking.source):
         gapless = max(indexes) + 1 == len(indexes)
         stored[id_] = len(indexes) if gapless else indexes  # a number: there may be millions
     return stored
@@ -243,15 +247,14 @@ def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
 def find_remaining_within(
     problems: Sequence[Problem],
     pool: Pool | None,
+    asking: Asking,
     *,
     budget: float,
-    model: str,
-    parameters: Mapping[str, Any],
 ) -> RemainingSamples:
     """The samples that a budget leaves to draw, for an estimate: one call a sample, spread evenly."""
     limit = compute_sample_limit(budget, len(problems))
     ids = {problem.id for problem in problems}
-    stored_indexes = () if pool is None else pool.indexes(model, parameters)
+    stored_indexes = () if pool is None else pool.indexes(*asking.source)
     stored = sum(len(indexes) for id_, indexes in stored_indexes if id_ in ids)
     missing = range(max(0, limit - stored))
     runs = tuple(SampleRun(problems[i % len(problems)], i // len(problems), 1) for i in missing)
@@ -312,14 +315,14 @@ def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
     return sum(len(str(m.get("content", ""))) / _CHARACTERS_A_TOKEN + _TURN_TOKENS for m in messages)
 
 
-def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, another: bool = False) -> None:
+def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
     """Raises SourceChanged where the pool's samples have other settings than these, saying what differs.
 
     Samples under different settings have different distributions, so they are never mixed; `another`
     keeps them side by side, each under its own source. A mode of a menu is compared with the samples of the
     same mode; one that a pool of modes doesn't have yet is added to it.
     """
-    known = pool.models
+    known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
     if another or not known or any(name == model and fingerprint(p) == mark for name, p in known):
         return
@@ -465,7 +468,7 @@ class CostBudget:
         most_tokens: int | None = None,
         cap: CostCap | None = None,  # shared with other models; None: its own, without a limit
     ) -> None:
-        self._cap = CostCap() if cap is None else cap
+        self.cap = CostCap() if cap is None else cap
         self.prices = prices
         self._requested_tokens = most_tokens or 0
         self._max_tokens = most_tokens or 0
@@ -475,66 +478,48 @@ class CostBudget:
         self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
 
     @property
-    def limit(self) -> float | None:
-        """The most that all calls may cost; None: there is no limit."""
-        return self._cap.limit
-
-    @limit.setter
-    def limit(self, limit: float | None) -> None:
-        self._cap.limit = limit
-
-    @property
-    def spent(self) -> float:
-        """What all calls have cost, with what may have been charged."""
-        return self._cap.spent
-
-    @spent.setter
-    def spent(self, spent: float) -> None:
-        self._cap.spent = spent
-
-    @property
     def excess_tokens(self) -> int | None:
         """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
         return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
 
     def describe_end(self) -> str:
         """Why nothing more is sent."""
-        return f"the next call could cost more than is left of {self.limit:g} {self.prices.currency}"
+        return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
 
     async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
         """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
         self.longest_prompt = max(self.longest_prompt, prompt)
-        if self.limit is None:
+        if self.cap.limit is None:
             return wanted, 0.0
         while True:
             sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
-            room = self._cap.room
+            room = self.cap.room
             count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
             if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
                 self._held += 1
-                self._cap.held += 1
-                self._cap.reserved += count * sample_cost
+                self.cap.held += 1
+                self.cap.reserved += count * sample_cost
                 return count, count * sample_cost
-            if self._cap.held <= 0:
+            if self.cap.held <= 0:
                 return 0, 0.0
-            self._cap.released.clear()
-            await self._cap.released.wait()
+            self.cap.released.clear()
+            await self.cap.released.wait()
 
     def release(self, reserved: float) -> None:
         """Releases a reservation; its calls were recorded as they ended."""
         self._held = max(0, self._held - 1)
-        self._cap.held = max(0, self._cap.held - 1)
-        self._cap.reserved = max(0.0, self._cap.reserved - reserved)
-        if self._cap.reserved < 1e-12:
-            self._cap.reserved = 0.0
-        self._cap.released.set()
+        self.cap.held = max(0, self.cap.held - 1)
+        self.cap.reserved = max(0.0, self.cap.reserved - reserved)
+        if self.cap.reserved < 1e-12:
+            self.cap.reserved = 0.0
+        self.cap.released.set()
 
     def record_attempt(self, call: Call) -> bool:
         """Records an attempt as it ends; False where its possible cost leaves no room for more."""
-        if self.limit is None or call.paid != "maybe":
+        if self.cap.limit is None or call.paid != "maybe":
             return True
-        self._cap.owed += self._worst_cost(call)
-        return self._cap.room >= 0
+        self.cap.owed += self._worst_cost(call)
+        return self.cap.room >= 0
 
     def _worst_cost(self, call: Call) -> float:
         return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
@@ -544,9 +529,9 @@ class CostBudget:
         completed = tuple(self._complete_call(call, prompt) for call in calls)
         for call in completed:
             if call.paid == "maybe":
-                self._cap.owed = max(0.0, self._cap.owed - self._worst_cost(call))
+                self.cap.owed = max(0.0, self.cap.owed - self._worst_cost(call))
             if call.paid != "no":
-                self.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
+                self.cap.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
         return completed
 
     def _complete_call(self, call: Call, prompt: float) -> Call:
@@ -582,18 +567,16 @@ def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
     )
 
 
-def compute_batch_spent(
-    pool: Pool, ids: Collection[str], prices: TokenPrices, *, model: str, parameters: Mapping[str, Any]
-) -> float:
+def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
     """What the calls for these problems have cost at most.
 
     Pools don't record which problem a call was for. If there are samples of other problems, too, responses
     count by the tokens of their samples, and prompts and failures by the number of samples.
     """
-    source = pool.source_key(model, parameters)
+    source = pool.source_key(*asking.source)
     if source is None:
         return 0.0
-    account, ballots = pool.account(model, parameters), pool.ballots_of(source)
+    account, ballots = pool.account(*asking.source), pool.ballots_of(source)
     chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
     if chosen.all():
         return compute_max_cost(account, prices)

@@ -81,7 +81,7 @@ class BatchVotes:
         self._problems = problems
         self._pool = pool
         self._names = tuple(asking.mode for asking in askings)
-        self._sources = [(asking.model, asking.parameters) for asking in askings]
+        self._sources = [asking.source for asking in askings]
         self._known_sources: set[int] = set()  # those that the pool has anything of
         size, modes = len(problems), len(askings)
         self._empty = VoteState.empty(size) if modes == 1 else MenuVotes.empty(size, modes)

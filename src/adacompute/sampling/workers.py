@@ -87,6 +87,25 @@ class CollectProgress:
     stopping: bool = False  # nothing more is sent; what is in flight is finished
     modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # of several
 
+    @classmethod
+    def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
+        """All parts together; their costs are added up."""
+        counts = (
+            "planned",
+            "stored",
+            "added",
+            "failed",
+            "tokens",
+            "cost",
+            "calls",
+            "concurrency",
+            "in_flight",
+        )
+        return cls(
+            **{name: sum(getattr(part, name) for part in parts) for name in counts},
+            errors=sum((Counter(part.errors) for part in parts), Counter()),
+        )
+
 
 class Sampler(ABC):
     """Draws runs of samples; when `draw` returns, all their samples and failures are in the pool."""
@@ -98,10 +117,8 @@ class Sampler(ABC):
         self._tokens = 0
         self._missing = 0  # samples that failed
         self.added = 0  # samples
-        self.verified = 0  # responses that a verifier was asked about
-        self.unscored = 0  # of them, those without a score
-        self.verifier_tokens = 0  # of a model that was asked
-        self.verifier_error: str | None = None  # why the first of them has no score
+        self.scores: Counter[str] = Counter()  # what a verifier was asked: calls, failed ones, tokens
+        self.verifier_error: str | None = None  # why the first that failed did
         self.failures: dict[str, str] = {}  # problem id -> the last reason
         self.errors: Counter[str] = Counter()  # attempts that gave nothing, by kind
         self.stopped: StopReason | None = None
@@ -114,9 +131,20 @@ class Sampler(ABC):
     async def draw(self, runs: Iterator[SampleRun]) -> None:
         """Draws all runs; fewer where it is stopped."""
 
-    @abstractmethod
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress, of so many planned samples, so many of which were stored before."""
+        return CollectProgress(
+            planned=planned,
+            stored=before + self.added,
+            added=self.added,
+            failed=self._missing,
+            tokens=self._tokens,
+            cost=self._cost_budget.cap.spent,
+            errors=self.errors,
+            calls=self._calls,
+            concurrency=0,
+            stopping=self.stopped is not None,
+        )
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Starts nothing more, and finishes what is running. `number` is that of a signal."""
@@ -353,19 +381,11 @@ class SamplingWorkers(Sampler):
             self._unreported_calls.clear()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, of so many planned samples, so many of which were stored before."""
-        return CollectProgress(
-            planned=planned,
-            stored=before + self.added,
-            added=self.added,
-            failed=self._missing,
-            tokens=self._tokens,
-            cost=self._cost_budget.spent,
-            errors=self.errors,
-            calls=self._calls,
+        """The progress, with the calls that are running."""
+        return replace(
+            super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
             in_flight=self._client.totals.in_flight,
-            stopping=self.stopped is not None,
         )
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
@@ -430,9 +450,8 @@ class SamplingWorkers(Sampler):
                 for place in places
             ]
         )
-        self.verified += len(places)
-        self.unscored += sum(reply.score is None for reply in replies)
-        self.verifier_tokens += sum(reply.tokens for reply in replies)
+        failed = sum(reply.score is None for reply in replies)
+        self.scores.update(calls=len(places), failed=failed, tokens=sum(reply.tokens for reply in replies))
         error = next((reply.error for reply in replies if reply.error is not None), None)
         self.verifier_error = self.verifier_error or (None if error is None else str(error))
         return {

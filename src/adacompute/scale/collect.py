@@ -7,7 +7,7 @@ for how much money. The endpoint's key travels encrypted by a one-time pad that 
 import asyncio
 import math
 import os
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -161,8 +161,8 @@ class Collector:
             )
         client = await self._ensure_client()
         asking = self._setup.asking
-        self._spent = self._cost_budget.spent
-        self._cost_budget.limit = None if shard.money is None else self._spent + shard.money
+        self._spent = self._cost_budget.cap.spent
+        self._cost_budget.cap.limit = None if shard.money is None else self._spent + shard.money
         with open_pool(shard.path, create=True, default_task=self._setup.task) as pool:
             pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
             try:
@@ -196,7 +196,7 @@ class Collector:
             self._workers.record_call(call)
 
     def _compute_progress(self, workers: SamplingWorkers) -> CollectProgress:
-        return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.spent - self._spent)
+        return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.cap.spent - self._spent)
 
     def _build_result(self, workers: SamplingWorkers) -> ShardResult:
         return ShardResult(
@@ -225,25 +225,13 @@ class SamplingCounts(Sampler):
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress of all of them together."""
-        added = self.added + sum(part.added for part in self.running)
-        return CollectProgress(
-            planned=planned,
-            stored=before + added,
-            added=added,
-            failed=self._missing + sum(part.failed for part in self.running),
-            tokens=self._tokens + sum(part.tokens for part in self.running),
-            cost=self._cost_budget.spent + sum(part.cost for part in self.running),
-            errors=sum((Counter(part.errors) for part in self.running), self.errors.copy()),
-            calls=self._calls + sum(part.calls for part in self.running),
-            concurrency=sum(part.concurrency for part in self.running),
-            in_flight=sum(part.in_flight for part in self.running),
-            stopping=self.stopped is not None,
-        )
+        own = super().progress(planned=planned, before=before)
+        return replace(CollectProgress.join([own, *self.running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
         """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
         done = result.progress
-        self._cost_budget.spent += done.cost
+        self._cost_budget.cap.spent += done.cost
         self.errors.update(done.errors)
         self._calls += done.calls
         self._tokens += done.tokens
@@ -429,7 +417,7 @@ class CollectorCrew(SamplingCounts):
             if worker.busy is not None or not queue:
                 continue
             money = self._next_shard_money()
-            if money is None and self._cost_budget.limit is not None:
+            if money is None and self._cost_budget.cap.limit is not None:
                 return
             worker.shard = CollectShard(path=make_shard_path(self._folder), runs=queue.popleft(), money=money)
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
@@ -437,9 +425,9 @@ class CollectorCrew(SamplingCounts):
     def _next_shard_money(self) -> float | None:
         """What the next shard may cost; None: no limit, or it has to wait until others are done."""
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
-        if self._cost_budget.limit is None or len(promised) >= self._money_shares:
+        if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
-        room = max(0.0, self._cost_budget.limit - self._cost_budget.spent - sum(promised))
+        room = max(0.0, self._cost_budget.cap.limit - self._cost_budget.cap.spent - sum(promised))
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
@@ -500,7 +488,7 @@ class CollectorCrew(SamplingCounts):
                 f"engine ray: {_MAX_LOSSES} workers died one after the other before anything was stored "
                 f"({describe_error(error)}); see Ray's logs, e.g. for memory; the same command goes on"
             )
-        self._cost_budget.spent += self._compute_spent() - before
+        self._cost_budget.cap.spent += self._compute_spent() - before
         if shard is not None and (rest := find_missing_runs(shard.runs, merged)):
             queue.appendleft(rest)
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)

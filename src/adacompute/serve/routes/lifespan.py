@@ -33,9 +33,9 @@ from adacompute.config import (
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
-from adacompute.serve.pricing.menu_costs import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.pricing.policy_registry import PolicyRegistry
+from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
@@ -71,6 +71,7 @@ async def open_gateway(
     breaker: BreakerSettings | None = None,
     limit: Callable[[Endpoint], Endpoint] | None = None,
     recorder: RecordQueue | None = None,
+    keys: Sequence[KeyConfig] | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
@@ -78,7 +79,8 @@ async def open_gateway(
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
     file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
     shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
-    that which the settings name; whoever has opened it closes it.
+    that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
+    file says.
     """
     menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
     if menu is not None:
@@ -88,7 +90,8 @@ async def open_gateway(
     if limit is not None:
         origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
-    keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
+    if keys is None:
+        keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
