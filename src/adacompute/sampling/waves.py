@@ -153,7 +153,10 @@ class BatchVotes:
 
 
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
-    """The values with some rows replaced; wider where new ones have more classes, their last axis."""
+    """The values with some rows replaced; wider where new ones have more classes, their last axis.
+
+    Those with classes are a copy: progress is reported meanwhile.
+    """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
         values = np.pad(values, [(0, 0)] * (new.ndim - 1) + [(0, missing)], constant_values=blank)
