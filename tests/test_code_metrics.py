@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "code_metrics.py"
+from harness import import_script
+
 # The least and the most that is accepted of each number, of a list of its length. The most are what was
 # reached: they only ever go down, and a new capability pays for its lines by what it removes.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -33,13 +34,8 @@ STATIC = [name for name in LIMITS if not name.startswith("files_per")]
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("code_metrics", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
     path = sys.path[:]
-    spec.loader.exec_module(module)
-    yield module
+    yield import_script("code_metrics")
     sys.path[:] = path
 
 

@@ -15,6 +15,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "adacompute"
 ROOMS = (
     "errors",
     "records",
+    "secret",
     "config",
     "atomic",
     "answers",
@@ -40,11 +41,12 @@ ROOMS = (
     "scale",
     "cli",
 )
-OPEN = {"errors", "records", "config", "atomic"}
+OPEN = {"errors", "records", "secret", "config", "atomic"}
 MAY = {
     "errors": set(),
     "records": {"errors"},
-    "config": {"errors", "records"},
+    "secret": set(),
+    "config": {"errors", "records", "secret"},
     "atomic": {"errors"},
     "solve": {"errors", "records"},
     "cli": {*ROOMS[:-1], "__init__"},  # the package's own version
@@ -108,10 +110,15 @@ def longest_module(target: str, modules: dict[str, Path]) -> str | None:
     return "__init__" if not target and "__init__" in modules else None
 
 
+@cache
+def list_nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
 def imports(file: Path, top: str, *, package: str) -> list[str]:
     """What a file imports of our package, wherever in the file, without the package's own name."""
     found = []
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in list_nodes(file.read_text("utf-8")):
         if isinstance(node, ast.Import):
             found += [a.name for a in node.names if a.name.split(".")[0] == top]
         elif isinstance(node, ast.ImportFrom):
@@ -197,7 +204,7 @@ def join_name(node: ast.expr) -> str:
 def used(source: str) -> set[str]:
     """The dotted names that a file uses or imports: `os.getenv` for `from os import getenv` too."""
     names = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in list_nodes(source):
         if isinstance(node, ast.Attribute | ast.Name):
             names.add(join_name(node))
         elif isinstance(node, ast.Import):

@@ -13,6 +13,7 @@ from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
 from adacompute.records import Problem, Recorded, Sample, TokenPrices
 from adacompute.sampling import Answers, Asking, SourcePlan, answer
+from shared import read_recorded
 from upstream import Reply, Status, Upstream
 
 MODEL = "scripted"
@@ -21,8 +22,7 @@ ASKING = Asking(model=MODEL, template=Template.named("plain"), sampling={"max_to
 
 def facts(count: int | None = None) -> list[Recorded]:
     """The bundled recording: problems, each with its samples."""
-    with bundled("facts") as pool:
-        return list(pool)[:count]
+    return read_recorded("facts")[:count]
 
 
 def said(sample: Sample) -> str:

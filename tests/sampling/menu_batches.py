@@ -13,11 +13,11 @@ import adacompute as ac
 from adacompute.answers import Tally
 from adacompute.client.modes import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool import bundled, open_pool
+from adacompute.pool import open_pool
 from adacompute.problems import Template
 from adacompute.records import Recorded, Sample, Signals, TokenPrices
 from adacompute.sampling import Answers, SourcePlan, answer, build_plan
-from shared import share
+from shared import read_recorded, share
 from upstream import Upstream
 
 PROMPT = 20  # tokens that the upstreams count for each prompt
@@ -28,10 +28,9 @@ MAX_TOKENS = 24
 @share
 def recordings() -> dict[str, list[Recorded]]:
     """The samples of both modes, of the same problems in the same order."""
-    with bundled("facts") as small, bundled("facts-qwen") as large:
-        by_id = {recorded.problem.id: recorded for recorded in large}
-        first = list(small)
-        return {"small": first, "large": [by_id[recorded.problem.id] for recorded in first]}
+    small, large = read_recorded("facts"), read_recorded("facts-qwen")
+    by_id = {recorded.problem.id: recorded for recorded in large}
+    return {"small": small, "large": [by_id[recorded.problem.id] for recorded in small]}
 
 
 @share

@@ -87,6 +87,7 @@ def test_it_writes_samples_and_costs_by_mode_and_says_what_each_mode_took(adacom
     assert b"sk-menu" not in b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
+@pytest.mark.nightly
 def test_a_batch_over_a_menu_can_be_fitted_on(adacompute: Callable, folder: Path):
     with two_upstreams(unseen(COUNT)) as ups:
         write_menu(folder, ups)

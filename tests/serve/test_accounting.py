@@ -18,7 +18,7 @@ from wires import connect, end, post, until
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.messages.stream_gate import keep_alive
+from adacompute.serve.messages.stream import keep_alive
 from adacompute.serve.spending.ledger import Caps, Spend
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.watching.reporter import ObserverGuard

@@ -6,7 +6,7 @@ from pathlib import Path
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
 from adacompute.serve.messages.reply import ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
-from adacompute.serve.messages.request_options import _CHECKS, get_header
+from adacompute.serve.messages.request_parser import RequestOptions, get_header
 from adacompute.serve.watching.observability import Observability
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -61,7 +61,7 @@ def test_every_key_of_a_reply_is_on_the_page_and_no_other():
 
 
 def test_every_header_is_on_the_page():
-    assert named(section("Requests")) == {get_header(name) for name in _CHECKS}
+    assert named(section("Requests")) == {get_header(name) for name in RequestOptions.__struct_fields__}
     assert all(f"`{name}`" in section("Replies") for name in build_headers(TOLD))
 
 

@@ -246,19 +246,10 @@ def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
         ledger = await Ledger.open(path, Caps(), retry_seconds=0.02)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        held: list[Reservation] = []
-
-        async def reserve_until_refused() -> None:  # until it should have been committed, the log holds it
-            while len(held) < 1000:
-                held.append(await ledger.reserve("alice", ONE))
-                await asyncio.sleep(0.01)
-
         with pytest.raises(LedgerUnavailable) as caught:
-            await reserve_until_refused()
+            await ledger.reserve("alice", ONE)
         assert "locked" in str(caught.value.__cause__)
         other.execute("ROLLBACK")
-        for reservation in held:
-            ledger.settle(reservation, ONE)
         other.close()
         ledger.settle(await reserved_again(ledger), ONE)
         await ledger.close()

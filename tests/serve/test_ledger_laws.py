@@ -88,7 +88,7 @@ class Sums(RuleBasedStateMachine):
     def crash(self) -> None:
         self.run(self.ledger.reserve("nobody", Spend()))  # all before it is on the disk
         old, self.path = self.path, self.folder / f"{int(self.path.stem) + 1}.sqlite"
-        for end in ("", "-wal", "-log"):
+        for end in ("", "-wal"):
             shutil.copy(f"{old}{end}", f"{self.path}{end}")
         self.run(self.ledger.close())
         self.open()

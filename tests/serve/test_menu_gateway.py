@@ -22,9 +22,8 @@ from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.serve.pricing.menu_costs import choose_explore
-from adacompute.serve.pricing.pacer import guess_start
 from adacompute.serve.pricing.policy_registry import MenuScales
+from adacompute.serve.pricing.start import choose_explore, guess_start
 from tiers import leave_to_nightly
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
@@ -580,6 +579,7 @@ def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
     assert extra["samples"] < 16
 
 
+@pytest.mark.slow
 def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
     scales = MenuScales(fit_policy().weigh)
     scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")

@@ -211,6 +211,7 @@ def test_a_pool_of_another_task_is_refused(tmp_path):
         asyncio.run(Recorder.open(path, Task("boxed")))
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog):
     path = tmp_path / "traffic.sqlite"
 

@@ -117,6 +117,7 @@ def test_c12_hostile_texts_do_not_hold_the_event_loop():
     assert asyncio.run(main()) < 0.02
 
 
+@pytest.mark.slow
 def test_a_helper_that_was_killed_is_replaced():
     assert start_sandbox()
     close_sandbox()

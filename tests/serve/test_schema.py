@@ -19,7 +19,7 @@ from wires import connect, reply_of
 from adacompute.config import ServeConfig
 from adacompute.serve.http.app import build_app
 from adacompute.serve.messages.reply import ModeUse, RequestOutcome, build_extra, build_headers
-from adacompute.serve.messages.request_options import OPTIONS_FIELD, RequestOptions, get_header
+from adacompute.serve.messages.request_parser import OPTIONS_FIELD, RequestOptions, get_header
 from upstream import Upstream
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ def follow(part: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", VOTED_PATHS)
 def test_the_description_names_every_option_and_header(path: str):
     post = DOCUMENT["paths"][path]["post"]
-    options = {field.name for field in dataclasses.fields(RequestOptions)}
+    options = set(RequestOptions.__struct_fields__)
     assert {follow(part)["name"] for part in post["parameters"]} == set(map(get_header, options))
     assert set(COMPONENTS["schemas"]["Options"]["properties"]) == options
     body = follow(post["requestBody"]["content"]["application/json"]["schema"])

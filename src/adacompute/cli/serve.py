@@ -87,7 +87,6 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
         "spent": _describe_spending(gateway),
-        "damaged_lines": (gateway.resources.ledger.recall("damage") or {}).get("lines", 0),
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
@@ -161,9 +160,6 @@ def show_facts(facts: dict[str, Any]) -> None:
     print_fact("caps", facts["caps"] or "none")
     for text in facts["spent"]:
         print_fact("spent", text)
-    if facts["damaged_lines"]:
-        skipped = format_count(facts["damaged_lines"], "damaged line")
-        print_fact("warning", f"{skipped} of the ledger's log didn't count so far: more may have been spent")
     print_fact(
         "keys",
         format_count(facts["keys"], "key") if facts["keys"] else "none: open to everybody on this machine",

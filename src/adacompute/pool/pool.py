@@ -30,13 +30,12 @@ from adacompute.pool.rows import (
     StoredRow,
     check_parameters,
     encode_text,
-    failure_to_dict,
+    failure_to_row,
     fingerprint,
     grade_new_samples,
     hash_setting,
     make_record_prefix,
     problem_to_line,
-    read_failure,
     read_problem,
     rebuild_row,
     sample_to_row,
@@ -584,7 +583,7 @@ class Pool(PoolReader):
     ) -> None:
         """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
         with self._transaction(f"problem {problem_id!r}") as connection:
-            row = read_failure(0, failure_to_dict(failure))
+            row = failure_to_row(failure)
             problem, *_ = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
@@ -639,7 +638,7 @@ class Pool(PoolReader):
         problem, question, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
         if drawn.failures:
-            failures = [read_failure(0, failure_to_dict(failure)) for failure in drawn.failures]
+            failures = [failure_to_row(failure) for failure in drawn.failures]
             insert_failures(connection, failures, record=record, prefix=prefix)
         if not drawn.samples:
             return []

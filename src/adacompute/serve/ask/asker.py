@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
 from adacompute.client.settings import build_endpoint
@@ -25,12 +25,13 @@ from adacompute.config import (
     VerifierConfig,
     apply_menu,
     average_budget,
-    convert_scalar,
+    convert_value,
     read_menu_file,
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
-from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget
+from adacompute.secret import Secret
 from adacompute.serve.ask.prompt_engine import (
     Engine,
     Prompt,
@@ -54,6 +55,16 @@ _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
     "this machine"
 )
+
+
+class PromptArguments(TypedDict, total=False):
+    """What a prompt takes besides itself; see `Asker.ask`."""
+
+    system: str | None
+    temperature: float | None
+    max_tokens: int | None
+    extract: str | None
+    options: Mapping[str, Any] | None
 
 
 class Asker:
@@ -112,16 +123,16 @@ class Asker:
             upstream = _build_upstream(
                 endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
             )
-            currency = convert_scalar(currency, str, "currency")
+            currency = convert_value(currency, str, "currency")
         prices = {"input_price": input_price, "output_price": output_price}
         amounts = {
-            name: convert_scalar(price, float, name) for name, price in prices.items() if price is not None
+            name: convert_value(price, float, name) for name, price in prices.items() if price is not None
         }
         average = write_budget(Budget.parse(budget, currency=currency))
         config = Config(
             endpoint=EndpointConfig(
                 url="" if upstream is None else upstream.url,
-                model="" if model is None else convert_scalar(model, str, "model"),
+                model="" if model is None else convert_value(model, str, "model"),
                 currency=currency,
                 **amounts,
             ),
@@ -130,7 +141,7 @@ class Asker:
                 concurrency=concurrency,
                 policy=_read_folder(policy),
                 state=ServeConfig().state if state is None else _read_path(state, "state"),
-                deadline=convert_scalar(deadline, float, "deadline"),
+                deadline=convert_value(deadline, float, "deadline"),
                 budget=average,
                 max_budget=average,
             ),
@@ -274,86 +285,36 @@ class Asker:
         regex:PATTERN and others, or none. `options` are fields of the request that go to the endpoint as they
         are, such as seed, stop or response_format. Raises AdacomputeError if nothing came.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
+        named = PromptArguments(
+            system=system, temperature=temperature, max_tokens=max_tokens, extract=extract, options=options
         )
-        return _raise_error(wait_for(self._submit(prompt, built)))
+        return _raise_error(wait_for(self._submit(prompt, _build_options(**named, **unknown))))
 
-    async def ask_async(
-        self,
-        prompt: Prompt,
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> Reply:
+    async def ask_async(self, prompt: Prompt, **arguments: Unpack[PromptArguments]) -> Reply:
         """As `ask`, for a coroutine."""
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        return _raise_error(await asyncio.wrap_future(self._submit(prompt, built)))
+        return _raise_error(await asyncio.wrap_future(self._submit(prompt, _build_options(**arguments))))
 
-    def ask_many(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> list[Reply]:
+    def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
         """The replies to many prompts, in their order. Where nothing came, a reply has an `error`.
 
-        A prompt or an option that can't be used is raised before anything is sent. Ctrl-C gives up all
-        replies; `ask_iter` gives each as it comes.
+        `arguments` are those of `ask`. A prompt or an option that can't be used is raised before anything is
+        sent. Ctrl-C gives up all replies; `ask_iter` gives each as it comes.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        return wait_for(self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built))
+        return wait_for(self._submit_all(prompts, _build_options(**arguments)))
 
     async def ask_many_async(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]
     ) -> list[Reply]:
         """As `ask_many`, for a coroutine."""
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
-        future = self._engine.submit(self._engine.answer_all, build_all_messages(prompts), built)
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(self._submit_all(prompts, _build_options(**arguments)))
 
-    def ask_iter(
-        self,
-        prompts: Iterable[Prompt],
-        *,
-        system: str | None = None,
-        temperature: float | None = None,
-        max_tokens: int | None = None,
-        extract: str | None = None,
-        options: Mapping[str, Any] | None = None,
-        **unknown: Never,
-    ) -> Iterator[Reply]:
+    def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
         """As `ask_many`, but yields each reply as soon as it and all before it are there.
 
         It reads few prompts ahead, so there may be any number of them. One that can't be used is raised when
         its turn comes. Leaving the loop cancels what is under way.
         """
-        built = _build_options(
-            options, unknown, system=system, temperature=temperature, max_tokens=max_tokens, extract=extract
-        )
+        built = _build_options(**arguments)
         check_prompts(prompts)
         return self._iterate(prompts, built)
 
@@ -363,6 +324,9 @@ class Asker:
 
     def _submit(self, prompt: Prompt, options: PromptOptions) -> "Future[Reply]":
         return self._engine.submit(self._engine.answer_prompt, build_messages(prompt), options)
+
+    def _submit_all(self, prompts: Iterable[Prompt], options: PromptOptions) -> "Future[list[Reply]]":
+        return self._engine.submit(self._engine.answer_all, build_all_messages(prompts), options)
 
     def _iterate(self, prompts: Iterable[Prompt], options: PromptOptions) -> Iterator[Reply]:
         under_way: deque[Future[Reply]] = deque()
@@ -456,19 +420,16 @@ def _refuse_unknown(unknown: Mapping[str, object]) -> None:
         )
 
 
-def _build_options(
-    options: Mapping[str, Any] | None,
-    unknown: Mapping[str, object],
-    **named: Any,  # noqa: ANN401 - the fields of PromptOptions
-) -> PromptOptions:
+def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  # noqa: ANN401 - PromptArguments
     """The options of a prompt; RequestInvalid for those that an Asker can't follow."""
     if options is not None and not isinstance(options, Mapping):
         raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
-    built = PromptOptions(parameters={**(options or {}), **unknown}, **named)
+    named = {name: arguments.pop(name) for name in PromptArguments.__annotations__ if name in arguments}
+    built = PromptOptions(parameters={**(options or {}), **arguments}, **named)
     for name in built.parameters:
         if name in _list_keywords(Asker):
             raise RequestInvalid(f"{name} is a setting of the Asker as a whole; give it there", param=name)
-    _refuse_unknown(unknown)
+    _refuse_unknown(arguments)
     return built
 
 
@@ -511,7 +472,7 @@ def _build_upstream(
         return Endpoint(url=endpoint, key=key, limits=limits, breaker=_BREAKER)
     settings = EndpointConfig(
         url=endpoint,
-        key_env=convert_scalar(key_env, str, "key_env"),
+        key_env=convert_value(key_env, str, "key_env"),
         key_file="" if key_file is None else _read_path(key_file, "key_file"),
     )
     return replace(build_endpoint(settings), limits=limits, breaker=_BREAKER)

@@ -12,15 +12,14 @@ import atexit
 import contextlib
 import math
 import os
+import re
 import threading
 import traceback
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ParamSpec, TypeVar
-
-import orjson
 
 from adacompute.client import BreakerSettings, Endpoint
 from adacompute.client.server_quirks import LIMIT_NAMES
@@ -41,8 +40,13 @@ from adacompute.errors import (
 )
 from adacompute.policies.base import Policy
 from adacompute.serve.messages.reply import RequestOutcome
-from adacompute.serve.messages.request_options import OPTIONS_FIELD
-from adacompute.serve.messages.request_parser import ChatRequest, Route, choose_route, parse_request
+from adacompute.serve.messages.request_parser import (
+    OPTIONS_FIELD,
+    ChatRequest,
+    Route,
+    build_request,
+    choose_route,
+)
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
@@ -64,7 +68,8 @@ Messages = list[Any]  # of one prompt, not checked yet
 _KEY_NAME = "anonymous"  # what is spent is counted under this name, as in a gateway without keys
 _MAX_TOKENS = 100_000_000  # of a response, as the settings of a gateway allow
 _MAX_LISTED = 8  # models that a message names
-_MAX_NESTING = 64  # levels of a parameter that are checked here; the parser allows fewer
+_MAX_NESTING = 32  # levels of a message or a parameter
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which UTF-8 doesn't have
 _PROMPTS_PER_TURN = 32  # that are parsed before the engine's loop does something else
 _EXIT_SECONDS = 5.0  # that the end of the program waits until what was spent is written
 _KEY_STATUSES = (401, 403)
@@ -104,20 +109,10 @@ class Reply:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "text": self.text,
-            "answer": self.answer,
-            "votes": dict(self.votes),
-            "samples": self.samples,
-            "tokens": self.tokens,
-            "cost": self.cost,
-            "agreement": self.agreement,
-            "notes": list(self.notes),
-            "model": self.model,
-            "modes": dict(self.modes),
-            "message": dict(self.message),
-            "error": None if self.error is None else str(self.error),
-        }
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        copies = {"votes": dict(self.votes), "notes": list(self.notes), "modes": dict(self.modes)}
+        error = None if self.error is None else str(self.error)
+        return {**given, **copies, "message": dict(self.message), "error": error}
 
 
 def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
@@ -162,18 +157,23 @@ class PromptOptions:
                 "logprobs can't be False: votes may be weighed by log-probabilities; leave it out",
                 param="logprobs",
             )
-        for name, value in self.fields.items():
-            _check_finite(value, name)
+        for name, value in {"system": self.system, "extract": self.extract}.items():
+            _copy_plain(value, name)
+        fields = self.fields
         for name in LIMIT_NAMES:
-            limit = self.fields.get(name)
+            limit = fields.get(name)
             if type(limit) is int and not 1 <= limit <= _MAX_TOKENS:
                 raise RequestInvalid(f"{name} is {limit}; give 1 to {_MAX_TOKENS:,}", param=name)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a request that go to the endpoint, besides its model and messages."""
-        named = {"temperature": self.temperature, "max_tokens": self.max_tokens}
-        return {**self.parameters, **{name: value for name, value in named.items() if value is not None}}
+        """The fields of a request that go to the endpoint, besides its model and messages; copied."""
+        fields = dict(self.parameters)
+        if self.temperature is not None:
+            fields["temperature"] = self.temperature
+        if self.max_tokens is not None:
+            fields["max_tokens"] = self.max_tokens
+        return {name: _copy_plain(value, name) for name, value in fields.items()}
 
     def build_body(self, messages: Messages, model: str) -> dict[str, Any]:
         """The body of a request to a gateway."""
@@ -183,15 +183,23 @@ class PromptOptions:
         return {"model": model, "messages": messages, **self.fields, **own}
 
 
-def _check_finite(value: object, name: str, depth: int = 0) -> None:
-    """RequestInvalid where a number has no place in JSON, which would become null."""
-    if isinstance(value, float) and not math.isfinite(value):
+def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON data
+    """A copy that nobody else changes; RequestInvalid for what JSON doesn't have."""
+    if isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)):
+        return value
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
         raise RequestInvalid(
-            f"{name} has the number {value}, which JSON doesn't have; give another", param=name
+            f"{place} has the number {value}, which JSON doesn't have; give another", param=place
         )
-    if depth < _MAX_NESTING and isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            _check_finite(item, name, depth + 1)
+    if depth < _MAX_NESTING and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _copy_plain(item, place, depth + 1) for name, item in value.items()}
+    if depth < _MAX_NESTING and isinstance(value, list | tuple):
+        return [_copy_plain(item, place, depth + 1) for item in value]
+    raise RequestInvalid(f"{place} has {format_value(value)}, which isn't JSON; give plain data", param=place)
 
 
 def build_messages(prompt: object) -> Messages:
@@ -199,7 +207,7 @@ def build_messages(prompt: object) -> Messages:
     if isinstance(prompt, str):
         if not prompt.strip():
             raise RequestInvalid("the prompt is empty; give a question, or a list of messages")
-        return [{"role": "user", "content": prompt}]
+        return [{"role": "user", "content": _copy_plain(prompt, "the prompt")}]
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
         raise RequestInvalid(
             f"the prompt is a {type(prompt).__name__}; give a text, or a list of messages in OpenAI's shape"
@@ -209,7 +217,7 @@ def build_messages(prompt: object) -> Messages:
             "the prompt is a list of texts; give one text, or messages with role and content; several "
             "prompts are for ask_many"
         )
-    return [dict(message) if isinstance(message, Mapping) else message for message in prompt]
+    return [_copy_plain(message, f"messages[{number}]") for number, message in enumerate(prompt)]
 
 
 def build_all_messages(prompts: object) -> list[Messages]:
@@ -373,19 +381,16 @@ class Engine:
     def _parse(self, messages: Messages, options: PromptOptions) -> tuple[ChatRequest, Route]:
         """The request as the gateway reads it, and its route."""
         body = options.build_body(messages, self.model)
-        try:
-            raw = orjson.dumps(body)
-        except TypeError as exc:
-            raise RequestInvalid(f"the prompt or a parameter isn't JSON ({exc}); give plain data") from exc
         registry, settings = self.gateway.policy_registry, self.gateway.settings
         limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
         if (most := max(limits, default=0)) > settings.max_tokens:  # the caller is the operator
             settings = replace(settings, max_tokens=most)
-        request = parse_request(raw, settings=settings, known_models=(self.model,))
+        request = build_request(body, settings=settings, known_models=(self.model,))
         route = choose_route(
             request,
             {},
             settings=settings,
+            budget=self.gateway.budget,
             key=_KEY_NAME,
             policies=registry.names,
             default=registry.default,

@@ -4,11 +4,15 @@ It is pure ASGI throughout: middleware that hands replies on through queues woul
 """
 
 import asyncio
+import base64
+import binascii
 import contextlib
+import hashlib
+import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
@@ -19,7 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from adacompute.config import average_budget
+from adacompute.config import KeyConfig, average_budget
 from adacompute.errors import (
     ConfigError,
     EndpointError,
@@ -32,13 +36,15 @@ from adacompute.errors import (
 )
 from adacompute.records import Budget
 from adacompute.serve.messages.reply import Refusal, build_error, dump_json, find_error_code
-from adacompute.serve.messages.request_parser import ClientDisconnected, Key, check_content_type, read_body
 from adacompute.serve.messages.trace_context import read_trace_headers
 from adacompute.serve.routes.chat import (
     ChatEndpoint,
+    ClientDisconnected,
     RequestSlots,
+    check_content_type,
     get_reply_id,
     has_begun,
+    read_body,
     read_headers,
     send_reply,
 )
@@ -47,7 +53,7 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
 from adacompute.serve.watching.dashboard import HEADERS, PAGE
 
-__all__ = ["PREFIX_KEY", "RequestTracker", "build_app"]
+__all__ = ["PREFIX_KEY", "Keys", "RequestTracker", "build_app"]
 
 _log = logging.getLogger("adacompute.serve")
 PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
@@ -113,6 +119,7 @@ class _Pages:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._keys = Keys(gateway.keys)
 
     def authenticate(self, headers: Mapping[str, str]) -> str:
         """The name of the client's key; Unauthorized if it has none, or if the Host isn't allowed."""
@@ -185,10 +192,9 @@ class _Pages:
             )
         return _ANONYMOUS if key is None else key.name
 
-    def _find_key(self, headers: Mapping[str, str]) -> Key | None:
-        keys = self._gateway.keys
-        if len(keys):
-            return keys.identify(headers.get("authorization"))
+    def _find_key(self, headers: Mapping[str, str]) -> KeyConfig | None:
+        if self._gateway.keys:
+            return self._keys.identify(headers.get("authorization"))
         _check_host(headers.get("host", ""))
         return None
 
@@ -215,7 +221,7 @@ class _BudgetEndpoint:
         gateway, headers = self._gateway, read_headers(scope)
         key = self._check_operator(headers)
         if scope["method"] == "PATCH":
-            if not len(gateway.keys):
+            if not gateway.keys:
                 raise Unauthorized(
                     "only an operator's key may change the budget, and there are no keys; give a keys file "
                     "(--keys FILE) with operator = true, or change adacompute.toml and send SIGHUP",
@@ -377,6 +383,50 @@ def _make_not_found(scope: Scope, status: int, allow: str) -> RequestInvalid:
         return RequestInvalid(f"{problem}; it takes {allow}", status=405, code="method_not_allowed")
     remedy = suggest_name(path, _PATHS, cutoff=0.65).strip() or f"there are {', '.join(_PATHS)}"
     return RequestInvalid(f"{problem}; {remedy}", status=status, code="not_found")
+
+
+_KEY_REMEDY = "give it as Authorization: Bearer KEY"
+
+
+class Keys:
+    """All known keys. The time of a look-up doesn't reveal how much of a key was right."""
+
+    def __init__(self, keys: Iterable[KeyConfig]) -> None:
+        self._keys = [(_hash_secret(key.key.reveal()), key) for key in keys]
+
+    def identify(self, authorization: str | None) -> KeyConfig:
+        """The key in an Authorization header; Unauthorized if it is missing or unknown.
+
+        The header is `Bearer KEY`, or `Basic` with any user and the key as password.
+        """
+        if not authorization:
+            raise Unauthorized(f"the request has no key; {_KEY_REMEDY}")
+        presented = _hash_secret(_read_secret(authorization))
+        match = None
+        for digest, key in self._keys:  # all of them: where it stops would reveal which key it was
+            if hmac.compare_digest(digest, presented):
+                match = key
+        if match is None:
+            raise Unauthorized(f"the key in the request is not known; {_KEY_REMEDY}")
+        return match
+
+
+def _hash_secret(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _read_secret(authorization: str) -> str:
+    """The key in a header's value."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer":
+        return rest
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
+        except (binascii.Error, ValueError):
+            raise Unauthorized(f"the request's Basic authorization can't be read; {_KEY_REMEDY}") from None
+    raise Unauthorized(f"the request's authorization is neither Bearer nor Basic; {_KEY_REMEDY}")
 
 
 def _check_host(host: str) -> None:

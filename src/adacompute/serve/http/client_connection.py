@@ -8,7 +8,7 @@ import time
 from typing import Any, cast
 
 import httptools
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -87,9 +87,9 @@ class ClientConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as exc:
-            lines = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
-            kept = [pair for pair in self.headers if pair[0] not in (b"upgrade", b"connection")]
-            lines += [b"%b: %b\r\n" % pair for pair in kept]
+            version = self.parser.get_http_version().encode()
+            lines = [b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, version)]
+            lines += [b"%b: %b\r\n" % pair for pair in self.headers if pair[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
             self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
             self.parser.feed_data(b"".join([*lines, b"\r\n", piece[exc.args[0] :]]))
@@ -144,6 +144,10 @@ class ClientConnection(HttpToolsProtocol):
             # disconnect wouldn't be noticed
             self.transport.abort()
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            self._refuse(b"400 Bad Request", b"HTTP/1.1 has one Host header; send it, and once")
+            return
         self._in_head, self._unended_bytes = False, 0
         super().on_headers_complete()
         if is_idle:
@@ -173,10 +177,19 @@ class ClientConnection(HttpToolsProtocol):
             super().on_message_complete()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Closes the connection if a reply breaks off: the gateway has logged why, uvicorn would again."""
+        """Closes the connection if a reply breaks off: the gateway has logged why, uvicorn would again.
+
+        Also if a body was refused before it was sent: its client may send it all the same, or not.
+        """
         cycle = self._running
+
+        async def send_reply(message: Message) -> None:
+            if cycle is not None and cycle.waiting_for_100_continue:
+                cycle.keep_alive = False
+            await send(message)
+
         try:
-            await self._gateway(scope, receive, send)
+            await self._gateway(scope, receive, send_reply)
         except Exception:
             if cycle is None or not cycle.response_started:
                 raise

@@ -37,6 +37,7 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
 __all__ = [
     "build_local_url",
+    "cancel_at_signals",
     "check_address",
     "check_tls",
     "freeze_garbage",
@@ -62,12 +63,17 @@ _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, in
 PortUse = Literal["own", "reserve", "share"]  # alone; for processes that share it; with the others
 
 
-def open_sockets(settings: ServeConfig, *, use: PortUse = "own") -> list[socket.socket]:
+def open_sockets(
+    settings: ServeConfig, *, use: PortUse = "own", has_keys: bool | None = None
+) -> list[socket.socket]:
     """Sockets at every address of the host, all at one port; the caller closes them.
 
-    They listen, except those that only reserve the port: which no other gateway can do then.
+    They listen, except those that only reserve the port: which no other gateway can do then. `has_keys`:
+    whether clients need a key; None: as the keys file says.
     """
-    addresses = resolve_allowed(settings, keys=_has_keys(settings))
+    if has_keys is None:
+        has_keys = bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
+    addresses = resolve_allowed(settings, keys=has_keys)
     sockets: list[socket.socket] = []
     port = settings.port
     try:
@@ -233,19 +239,19 @@ async def run(
     settings = config.serve
     check_tls(settings)
     raise_file_limit()
-    sockets = open_sockets(settings)
-    try:
-        async with open_gateway(config, timing=timing) as gateway:
-            if reread is not None:
-                gateway.reload_settings = partial(reload_settings, gateway, config, reread)
-            if on_open is not None:
-                on_open(gateway)
-            url = build_local_url(settings, sockets[0].getsockname()[1])
-            stop = asyncio.Event() if stop is None else stop
-            await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
-    finally:
+    async with contextlib.AsyncExitStack() as stack:
+        sockets = open_sockets(settings)
         for sock in sockets:
-            sock.close()
+            stack.callback(sock.close)
+        with cancel_at_signals():
+            gateway = await stack.enter_async_context(open_gateway(config, timing=timing))
+        if reread is not None:
+            gateway.reload_settings = partial(reload_settings, gateway, config, reread)
+        if on_open is not None:
+            on_open(gateway)
+        url = build_local_url(settings, sockets[0].getsockname()[1])
+        stop = asyncio.Event() if stop is None else stop
+        await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
     _log.info("stopped")
 
 
@@ -284,10 +290,6 @@ def check_address(config: Config) -> str:
     for sock in open_sockets(config.serve):
         sock.close()
     return build_local_url(config.serve, config.serve.port)
-
-
-def _has_keys(settings: ServeConfig) -> bool:
-    return bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
 
 
 async def serve_gateway(
@@ -390,6 +392,35 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
         ssl_keyfile=settings.tls_key or None,
         workers=1,
     )
+
+
+@contextlib.contextmanager
+def cancel_at_signals() -> Iterator[None]:
+    """While the gateway opens, SIGTERM and SIGINT cancel the task; then they are handled as before.
+
+    A handler that raises would do so inside the event loop, and uvloop ignores that.
+    """
+    task = asyncio.current_task()
+    if task is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, received = asyncio.get_running_loop(), list[signal.Signals]()
+    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler_before)
+        if received:
+            signal.raise_signal(received[0])
 
 
 @contextlib.contextmanager

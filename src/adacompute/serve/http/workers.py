@@ -23,7 +23,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -34,8 +34,9 @@ import msgspec
 
 from adacompute.answers import Task
 from adacompute.client import Endpoint
-from adacompute.config import Config, read_keys
+from adacompute.config import Config, KeyConfig, read_keys
 from adacompute.errors import AdacomputeError, ConfigError
+from adacompute.secret import Secret
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
@@ -61,6 +62,14 @@ from adacompute.serve.http.workers import run_worker
 run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
 """
 _QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker is sent: the settings, and the clients' keys as they were when the gateway started."""
+
+    config: Config
+    keys: tuple[KeyConfig, ...]
 
 
 def check_redis(config: Config) -> None:
@@ -102,20 +111,22 @@ def serve(
     """As `server.serve`, with the workers that the settings name."""
     check_redis(config)
     server.check_tls(config.serve)
+    keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
 
     async def run() -> None:
         async with contextlib.AsyncExitStack() as stack:
-            sockets = server.open_sockets(config.serve, use="reserve")
+            sockets = server.open_sockets(config.serve, use="reserve", has_keys=bool(keys))
             for sock in sockets:
                 stack.callback(sock.close)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
-            gateway = await stack.enter_async_context(open_gateway(config))
+            with server.cancel_at_signals():
+                gateway = await stack.enter_async_context(open_gateway(config, keys=keys))
             gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
             on_open(gateway)
             await _offer(folder, gateway, stack)
             port = sockets[0].getsockname()[1]
             url = server.build_local_url(config.serve, port)
-            await WorkerPool(gateway, port, folder, on_start=lambda: on_listening(url)).run()
+            await WorkerPool(gateway, keys, port, folder, on_start=lambda: on_listening(url)).run()
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         runner.run(run())
@@ -125,9 +136,18 @@ def serve(
 class WorkerPool:
     """Starts the workers, starts those again that die, and stops them as one."""
 
-    def __init__(self, gateway: Gateway, port: int, folder: str, *, on_start: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        keys: tuple[KeyConfig, ...],
+        port: int,
+        folder: str,
+        *,
+        on_start: Callable[[], None],
+    ) -> None:
         """`on_start` is called when all serve for the first time."""
-        self._gateway, self._port, self._folder, self._on_start = gateway, port, folder, on_start
+        self._gateway, self._keys, self._on_start = gateway, keys, on_start
+        self._port, self._folder = port, folder
         self._inputs: set[asyncio.StreamWriter] = set()  # one for each worker that runs
         self._starting = gateway.settings.workers  # that have not served yet
         self._stopping = asyncio.Event()
@@ -208,7 +228,8 @@ class WorkerPool:
 
     def _send_settings(self, worker: asyncio.StreamWriter) -> None:
         config = self._gateway.config
-        _send(worker, replace(config, serve=replace(config.serve, port=self._port)))
+        config = replace(config, serve=replace(config.serve, port=self._port))
+        _send(worker, WorkerSettings(config, self._keys))
         if self._stopping.is_set():
             _send(worker, None)
 
@@ -221,9 +242,13 @@ class WorkerPool:
             recorder.drop(1, "a worker was killed while it handed them over")
 
 
-def _send(worker: asyncio.StreamWriter, config: Config | None) -> None:
+def _send(worker: asyncio.StreamWriter, settings: WorkerSettings | None) -> None:
     if not worker.is_closing():  # else it has ended
-        worker.write(msgspec.json.encode(config) + b"\n")
+        worker.write(msgspec.json.encode(settings, enc_hook=Secret.reveal) + b"\n")
+
+
+def _read_settings(line: bytes) -> WorkerSettings | None:
+    return msgspec.json.decode(line, type=WorkerSettings | None, dec_hook=lambda kind, text: kind(text))
 
 
 def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
@@ -244,17 +269,18 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
     reader = asyncio.StreamReader(limit=_MAX_LINE)
     stop, hurry = asyncio.Event(), asyncio.Event()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
-    whole = msgspec.json.decode(await reader.readline(), type=Config)
-    config = latest = _divide_settings(whole)
-    keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
+    if (first := _read_settings(await reader.readline())) is None:
+        return
+    keys, workers = first.keys, first.config.serve.workers
+    config = latest = _divide_settings(first.config)
 
     async def follow_main() -> None:
         nonlocal latest
         while line := await reader.readline():
-            if (settings_now := msgspec.json.decode(line, type=Config | None)) is None:
+            if (settings_now := _read_settings(line)) is None:
                 stop.set()
             else:
-                latest = _divide_settings(settings_now)
+                latest = _divide_settings(settings_now.config)
                 signal.raise_signal(signal.SIGHUP)
         hurry.set()
         stop.set()
@@ -268,13 +294,14 @@ async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folde
             task = Task(extract=config.answers.extract, percent=config.answers.percent)
             recorder = RowWriter(task, write)
             stack.push_async_callback(recorder.close)
-        limit = partial(_divide_limits, workers=whole.serve.workers)
-        gateway = await stack.enter_async_context(open_gateway(config, limit=limit, recorder=recorder))
+        limit = partial(_divide_limits, workers=workers)
+        opening = open_gateway(config, keys=keys, limit=limit, recorder=recorder)
+        gateway = await stack.enter_async_context(opening)
         gateway.reload_settings = partial(server.reload_settings, gateway, config, lambda: latest)
         await _offer(folder, gateway, stack)
         following = asyncio.create_task(follow_main())
         stack.callback(following.cancel)
-        sockets = server.open_sockets(config.serve, use="share")
+        sockets = server.open_sockets(config.serve, use="share", has_keys=bool(keys))
         server.freeze_garbage()
         await server.serve_gateway(gateway, sockets, stop, immediately=hurry, on_start=lambda: write(""))
 

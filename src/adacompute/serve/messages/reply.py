@@ -1,4 +1,4 @@
-"""What came of a request, and what its client gets: a completion, a stream of chunks or an error.
+"""What came of a request, and what its client gets: a completion, its chunks or an error.
 
 All replies are in OpenAI's shape.
 
@@ -8,7 +8,7 @@ says about the operator's key.
 
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import orjson
 
-from adacompute.client import Event, Response
-from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
-from adacompute.client.response_parser import ReplyCompressed, encode_json, replace_surrogates
+from adacompute.client import Response
+from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts
+from adacompute.client.response_parser import ReplyCompressed, replace_surrogates
 from adacompute.client.streaming import split_tokens
 from adacompute.errors import (
     CapReached,
@@ -37,7 +37,6 @@ from adacompute.errors import (
 )
 from adacompute.records import BudgetUnit, Call, quick_dataclass
 from adacompute.serve.messages.request_parser import ChatRequest, Mode
-from adacompute.serve.messages.stream_gate import StreamGate
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
     "ModeUse",
     "Refusal",
     "RequestOutcome",
-    "StreamRelay",
     "Usage",
     "VerifierUse",
     "build_chunks",
@@ -60,7 +58,9 @@ __all__ = [
     "build_usage",
     "dump_json",
     "dump_large_json",
+    "filter_logprobs",
     "find_error_code",
+    "format_event",
     "read_server_info",
 ]
 
@@ -201,9 +201,7 @@ class RequestOutcome:
     answer: str | None = None  # the winner of the vote
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)
     abstained: int = 0  # samples without an answer
-    agreement: float | None = (
-        None  # the leader's share of all samples' weight, 0 to 1; None: there was no vote
-    )
+    agreement: float | None = None  # the leader's share of all samples' weight; None: there was no vote
     answered_share: float | None = None  # its share among samples with an answer; None: as `agreement`
     weighted: bool = False  # whether votes had weights
     agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
@@ -281,6 +279,7 @@ Headers = dict[str, str]
 
 # makes browsers ask for the key; Chromium can't read it if a second scheme stands in the same line
 _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
+_FORBID_RETRY = {"x-should-retry": "false"}
 _MAX_MESSAGE = 500  # characters of a message
 _MAX_RETRY_AFTER = 86_400  # seconds
 _CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # of an upstream, about the client's own request
@@ -311,11 +310,21 @@ def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]
     if isinstance(error, ServeError):
         headers = {} if error.retry_after is None else _retry_after(error.retry_after)
         if isinstance(error, CapReached | WeakVote):
-            headers |= _forbid_retry()  # SDKs would retry a 429, and pay for a weak vote once more
+            headers |= _FORBID_RETRY  # SDKs would retry a 429, and pay for a weak vote once more
         if isinstance(error, Unauthorized) and error.status == 401:
             headers["www-authenticate"] = _CHALLENGE
         return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
-    return _build_upstream_error(error)
+    status = _find_upstream_status(error)
+    wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
+    if status is not None:  # the upstream's own words
+        waits = error.retry_after is not None or status in (429, 503)
+        return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
+    status, code, message = _describe_upstream_error(error)
+    kind = {429: "rate_limit_error"}.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    headers = wait if status in (429, 503) else {}
+    if isinstance(error, EndpointRefused) and status == 502:
+        headers = _FORBID_RETRY
+    return _format_error(status, headers, message.replace("{wait}", wait["retry-after"]), kind, code)
 
 
 def find_error_code(error: ServeError | EndpointError) -> str:
@@ -327,64 +336,46 @@ def find_error_code(error: ServeError | EndpointError) -> str:
         return error.code
     if _find_upstream_status(error) and error.reply.code in _KNOWN_CODES:
         return str(error.reply.code)
-    return str(orjson.loads(_describe_upstream_error(error)[2])["error"]["code"])
+    return _describe_upstream_error(error)[1]
 
 
-def _build_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]:
-    """The upstream's own words where it has some for the client, else ours."""
-    status = _find_upstream_status(error)
-    if status is None:
-        return _describe_upstream_error(error)
-    headers = dict(error.reply.headers)
-    if error.retry_after is not None or status in (429, 503):
-        headers |= _retry_after(1.0 if error.retry_after is None else error.retry_after)
-    return _dump_error(status, headers, error.reply.fields)
+_UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {  # status and code, of the first that fits
+    RateLimited: (429, "upstream_rate_limited"),
+    EndpointTimeout: (504, "upstream_timeout"),
+    EndpointResting: (503, "upstream_resting"),
+    SendingStopped: (503, "stopping"),
+    EndpointUnreachable: (502, "upstream_unreachable"),
+}
+_MESSAGES = {  # by code
+    "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
+    "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
+    "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
+    "upstream_resting": "the upstream fails, and isn't called for a while; try again in {wait} s",
+    "stopping": "the gateway is closing down; try again",
+    "upstream_unreachable": "the upstream can't be reached; try again later",
+    "upstream_credentials": "the upstream doesn't accept the gateway's own key; tell the operator",
+}
 
 
-def _describe_upstream_error(error: EndpointError) -> tuple[int, Headers, bytes]:
+def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
+    """Status, code and message of the gateway's own for an upstream's error."""
+    answered = "" if error.status in (None, 200) else f" (it answered {error.status})"
     if isinstance(error, EndpointRefused):
-        return _build_upstream_refusal(error)
-    kind = "server_error"
-    wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
-    if isinstance(error, RateLimited):
-        message = f"the upstream accepts no more requests now; try again in {wait['retry-after']} s"
-        return _format_error(429, wait, message, "rate_limit_error", "upstream_rate_limited")
-    if isinstance(error, EndpointTimeout):
-        message = (
-            "no answer came before the deadline, the gateway's or the request's own (x-adacompute-deadline); "
-            "try again, give more time, or ask for fewer tokens"
-        )
-        return _format_error(504, {}, message, kind, "upstream_timeout")
-    if isinstance(error, EndpointResting):
-        message = f"the upstream fails, and isn't called for a while; try again in {wait['retry-after']} s"
-        return _format_error(503, wait, message, kind, "upstream_resting")
-    if isinstance(error, SendingStopped):
-        return _format_error(503, wait, "the gateway is closing down; try again", kind, "stopping")
-    if isinstance(error, EndpointUnreachable):
-        return _format_error(
-            502, {}, "the upstream can't be reached; try again later", kind, "upstream_unreachable"
-        )
+        if error.status in _CLIENT_STATUSES:
+            return error.status, "upstream_refused", _hide_address(str(error))
+        if error.status in _KEY_STATUSES:
+            return 502, "upstream_credentials", _MESSAGES["upstream_credentials"]
+        message = f"the upstream refused what the gateway sent{answered}; tell the operator"
+        return 502, "upstream_failed", message
+    for kind, (status, code) in _UPSTREAM_CODES.items():
+        if isinstance(error, kind):
+            return status, code, _MESSAGES[code]
+    message = f"the upstream failed{answered}; try again"
     if isinstance(error, ReplyCompressed):
         message = "the upstream compresses its answers, which the gateway doesn't ask for; tell the operator"
-        return _format_error(502, {}, message, kind, "upstream_failed")
-    if isinstance(error, ReplyInvalid) and error.status in (None, 200):
+    elif isinstance(error, ReplyInvalid) and not answered:
         message = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
-        return _format_error(502, {}, message, kind, "upstream_failed")
-    status_text = "" if error.status in (None, 200) else f" (it answered {error.status})"
-    return _format_error(502, {}, f"the upstream failed{status_text}; try again", kind, "upstream_failed")
-
-
-def _build_upstream_refusal(error: EndpointRefused) -> tuple[int, Headers, bytes]:
-    if error.status in _CLIENT_STATUSES:
-        return _format_error(
-            error.status, {}, _hide_address(str(error)), "invalid_request_error", "upstream_refused"
-        )
-    if error.status in _KEY_STATUSES:
-        message = "the upstream doesn't accept the gateway's own key; tell the operator"
-        return _format_error(502, _forbid_retry(), message, "server_error", "upstream_credentials")
-    status_text = "" if error.status is None else f" (it answered {error.status})"
-    message = f"the upstream refused what the gateway sent{status_text}; tell the operator"
-    return _format_error(502, _forbid_retry(), message, "server_error", "upstream_failed")
+    return 502, "upstream_failed", message
 
 
 def _find_upstream_status(error: EndpointError) -> int | None:
@@ -423,22 +414,12 @@ def _retry_after(seconds: float) -> Headers:
     return {"retry-after": str(math.ceil(min(max(1.0, seconds), _MAX_RETRY_AFTER)))}
 
 
-def _forbid_retry() -> Headers:
-    return {"x-should-retry": "false"}
-
-
 def _format_error(
     status: int, headers: Headers, message: str, kind: str, code: str, param: str | None = None
 ) -> tuple[int, Headers, bytes]:
-    line = " ".join(replace_surrogates(message).split())
-    line = shorten(line, _MAX_MESSAGE)
-    error: dict[str, Any] = {
-        "message": line,
-        "type": kind,
-        "param": param and replace_surrogates(param),
-        "code": code,
-    }
-    return _dump_error(status, headers, error)
+    line = shorten(" ".join(replace_surrogates(message).split()), _MAX_MESSAGE)
+    param = param and replace_surrogates(param)
+    return _dump_error(status, headers, {"message": line, "type": kind, "param": param, "code": code})
 
 
 def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tuple[int, Headers, bytes]:
@@ -478,11 +459,11 @@ def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -
     for index, response in enumerate(responses):
         *deltas, last = _build_deltas(response, request)
         for choice in deltas:
-            yield _format_event(dump(head | {"choices": [{"index": index} | choice]}))
+            yield format_event(dump(head | {"choices": [{"index": index} | choice]}))
         end = {"adacompute": build_extra(outcome, unit=unit)} if index == len(responses) - 1 else {}
-        yield _format_event(dump(head | {"choices": [{"index": index} | last]} | end))
+        yield format_event(dump(head | {"choices": [{"index": index} | last]} | end))
     if request.include_usage:
-        yield _format_event(dump_json(head | {"choices": [], "usage": build_usage(outcome)}))
+        yield format_event(dump_json(head | {"choices": [], "usage": build_usage(outcome)}))
     yield _DONE
 
 
@@ -503,22 +484,17 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "cost": outcome.spent.amount_in(unit),
         "unit": unit,
     }
-    if outcome.mode != "adaptive":
-        fields["mode"] = outcome.mode
-    if outcome.notes:
-        fields["notes"] = list(outcome.notes)
-    if outcome.abstained:
-        fields["abstained"] = outcome.abstained
-    if outcome.missing:
-        fields["missing"] = outcome.missing
-    if outcome.would is not None:
-        fields["would"] = outcome.would
-    if outcome.agreed is not None:
-        fields["agreed"] = outcome.agreed
-    if outcome.weak:
-        fields["weak"] = True
-    if outcome.certified is not None:
-        fields["certified"] = outcome.certified
+    optional = {
+        "mode": None if outcome.mode == "adaptive" else outcome.mode,
+        "notes": list(outcome.notes) or None,
+        "abstained": outcome.abstained or None,
+        "missing": outcome.missing or None,
+        "would": outcome.would,
+        "agreed": outcome.agreed,
+        "weak": outcome.weak or None,
+        "certified": outcome.certified,
+    }
+    fields |= {name: value for name, value in optional.items() if value is not None}
     if outcome.modes:
         fields["answered_by"] = outcome.answered_by
         fields["modes"] = {use.name: _describe_use(use, unit) for use in outcome.modes}
@@ -534,17 +510,14 @@ def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
         "prompt_tokens": use.usage.prompt_tokens,
         "completion_tokens": use.usage.completion_tokens,
     }
-    if use.usage.cached_tokens:
-        fields["cached_tokens"] = use.usage.cached_tokens
-    if reasoning := use.usage.details.get(REASONING_TOKENS):
-        fields["reasoning_tokens"] = reasoning
-    if use.answer is not None:
-        fields["answer"] = use.answer
-    if use.missing:
-        fields["missing"] = use.missing
-    if use.failed:
-        fields["failed"] = use.failed
-    return fields
+    optional = {
+        "cached_tokens": use.usage.cached_tokens or None,
+        "reasoning_tokens": use.usage.details.get(REASONING_TOKENS) or None,
+        "answer": use.answer,
+        "missing": use.missing or None,
+        "failed": use.failed or None,
+    }
+    return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
@@ -722,138 +695,6 @@ def _make_serialisable(value: object, depth: int = 0) -> object:
     return value
 
 
-_HEAD_FIELDS = ("id", "object", "created", "model")
-
-
-class StreamRelay:
-    """One upstream stream, passed on event by event, without what only the gateway asked for.
-
-    Usage and log-probabilities that the client didn't ask for are removed; usage that it asked for
-    and that didn't come is added. The chunk that ends a choice is held back until it is known whether
-    it is the last: the gateway's own object comes with it, because many clients read the first choice
-    of every chunk, and fail where there is none.
-    """
-
-    def __init__(self, request: ChatRequest) -> None:
-        self._request = request
-        self._head: dict[str, Any] = {}
-        self._usage_sent = not request.include_usage  # whether no usage needs to be sent any more
-        self.is_open = False  # whether the gate of `hold` is open
-        self._held: list[bytes] = []
-        self._pending: list[dict[str, Any]] = []  # the chunk that ended the last choice, and later ones
-
-    async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
-        """Reads a stream until its gate is open or it has ended; what was read is kept."""
-        self._stream = stream
-        async for event in stream:
-            self._held += await self._pass_on(event)
-            if event.value is not None and gate.add(event.value):
-                self.is_open = True
-                return
-
-    async def rest(self) -> AsyncGenerator[bytes, None]:
-        """What `hold` kept, and the events after it, without the end."""
-        for data in self.release():
-            yield data
-        async for event in self._stream:
-            for data in await self._pass_on(event):
-                yield data
-
-    def release(self) -> list[bytes]:
-        """What `hold` kept."""
-        held, self._held = self._held, []
-        return held
-
-    async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
-        """The events for the client, without the end."""
-        async for event in stream:
-            for data in await self._pass_on(event):
-                yield data
-
-    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
-        """The last chunks, with the gateway's own object, and the end of the stream.
-
-        `several`: there were others besides; `usage`, which is of all, replaces what the upstream says.
-        """
-        last, *rest = self._pending or [{**self._head, "choices": []}]
-        if not self._usage_sent:
-            rest.append({**self._head, "choices": [], "usage": usage})
-        chunks = [{**last, "adacompute": extra}, *rest]
-        if several:
-            chunks = [
-                {**chunk, "usage": usage} if isinstance(chunk.get("usage"), dict) else chunk
-                for chunk in chunks
-            ]
-        return b"".join(_format_event(encode_json(chunk)) for chunk in chunks) + _format_event(b"[DONE]")
-
-    async def _pass_on(self, event: Event) -> list[bytes]:
-        large = len(event.data) > MAX_INLINE
-        return await run_in_thread(self._relay, event) if large else self._relay(event)
-
-    def _relay(self, event: Event) -> list[bytes]:
-        """What the client gets once an event has come."""
-        value = event.value
-        if value is None:
-            return []
-        self._head = self._head or {key: value[key] for key in _HEAD_FIELDS if key in value}
-        self._usage_sent = self._usage_sent or isinstance(value.get("usage"), dict)
-        visible = self._filter_event(value)
-        if visible is None:
-            return []
-        passed: list[bytes] = []
-        if self._pending and visible.get("choices"):  # it wasn't the last
-            passed = [_format_event(encode_json(chunk)) for chunk in self._pending]
-            self._pending = []
-        if self._pending or _ends_choice(visible):
-            self._pending.append(visible)
-            return passed
-        if visible is value:
-            return [*passed, _format_event(event.data)]
-        large = len(event.data) > MAX_INLINE
-        data = b"".join(encode_in_parts(visible, encode_json)) if large else encode_json(visible)
-        return [*passed, _format_event(data)]
-
-    def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """The part of an event that the client sees: the same object if all of it, None if nothing."""
-        choices = value.get("choices")
-        if not self._request.include_usage and "usage" in value:
-            if not choices:
-                return None
-            value = {key: item for key, item in value.items() if key != "usage"}
-        if not self._passes_logprobs and isinstance(choices, list) and any(map(_has_logprobs, choices)):
-            visible = [self._filter_choice(choice) for choice in choices]
-            value = value if visible == choices else {**value, "choices": visible}
-        return value
-
-    @property
-    def _passes_logprobs(self) -> bool:
-        return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
-
-    def _filter_choice(self, choice: object) -> object:
-        """A choice with the log-probabilities that the client asked for, or without the field."""
-        if not isinstance(choice, dict) or "logprobs" not in choice:
-            return choice
-        if self._request.logprobs:
-            logprobs = choice["logprobs"]
-            return {
-                **choice,
-                "logprobs": filter_logprobs(logprobs, self._request)
-                if isinstance(logprobs, dict)
-                else logprobs,
-            }
-        return {key: item for key, item in choice.items() if key != "logprobs"}
-
-
-def _ends_choice(value: dict[str, Any]) -> bool:
-    choices = value.get("choices")
-    if not isinstance(choices, list):
-        return False
-    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
-
-
-def _has_logprobs(choice: object) -> bool:
-    return isinstance(choice, dict) and choice.get("logprobs") is not None
-
-
-def _format_event(data: bytes) -> bytes:
+def format_event(data: bytes) -> bytes:
+    """An event of a stream."""
     return b"data: " + data + b"\n\n"

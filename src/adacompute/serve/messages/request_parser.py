@@ -1,74 +1,72 @@
-"""Reading a request: whose key it carries, its body within limits, its fields checked, and its route.
+"""A request: its fields checked, what it asks of the gateway itself, and its route.
 
-In this order: the records `ChatRequest` and `Route`; keys; the body; messages; `choose_route`, which follows
-what the request asks of the gateway itself (request_options.py); `parse_request`, which reads the fields.
+In this order: the records `RequestOptions`, `ChatRequest` and `Route`; the fields that are checked; messages;
+options; `build_request`, which puts all that together; `choose_route`.
 
 Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
 A field that is null counts as absent.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
 import re
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    MutableMapping,
-    Sequence,
-)
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-import numpy as np
+import msgspec
 import orjson
+from msgspec import Meta
 
+from adacompute.answers.task import EXTRACTORS
 from adacompute.client.server_quirks import LIMIT_NAMES
-from adacompute.config import MENU_MODEL, KeyConfig, ServeConfig, parse_serve_budgets
-from adacompute.errors import RequestInvalid, Unauthorized
+from adacompute.config import MENU_MODEL, ServeConfig, parse_serve_budgets
+from adacompute.errors import BudgetInvalid, RequestInvalid, format_value
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.records import Budget, BudgetUnit, Secret, quick_dataclass
-from adacompute.serve.messages.request_options import (
-    NO_OPTIONS,
-    OPTIONS_FIELD,
-    RequestOptions,
-    add_header_options,
-    find_max_budget,
-    get_header,
-    read_body_options,
-)
+from adacompute.records import Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.pricing.policy_registry import SINGLE
 
 __all__ = [
     "COSTLY_FIELDS",
     "MEDIA_TOKENS",
+    "OPTIONS_FIELD",
     "ChatRequest",
-    "ClientDisconnected",
-    "Key",
-    "Keys",
     "Mode",
+    "RequestOptions",
     "Route",
-    "check_content_encoding",
-    "check_content_length",
-    "check_content_type",
+    "build_request",
     "check_field_names",
     "check_sample_fields",
     "choose_route",
-    "make_too_long_error",
-    "parse_request",
-    "read_body",
+    "get_header",
+    "read_options",
     "split_model",
 ]
 
+Body = dict[str, Any]
 Mode = Literal["adaptive", "shadow", "pass"]
 ToolUse = Literal["", "may", "must"]
+T = TypeVar("T")
+
+_Text = Annotated[str, Meta(min_length=1, max_length=200)]
+_Texts = Annotated[tuple[_Text, ...], Meta(max_length=32)]
+_MAX_PATTERN = 300  # characters of a client's own regular expression
+_EXTRACT = rf"(?s)\A(?:none|{'|'.join(EXTRACTORS)}|json:.{{1,200}}|regex:.{{1,{_MAX_PATTERN}}})\Z"
+
+
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request asks of the gateway; what is empty is as the operator set it."""
+
+    budget: Any = None  # on average, as the client gives it: samples, or a text with its unit
+    policy: _Text = ""  # its name
+    mode: Literal["pass"] | None = None  # a client can't raise what the operator has set
+    deadline: Annotated[float, Meta(gt=0)] | None = None  # seconds
+    # as of a Task, or "none": its samples are not voted on. A pattern is compiled later, in the sandbox
+    extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
+    exclude: _Texts = ()  # fields of JSON, and arguments of tools, that don't count in a vote
+    fields: _Texts = ()  # fields of JSON that alone count
+    stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
+    modes: _Texts = ()  # of the menu that may be drawn from; (): all
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +87,7 @@ class ChatRequest:
     json: bool = False  # the client asks for JSON
     tools: ToolUse = ""  # whether the reply may, or must, call tools
     no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
-    options: RequestOptions = field(default_factory=RequestOptions)  # what it asks of the gateway itself
+    options: RequestOptions = RequestOptions()  # what it asks of the gateway itself
     original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
     # ^ the request as it came, if it was translated from another route's shape
 
@@ -114,185 +112,133 @@ class Route:
         return self.unit == "samples" and self.budget <= 1
 
 
-_REMEDY = "give it as Authorization: Bearer KEY"
+_Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
+_JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
+_TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields that their texts are in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
-    """One client's key."""
+class _Part(msgspec.Struct):
+    """A part of a message's content."""
 
-    name: str
-    secret: Secret
-    cap: float | str | None = None  # on its spending; None: the common cap of keys
-    operator: bool = False  # may see metrics and the dashboard, and change the budget
+    type: str
+    text: Any = None
+    refusal: Any = None
 
-
-class Keys:
-    """All known keys. The time of a look-up doesn't reveal how much of a key was right."""
-
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self._keys = [(_hash_secret(key.secret.reveal()), key) for key in keys]
-
-    @classmethod
-    def from_config(cls, configs: Iterable[KeyConfig]) -> Self:
-        """Of settings, as `config.read_keys` returns them."""
-        return cls(
-            [
-                Key(name=config.name, secret=config.key, cap=config.cap, operator=config.operator)
-                for config in configs
-            ]
-        )
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter([key for _, key in self._keys])
-
-    def identify(self, authorization: str | None) -> Key | None:
-        """The key in an Authorization header; None if the gateway has no keys at all.
-
-        The header is `Bearer KEY`, or `Basic` with any user and the key as password. Unauthorized if the
-        key is missing or unknown.
-        """
-        if not self._keys:
-            return None
-        if not authorization:
-            raise Unauthorized(f"the request has no key; {_REMEDY}")
-        presented = _hash_secret(_read_secret(authorization))
-        match = None
-        for digest, key in self._keys:  # all of them: where it stops would reveal which key it was
-            if hmac.compare_digest(digest, presented):
-                match = key
-        if match is None:
-            raise Unauthorized(f"the key in the request is not known; {_REMEDY}")
-        return match
+    def __post_init__(self) -> None:
+        if self.type in _TEXT_KINDS and not isinstance(getattr(self, self.type), str):
+            raise ValueError(f"field `{self.type}`")
 
 
-def _hash_secret(text: str) -> bytes:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+class _Message(msgspec.Struct):
+    role: _Role
+    content: str | list[_Part] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is None and self.role not in _CONTENT_OPTIONAL:
+            raise ValueError("field `content`")
 
 
-def _read_secret(authorization: str) -> str:
-    """The key in a header's value."""
-    scheme, _, rest = authorization.strip().partition(" ")
-    rest = rest.strip()
-    if scheme.lower() == "bearer":
-        return rest
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(rest, validate=True).decode("utf-8").partition(":")[2]
-        except (binascii.Error, ValueError):
-            raise Unauthorized(f"the request's Basic authorization can't be read; {_REMEDY}") from None
-    raise Unauthorized(f"the request's authorization is neither Bearer nor Basic; {_REMEDY}")
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
 
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]  # ASGI's
-
-_MAX_LENGTH_DIGITS = 15  # of Content-Length; a longer number exceeds every limit
-
-
-class ClientDisconnected(Exception):
-    """The client disconnected before its request was read or answered."""
+class _ResponseFormat(msgspec.Struct):
+    type: str | None = None
 
 
-def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:
-    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes, which `setting` allows.
+class _ChatFields(msgspec.Struct):
+    """The fields of a chat that are checked; those whose type is None alone can't be honoured."""
 
-    Names in `headers` are in lower case.
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    model: str | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    response_format: _ResponseFormat | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+    modalities: tuple[Literal["text"]] | None = None
+    guided_json: Any = None  # a name of certain servers for a schema of the reply
+    json_schema: Any = None  # another one
+    audio: None = None
+    prompt: None = None
+    suffix: None = None
+    echo: None = None
+    best_of: None = None
+
+    @property
+    def asks_for_json(self) -> bool:
+        """Whether the reply is to be JSON."""
+        kind = None if self.response_format is None else self.response_format.type
+        return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
+
+
+_REMEDIES = {  # by place
+    "messages": "give a list of at least one",
+    "messages[]": "give an object with role and content",
+    "messages[].role": f"give one of {', '.join(get_args(_Role))}",
+    "messages[].content": "give a text or a list of parts",
+    "messages[].content[]": "give an object with a type, such as text",
+    "messages[].content[].type": "give one, such as text",
+    "temperature": "give a number from 0 to 2",
+    "top_p": "give a number from 0 to 1",
+    "seed": "give a whole number",
+    "top_logprobs": "give a whole number from 0 to 20",
+    "response_format.type": "give text, json_object or json_schema",
+    "audio": "leave it out: it is not supported as a response",
+    **dict.fromkeys(("model", *(f"messages[].content[].{kind}" for kind in _TEXT_KINDS)), "give a text"),
+    **dict.fromkeys(("stream", "logprobs", "stream_options.include_usage"), "give true or false"),
+    **dict.fromkeys(("stream_options", "response_format"), "give an object"),
+    **dict.fromkeys(("tools", "functions"), "give a list"),
+    **dict.fromkeys(("modalities", "modalities[]"), 'leave it out: only ["text"] is supported'),
+    **dict.fromkeys(
+        ("prompt", "suffix", "echo", "best_of"), "give messages: the older completions API is not supported"
+    ),
+}
+_ERROR_PLACE = re.compile(r"(?:field `(\w+)`)?(?: - at `\$\.?([^`]*)`)?\Z")  # in msgspec's message
+_TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
+
+
+def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
+    """A value of JSON as a struct; RequestInvalid with the place, the value and the remedy if it is none.
+
+    msgspec's own messages name neither value nor remedy. `places` are names of fields for the message, if
+    they aren't their own; the values of such fields are quoted.
     """
-    text = headers.get("content-length")
-    if text is None:
-        return
-    if not (text.isascii() and text.isdigit()):
-        raise RequestInvalid(f"Content-Length is {text[:60]!r}; give the number of bytes in the body")
-    digits = text.lstrip("0")
-    if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > limit:
-        raise make_too_long_error(limit, setting)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        text = str(exc)
+    match = _ERROR_PLACE.search(text)
+    assert match is not None
+    place = f"{match[2] or ''}.{match[1] or ''}".strip(".")
+    part: Any = value
+    for key in re.findall(r"\w+", place):
+        part = part[int(key)] if isinstance(part, list) else part.get(key, msgspec.UNSET)
+    name = re.split(r"\W", place, maxsplit=1)[0]
+    shown = format_value(part) if name in places or "enum" in text else _describe_value(part)
+    param = places.get(name, name) + place[len(name) :]
+    raise RequestInvalid(f"{param} is {shown}; {remedies[re.sub(r'[0-9]', '', place)]}", param=param)
 
 
-def check_content_type(headers: Mapping[str, str]) -> None:
-    """RequestInvalid with status 415 if the body isn't declared as plain JSON.
-
-    Pages of other sites can make a browser send any content type but this without a preflight request.
-    """
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestInvalid(
-            f"Content-Type is {kind[:60]!r}; send JSON, and say so: application/json",
-            status=415,
-            code="unsupported_media_type",
-        )
-    check_content_encoding(headers)
-
-
-def check_content_encoding(headers: Mapping[str, str]) -> None:
-    """RequestInvalid with status 415 if the body is compressed."""
-    encoding = headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":
-        raise RequestInvalid(
-            f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed",
-            status=415,
-            code="unsupported_media_type",
-        )
-
-
-async def read_body(
-    receive: Receive,
-    headers: Mapping[str, str],
-    *,
-    limit: int,
-    on_part: Callable[[int], None] | None = None,
-) -> bytes:
-    """The whole body, of at most `limit` bytes; a longer one is refused before it is in memory.
-
-    `on_part` is called with the bytes of each part, and may raise.
-
-    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects meanwhile.
-    """
-    check_content_length(headers, limit)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise ClientDisconnected
-        chunk = event.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise make_too_long_error(limit)
-        if chunk:  # empty ones take memory too, and there can be any number of them
-            if on_part is not None:
-                on_part(len(chunk))
-            parts.append(chunk)
-        if not event.get("more_body", False):
-            return b"".join(parts)
-
-
-def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid:
-    """The error for a body of more bytes than a setting allows."""
-    return RequestInvalid(
-        f"the body is longer than {limit} bytes; send a shorter one, or ask the operator for a larger "
-        f"{setting}",
-        status=413,
-        code="request_too_large",
-    )
+def _describe_value(value: object) -> str:
+    """What a value is, in words: strings aren't quoted, because they may be long or private."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if value is msgspec.UNSET or value == []:
+        return "missing" if value is msgspec.UNSET else "an empty list"
+    return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
 
 
 MEDIA_TOKENS = 8192  # tokens counted for an image, a recording or a file
 
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
-_TEXT_FIELDS = {"text": "text", "refusal": "refusal"}  # kinds of parts, and where their text is
 _MEDIA_TYPES = (
-    "image_url",
-    "input_image",
-    "image",
-    "input_audio",
-    "audio_url",
-    "video_url",
-    "file",
-    "input_file",
+    *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
 )
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))  # by any model
@@ -300,40 +246,19 @@ _READ_TYPES = (str, list, dict)  # of other fields, which a template may put int
 _MESSAGE_FIELDS = frozenset(("role", "content"))  # of most messages
 
 
-def check_messages(messages: object, *, max_messages: int) -> None:
-    """RequestInvalid if these are no messages, or too many."""
-    if not isinstance(messages, list):
-        problem = "are missing" if messages is None else f"is {_describe_kind(messages)}"
-        raise RequestInvalid(f"messages {problem}; give a list of at least one", param="messages")
-    if not messages:
-        raise RequestInvalid("messages is an empty list; give at least one", param="messages")
-    if len(messages) > max_messages:
-        raise RequestInvalid(
-            f"there are {len(messages)} messages; give at most {max_messages}, or ask the operator for a "
-            "larger max_messages",
-            param="messages",
-        )
-    for number, message in enumerate(messages):
-        _check_message(message, number)
-
-
-def _describe_kind(value: object) -> str:
-    """What a value of JSON is, in words."""
-    words = {str: "a text", bool: "true or false", int: "a number", float: "a number", dict: "an object"}
-    return words.get(type(value), "no list")
-
-
-def last_prompt(messages: list[dict[str, Any]]) -> str:
+def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
     """The last user message's text, as far as policies read it; "" if there is none."""
     for message in reversed(messages):
         if message["role"] == "user":
-            if isinstance(content := message["content"], str):
+            content = message["content"]
+            if isinstance(content, str):
                 return content[:PROMPT_LIMIT]
-            return "\n".join(_read_texts(message["content"]))[:PROMPT_LIMIT]
+            texts = [part[part["type"]] for part in content if part["type"] in _TEXT_KINDS]
+            return "\n".join(texts)[:PROMPT_LIMIT]
     return ""
 
 
-def bound_prompt_tokens(body: Mapping[str, Any]) -> int:
+def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
     """An upper bound on the tokens of a checked request's prompt, for any tokenizer that works on bytes.
 
     Templates put a request's tools into the prompt, some also other fields: all that may be read counts.
@@ -344,39 +269,6 @@ def bound_prompt_tokens(body: Mapping[str, Any]) -> int:
         if name not in _UNREAD_FIELDS and isinstance(value, _READ_TYPES):
             total += len(orjson.dumps(value))
     return total + (_TOOLS_TOKENS if body.get("tools") or body.get("functions") else 0)
-
-
-def _check_message(message: object, number: int) -> None:
-    if not isinstance(message, dict):
-        place = f"messages[{number}]"
-        raise RequestInvalid(f"{place} is not an object; give one with role and content", param=place)
-    role, content = message.get("role"), message.get("content")
-    if role not in _ROLES:
-        problem = repr(role[:60]) if isinstance(role, str) else "missing or no text"
-        place = f"messages[{number}].role"
-        raise RequestInvalid(f"{place} is {problem}; give one of {', '.join(_ROLES)}", param=place)
-    if isinstance(content, list):
-        for part_number, part in enumerate(content):
-            _check_part(part, f"messages[{number}].content[{part_number}]")
-    elif not isinstance(content, str) and (content is not None or role not in _CONTENT_OPTIONAL):
-        place = f"messages[{number}].content"
-        raise RequestInvalid(f"{place} is not a text; give a text or a list of parts", param=place)
-
-
-def _check_part(part: object, place: str) -> None:
-    kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or not isinstance(kind, str):
-        raise RequestInvalid(
-            f"{place} is not a content part; give an object with a type, such as text", param=place
-        )
-    if kind in _TEXT_FIELDS and not isinstance(part.get(_TEXT_FIELDS[kind]), str):
-        raise RequestInvalid(f"{place}.{_TEXT_FIELDS[kind]} is not a text; give one", param=place)
-
-
-def _read_texts(content: str | list[dict[str, Any]]) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    return [part[_TEXT_FIELDS[part["type"]]] for part in content if part["type"] in _TEXT_FIELDS]
 
 
 def _bound_message_tokens(message: Mapping[str, Any]) -> int:
@@ -394,166 +286,104 @@ def _bound_message_tokens(message: Mapping[str, Any]) -> int:
 
 def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     kind = part["type"]
-    if kind in _TEXT_FIELDS:
-        return len(part[_TEXT_FIELDS[kind]].encode()) + 1  # and the line break between two of them
+    if kind in _TEXT_KINDS:
+        return len(part[kind].encode()) + 1  # and the line break between two of them
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
-_BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
-_BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
+OPTIONS_FIELD = "adacompute"  # of a body; like the headers, it doesn't go upstream
+_HEADER_PREFIX = "x-adacompute-"
+_DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_NO_OPTIONS = RequestOptions()  # as most requests have
+_OPTION_REMEDIES = {
+    "policy": "give the name of a policy",
+    "mode": "only pass is allowed",
+    "deadline": "give seconds above 0",
+    "extract": f"give {', '.join(EXTRACTORS)}, json:FIELD, regex:PATTERN (at most {_MAX_PATTERN} characters) "
+    "or none",
+    "stream_mode": "give wait or first",
+    **dict.fromkeys(("exclude", "fields", "modes"), "give a list of at most 32 names"),
+    **dict.fromkeys(("exclude[]", "fields[]", "modes[]"), "give a name of 1 to 200 characters"),
+}
 
 
-def choose_route(
-    request: ChatRequest,
-    headers: Mapping[str, str],
-    *,
-    settings: ServeConfig,
-    key: str,
-    policies: Collection[str],
-    default: str,
-    modes: Sequence[str] = (),
-) -> Route:
-    """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
+def get_header(name: str) -> str:
+    """The header of an option."""
+    return _HEADER_PREFIX + name.replace("_", "-")
 
-    Names in `headers`, whose options the request has already, are in lower case. `default` is the policy of
-    requests that name none of `policies`; `modes` are those of the menu, cheapest first.
+
+_KNOWN_OPTIONS = ", ".join(RequestOptions.__struct_fields__)
+_HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
+
+
+def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
+    """The options in a body's field and in headers; RequestInvalid if one is unknown or can't be followed.
+
+    Names in `headers` are in lower case. If an option is in both places, the header wins. Null counts as
+    absent.
     """
-    options = request.options
-    policy = _choose_policy(options, headers, policies, default)
-    notes: list[str] = []
-    chosen = _choose_modes(request, headers, modes, notes)
-    budget = _choose_budget(request, options, settings, notes)
-    if len(modes) > 1 and budget.unit == "samples":
+    given, places = _read_body_options(value), {}
+    for header, text in headers.items():
+        if header.startswith(_HEADER_PREFIX):
+            name = _HEADERS.get(header)
+            if name is None:
+                raise RequestInvalid(
+                    f"the header {header[:60]!r} is not known; known are {', '.join(_HEADERS)}",
+                    param=header[:60],
+                )
+            if name in places:  # some mappings of headers list repeated ones
+                raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
+            given[name], places[name] = _parse_header(name, text.strip()), header
+    if not given:
+        return _NO_OPTIONS
+    names = {name: f"{OPTIONS_FIELD}.{name}" for name in given} | places
+    options = _convert(given, RequestOptions, _OPTION_REMEDIES, names)
+    if options.fields and options.extract.startswith("json:"):
         raise RequestInvalid(
-            f"a budget of {budget} can't be kept over a menu, whose modes differ in cost; "
-            "give it in money, e.g. '0.002 USD', or in tokens",
-            param=f"{OPTIONS_FIELD}.budget",
+            f"extract is {options.extract[:60]!r}, and fields are given too; give one of them", param="fields"
         )
-    is_passed = policy == SINGLE or (len(modes) > 1 and len(chosen) == 1)
-    return Route(
-        key=key,
-        policy=policy,
-        budget=budget.amount,
-        unit=budget.unit,
-        mode="pass" if is_passed else options.mode or settings.mode,
-        modes=chosen,
-        deadline=_choose_deadline(options, settings.deadline, notes),
-        notes=tuple(notes),
-        trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
-    )
+    return options
 
 
-def _choose_modes(
-    request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
-) -> tuple[str, ...]:
-    """The modes that a request names, by the option or as its model; (): all of the menu."""
-    wanted, model = request.options.modes, request.body.get("model")
-    if not wanted and not modes:
-        return ()
-    header = get_header("modes")
-    place = header if header in headers else f"{OPTIONS_FIELD}.modes"
-    if wanted and not modes:
-        raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
-    for name in wanted:
-        if name not in modes:
-            raise RequestInvalid(f"{place} has {name[:60]!r}; give some of {', '.join(modes)}", param=place)
-    if not wanted and modes and model in modes:
-        return (str(model),)
-    if len(modes) > 1 and model not in (*modes, MENU_MODEL):
-        notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
-    return tuple(name for name in modes if name in wanted)
-
-
-def _choose_budget(
-    request: ChatRequest, options: RequestOptions, settings: ServeConfig, notes: list[str]
-) -> Budget:
-    own = parse_serve_budgets(settings)[0]
-    wanted = options.budget
-    if wanted is None and request.budget is not None:
-        wanted = Budget(request.budget)
-    if wanted is None:
-        return own
-    most = find_max_budget(settings, wanted.unit) or own
-    if wanted.amount > most.amount:
-        notes.append(f"budget {_format_budget(wanted)} is above the limit: it is {_format_budget(most)}")
-        return most
-    if wanted in (own, most):
-        return wanted
-    if wanted.unit == "samples":
-        amount = max(1.0, round(wanted.amount / _BUDGET_STEP) * _BUDGET_STEP)
-    else:
-        amount = float(f"{wanted.amount:.{_BUDGET_DIGITS}g}")
-    budget = Budget(min(amount, most.amount), wanted.unit, wanted.currency)
-    if budget != wanted:
-        notes.append(f"budget {_format_budget(wanted)} is served as {_format_budget(budget)}")
-    return budget
-
-
-def _format_budget(budget: Budget) -> str:
-    """A budget for a note: a plain number if it is in samples."""
-    return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)
-
-
-def _choose_policy(
-    options: RequestOptions, headers: Mapping[str, str], policies: Collection[str], default: str
-) -> str:
-    if options.policy and options.policy not in policies:
-        header = get_header("policy")
-        place = header if header in headers else f"{OPTIONS_FIELD}.policy"
+def _read_body_options(value: object) -> Body:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
         raise RequestInvalid(
-            f"{place} is {options.policy[:60]!r}; give one of {', '.join(sorted(policies))}", param=place
+            f"{OPTIONS_FIELD} is {format_value(value)}; give an object with any of {_KNOWN_OPTIONS}",
+            param=OPTIONS_FIELD,
         )
-    return options.policy or default
+    for name in value:
+        if name not in RequestOptions.__struct_fields__:
+            place = f"{OPTIONS_FIELD}.{name[:60]}"
+            raise RequestInvalid(f"{place} is not known; known are {_KNOWN_OPTIONS}", param=place)
+    return {name: option for name, option in value.items() if option is not None}
 
 
-def _choose_deadline(options: RequestOptions, maximum: float, notes: list[str]) -> float:
-    wanted = options.deadline
-    if wanted is None:
-        return maximum
-    if wanted > maximum:
-        notes.append(f"deadline {wanted:g} s is above the limit: it is {maximum:g} s")
-    return min(wanted, maximum)
+def _parse_header(name: str, text: str) -> object:
+    """A header's text as the value that a body would have."""
+    if name in ("budget", "deadline"):  # `float` would also accept nan, 1_000 and digits of other scripts
+        return float(text) if _DECIMAL.fullmatch(text) else text
+    if name in ("exclude", "fields", "modes"):
+        return [part.strip() for part in text.split(",")]
+    return text
 
-
-Body = dict[str, Any]
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
-_PLAIN_FIELDS = frozenset(  # that ask for nothing but one sample
-    ("model", "messages", "temperature", "top_p", "seed", "stop", "user", *LIMIT_NAMES)
-)
 _DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
 _MAX_LISTED = 8  # models that a message names
-_LEGACY_FIELDS = ("prompt", "suffix", "echo", "best_of")
 # names of some servers for it; others would ignore them, and a limit that is relied on would be missing
 _FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
 _FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
 _COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
 COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}  # what they say costs
-_DOUBTFUL_FIELDS = frozenset(  # that may not be supported, or not as they are given
-    (
-        *(*_LEGACY_FIELDS, *_FOREIGN_TOKEN_LIMITS, *_FOREIGN_N_FIELDS),
-        *("modalities", "audio", "tools", "functions"),
-    )
-)
-_JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
-_JSON_FIELDS = ("guided_json", "json_schema")  # names of certain servers for a schema of the reply
-_FORMAT_FIELDS = frozenset(("response_format", *_JSON_FIELDS))
-_MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
-_MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
-_MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
-_BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
-_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may be beyond 64 bits
-_ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
-_LONG_DIGITS = b"0" * 19  # what is left of a long integer then
-_TYPE_WORDS = {str: "a text", list: "a list", dict: "an object", bool: "true or false"}
 
 
-def parse_request(
-    raw: bytes,
+def build_request(
+    original: Body,
     *,
     settings: ServeConfig,
     headers: Mapping[str, str] = MappingProxyType({}),
@@ -561,149 +391,113 @@ def parse_request(
     known_models: Collection[str] = (),
     translate: Callable[[Body], Body] | None = None,
 ) -> ChatRequest:
-    """The request in a body; RequestInvalid if it is none. Names in `headers` are in lower case.
+    """The request of a body; RequestInvalid if it is none. Names in `headers` are in lower case.
 
     `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
     `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
     `translate` makes a chat's body out of that of another route.
     """
-    original = _parse_object(raw, min(settings.max_depth, _MAX_DEPTH))
-    if not _PLAIN_FIELDS.issuperset(original):
-        check_field_names(original)
+    check_field_names(original)
     body = original if translate is None else translate(original)
-    check_messages(body.get("messages"), max_messages=settings.max_messages)
-    _check_sampling(body)
-    wishes = _NO_WISHES if _PLAIN_FIELDS.issuperset(body) else _read_wishes(body, settings)
+    fields = _convert(body, _ChatFields, _REMEDIES, {})
+    _check_together(fields, body, settings)
+    check_sample_fields(body, LIMIT_NAMES, settings, least=1)
     name, budget = split_model(body, default_model, known_models)
-    limits = [
-        limit
-        for field in LIMIT_NAMES
-        if (limit := _read_int(body, field, 1, settings.max_tokens, "max_tokens")) is not None
-    ]
-    upstream_body = dict(body)
-    if wishes is not _NO_WISHES:
-        for gateway_field in _GATEWAY_FIELDS:
-            upstream_body.pop(gateway_field, None)
-    upstream_body["model"] = name
+    limits = [limit for field in LIMIT_NAMES if (limit := body.get(field)) is not None]
+    upstream_body = {**body, "model": name}
+    for taken in _GATEWAY_FIELDS:
+        upstream_body.pop(taken, None)
+    n, streams = body.get("n") or 1, fields.stream_options
     return ChatRequest(
         body=upstream_body,
-        prompt=last_prompt(body["messages"]),
-        n=wishes.n,
-        stream=wishes.stream,
-        include_usage=wishes.include_usage,
-        logprobs=wishes.logprobs,
+        prompt=_read_prompt(body["messages"]),
+        n=n,
+        stream=bool(fields.stream),
+        include_usage=streams is not None and bool(streams.include_usage),
+        logprobs=bool(fields.logprobs),
         budget=budget,
         max_tokens=max(limits, default=settings.max_tokens),
         has_token_limit=bool(limits),
-        prompt_tokens=bound_prompt_tokens(upstream_body),
-        json=wishes.json,
-        tools=wishes.tools,
-        no_vote_reason=_find_no_vote_reason(body, wishes.n),
-        options=add_header_options(wishes.options, headers, settings),
+        prompt_tokens=_bound_prompt_tokens(upstream_body),
+        json=fields.asks_for_json,
+        tools=_find_tool_use(body),
+        no_vote_reason=_find_no_vote_reason(n, fields.temperature),
+        options=read_options(body.get(OPTIONS_FIELD), headers),
         original=None if translate is None else original,
     )
 
 
-class _Wishes(NamedTuple):
-    """What most requests don't ask for."""
-
-    n: int = 1
-    stream: bool = False
-    include_usage: bool = False
-    logprobs: bool = False
-    json: bool = False
-    tools: ToolUse = ""
-    options: RequestOptions = NO_OPTIONS
-
-
-_NO_WISHES = _Wishes()
-
-
-def _read_wishes(body: Body, settings: ServeConfig) -> _Wishes:
-    _check_supported(body)
-    stream, include_usage = _read_stream_options(body)
-    return _Wishes(
-        n=_read_int(body, "n", 1, settings.max_n, "max_n") or 1,
-        stream=stream,
-        include_usage=include_usage,
-        logprobs=_read_logprobs(body),
-        json=_wants_json(body),
-        tools=_find_tool_use(body),
-        options=read_body_options(body.get(OPTIONS_FIELD), settings),
-    )
-
-
-def _parse_object(raw: bytes, max_depth: int) -> Body:
-    body = _load_json(raw) if _is_simple(raw, max_depth) else _parse_checked(raw, max_depth)
-    if not isinstance(body, dict):
-        raise RequestInvalid(
-            f"the body is {_describe_value(body)}; send a JSON object with model and messages"
-        )
-    return body
-
-
-def _is_simple(raw: bytes, max_depth: int) -> bool:
-    """Whether JSON is certain to be neither large nor deep, and to have no long integer: as most is."""
-    if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
-        return False
-    return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
-
-
-def _load_json(raw: bytes) -> object:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as exc:
-        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
-
-
-def _parse_checked(raw: bytes, max_depth: int) -> object:
-    """The value of JSON; RequestInvalid if it is too large or too deep, or has too long a number."""
-    escapes = raw.count(b"\\")
-    if escapes > _MAX_ESCAPES:
-        raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
-    bare = _strip_escaped_quotes(raw) if escapes else raw
-    if bare.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
-        raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
-    outside = _remove_strings(bare)
-    openings = outside.count(b"[") + outside.count(b"{")
-    if outside.count(b",") + openings > _MAX_VALUES:
-        raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
-    if openings > max_depth and _measure_depth(outside) > max_depth:
-        raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
-    body = _load_json(raw)
-    for number in _LONG_INTEGER.finditer(outside):
-        if not -(2**63) <= int(number[0]) < 2**64:
-            # it was parsed as the nearest float, and would go upstream changed
+def check_field_names(names: Iterable[str]) -> None:
+    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
+    for name in names:
+        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
             raise RequestInvalid(
-                "the body has a number that 64 bits can't hold; send a smaller one, or a text"
+                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
             )
-    return body
 
 
-def _strip_escaped_quotes(raw: bytes) -> bytes:
-    """JSON in which every remaining quote begins or ends a string."""
-    if b'\\"' not in raw:  # checked first: removing many escapes takes long
-        return raw
-    return raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> None:
+    """RequestInvalid for fields that don't fit each other or the operator's settings."""
+    if (count := len(fields.messages)) > settings.max_messages:
+        raise RequestInvalid(
+            f"there are {count} messages; give at most {settings.max_messages}, or ask the operator for a "
+            "larger max_messages",
+            param="messages",
+        )
+    options = body.get("stream_options") or {}
+    if options and not fields.stream:
+        raise RequestInvalid(
+            "stream_options are given without stream; leave them out, or give stream: true",
+            param="stream_options",
+        )
+    for name, value in options.items():
+        # chunks are never padded against eavesdroppers, so switching that off is harmless
+        harmless = value is None or (name == "include_obfuscation" and value is False)
+        if name != "include_usage" and not harmless:
+            raise RequestInvalid(
+                f"stream_options.{name[:60]} is not supported; leave it out", param="stream_options"
+            )
+    if fields.top_logprobs is not None and not fields.logprobs:
+        raise RequestInvalid("top_logprobs needs logprobs: true; give both or none", param="top_logprobs")
+    form = fields.response_format
+    if form is not None and form.type is None and body["response_format"]:
+        raise RequestInvalid(
+            f"response_format has no type; {_REMEDIES['response_format.type']}", param="response_format"
+        )
 
 
-def _remove_strings(bare: bytes) -> bytes:
-    """What is outside of all strings of some JSON, without blanks.
+def check_sample_fields(
+    body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig, *, least: int = 0
+) -> None:
+    """RequestInvalid if what a request says of choices and tokens can't be honoured, or is above the limits.
 
-    >>> _remove_strings(_strip_escaped_quotes(b'{"a[[": [[1], "]"]}'))
-    b'{:[[1],]}'
+    `limits` are its route's names for the most tokens of a response, which are `least` at least; 0: only the
+    prompt is scored. By the other names only some servers would draw more, or stop at another limit.
     """
-    return b"".join(bare.split(b'"')[::2]).translate(None, b" \t\r\n")
+    if _COUNT_FIELDS.isdisjoint(body):  # as in most requests
+        return
+    for name in _FOREIGN_N_FIELDS:
+        if body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give n", param=name)
+    for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
+        if name not in limits and body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
+    for name in ("n", "best_of"):
+        _check_count(body, name, 1, settings.max_n, "max_n")
+    for name in limits:
+        _check_count(body, name, least, settings.max_tokens, "max_tokens")
 
 
-def _measure_depth(outside: bytes) -> int:
-    """Levels of nesting, found without a parser: a recursive one could crash on what it is to refuse.
-
-    >>> _measure_depth(b"{:[[1],]}")
-    3
-    """
-    steps = np.frombuffer(outside.translate(_BRACKET_STEPS, _NOT_BRACKETS), np.int8)
-    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
+def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, setting: str) -> None:
+    """RequestInvalid if a field is no whole number within limits, of which `setting` is the upper one."""
+    value = body.get(name)
+    if value is None or (type(value) is int and low <= value <= high):
+        return
+    is_above = type(value) is int and value > high
+    remedy = f", or ask the operator for a larger {setting}" if is_above else ""
+    raise RequestInvalid(
+        f"{name} is {_describe_value(value)}; give a whole number from {low} to {high}{remedy}", param=name
+    )
 
 
 def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
@@ -712,7 +506,9 @@ def split_model(body: Body, default: str, known_models: Collection[str] = ()) ->
     >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
     (('qwen', 2.5), ('gpt@20240229', None))
     """
-    name: str = _read_typed(body, "model", str) or ""
+    name = "" if body.get("model") is None else body["model"]
+    if not isinstance(name, str):
+        raise RequestInvalid(f"model is {_describe_value(name)}; {_REMEDIES['model']}", param="model")
     if len(name) > _MAX_MODEL_NAME:
         raise RequestInvalid(
             f"model is a name of {len(name)} characters; name one that GET /v1/models lists", param="model"
@@ -739,105 +535,6 @@ def split_model(body: Body, default: str, known_models: Collection[str] = ()) ->
     return name, budget
 
 
-def _check_supported(body: Body) -> None:
-    """RequestInvalid for fields that can't be honoured: they are not dropped silently."""
-    if _DOUBTFUL_FIELDS.isdisjoint(body):  # as in most requests
-        return
-    for name in _LEGACY_FIELDS:
-        if body.get(name) is not None:
-            raise RequestInvalid(
-                f"{name} belongs to the older completions API, which is not supported; give messages",
-                param=name,
-            )
-    _check_foreign(body, LIMIT_NAMES)
-    if body.get("modalities") not in (None, ["text"]):
-        raise RequestInvalid(
-            'modalities other than ["text"] are not supported; leave it out', param="modalities"
-        )
-    if body.get("audio") is not None:
-        raise RequestInvalid("audio is not supported as a response; leave it out", param="audio")
-    for name in ("tools", "functions"):
-        _read_typed(body, name, list)
-
-
-def _check_foreign(body: Mapping[str, Any], limits: Sequence[str]) -> None:
-    """RequestInvalid for names by which only some servers would draw more, or stop at another limit."""
-    for name in _FOREIGN_N_FIELDS:
-        if body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give n", param=name)
-    for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
-        if name not in limits and body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
-
-
-def check_field_names(names: Iterable[str]) -> None:
-    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
-    for name in names:
-        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
-            raise RequestInvalid(
-                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
-            )
-
-
-def check_sample_fields(body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig) -> None:
-    """RequestInvalid if what another route's request says of choices and tokens breaks the rules of chats.
-
-    `limits` are that route's names for the most tokens of a response, each one of some server's for chats.
-    """
-    if _COUNT_FIELDS.isdisjoint(body):
-        return
-    _check_foreign(body, limits)
-    for name in ("n", "best_of"):
-        _read_int(body, name, 1, settings.max_n, "max_n")
-    for name in limits:  # 0: only the prompt is scored
-        _read_int(body, name, 0, settings.max_tokens, "max_tokens")
-
-
-def _check_sampling(body: Body) -> None:
-    _check_number(body, "temperature", 2)
-    _check_number(body, "top_p", 1)
-    if (seed := body.get("seed")) is not None and type(seed) is not int:
-        raise RequestInvalid(f"seed is {_describe_value(seed)}; give a whole number", param="seed")
-
-
-def _read_stream_options(body: Body) -> tuple[bool, bool]:
-    """Whether a stream is requested, and usage in it."""
-    stream: bool = _read_typed(body, "stream", bool) or False
-    options: Body = _read_typed(body, "stream_options", dict) or {}
-    if options and not stream:
-        raise RequestInvalid(
-            "stream_options are given without stream; leave them out, or give stream: true",
-            param="stream_options",
-        )
-    for name, value in options.items():
-        # chunks are never padded against eavesdroppers, so switching that off is harmless
-        harmless = value is None or (name == "include_obfuscation" and value is False)
-        if name != "include_usage" and not harmless:
-            raise RequestInvalid(
-                f"stream_options.{name[:60]} is not supported; leave it out", param="stream_options"
-            )
-    return stream, bool(_read_typed(options, "include_usage", bool, "stream_options."))
-
-
-def _read_logprobs(body: Body) -> bool:
-    logprobs = bool(_read_typed(body, "logprobs", bool))
-    if _read_int(body, "top_logprobs", 0, 20) is not None and not logprobs:
-        raise RequestInvalid("top_logprobs needs logprobs: true; give both or none", param="top_logprobs")
-    return logprobs
-
-
-def _wants_json(body: Body) -> bool:
-    if _FORMAT_FIELDS.isdisjoint(body):
-        return False
-    form: Body = _read_typed(body, "response_format", dict) or {}
-    kind = _read_typed(form, "type", str, "response_format.")
-    if form and kind is None:
-        raise RequestInvalid(
-            "response_format has no type; give text, json_object or json_schema", param="response_format"
-        )
-    return kind in _JSON_TYPES or any(body.get(field) is not None for field in _JSON_FIELDS)
-
-
 def _find_tool_use(body: Body) -> ToolUse:
     if not body.get("tools") and not body.get("functions"):
         return ""
@@ -847,53 +544,150 @@ def _find_tool_use(body: Body) -> ToolUse:
     return "may" if choice in (None, "auto") else "must"
 
 
-def _find_no_vote_reason(body: Body, n: int) -> str:
+def _find_no_vote_reason(n: int, temperature: float | None) -> str:
     """Why there can be no vote; "" if there can."""
     if n > 1:
         return f"n is {n}: the client samples by itself"
-    if body.get("temperature") == 0:
-        return "temperature is 0: every sample would be the same"
-    return ""
+    return "temperature is 0: every sample would be the same" if temperature == 0 else ""
 
 
-def _read_typed(body: Mapping[str, Any], field: str, kind: type, place: str = "") -> Any:  # noqa: ANN401 - of that type
-    value = body.get(field)
-    if value is None or type(value) is kind:
-        return value
-    raise RequestInvalid(
-        f"{place}{field} is {_describe_value(value)}; give {_TYPE_WORDS[kind]}", param=place + field
+_BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
+_BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
+_MAX_BUDGET_TEXT = 60  # characters of a budget
+_DEFAULT_MAX_SAMPLES = 16.0  # where max_budget is in another unit
+_MAX_FACTOR = 8.0  # of the gateway's own budget, where max_budget is in another unit
+_BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
+
+
+def choose_route(
+    request: ChatRequest,
+    headers: Mapping[str, str],
+    *,
+    settings: ServeConfig,
+    budget: Budget,
+    key: str,
+    policies: Collection[str],
+    default: str,
+    modes: Sequence[str] = (),
+) -> Route:
+    """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
+
+    Names in `headers`, whose options the request has already, are in lower case. `budget` is the gateway's
+    own; `default` is the policy of requests that name none of `policies`; `modes` are those of the menu,
+    cheapest first.
+    """
+    options = request.options
+    notes: list[str] = []
+    if options.policy and options.policy not in policies:
+        place = _find_place("policy", headers)
+        raise RequestInvalid(
+            f"{place} is {options.policy[:60]!r}; give one of {', '.join(sorted(policies))}", param=place
+        )
+    chosen = _choose_modes(request, headers, modes, notes)
+    wanted = request.budget if options.budget is None else options.budget
+    if wanted is not None:
+        budget = _choose_budget(wanted, settings, notes, _find_place("budget", headers))
+    if len(modes) > 1 and budget.unit == "samples":
+        raise RequestInvalid(
+            f"a budget of {budget} can't be kept over a menu, whose modes differ in cost; "
+            "give it in money, e.g. '0.002 USD', or in tokens",
+            param=f"{OPTIONS_FIELD}.budget",
+        )
+    deadline = settings.deadline if options.deadline is None else options.deadline
+    if deadline > settings.deadline:
+        notes.append(f"deadline {deadline:g} s is above the limit: it is {settings.deadline:g} s")
+    policy = options.policy or default
+    is_passed = policy == SINGLE or (len(modes) > 1 and len(chosen) == 1)
+    return Route(
+        key=key,
+        policy=policy,
+        budget=budget.amount,
+        unit=budget.unit,
+        mode="pass" if is_passed else options.mode or settings.mode,
+        modes=chosen,
+        deadline=min(deadline, settings.deadline),
+        notes=tuple(notes),
+        trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
     )
 
 
-def _read_int(body: Mapping[str, Any], field: str, low: int, high: int, setting: str = "") -> int | None:
-    """A whole number within limits; `setting` is the operator's that sets the upper one."""
-    value = body.get(field)
-    if value is None:
+def _find_place(name: str, headers: Mapping[str, str]) -> str:
+    """Where an option was given."""
+    return header if (header := get_header(name)) in headers else f"{OPTIONS_FIELD}.{name}"
+
+
+def _choose_modes(
+    request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
+) -> tuple[str, ...]:
+    """The modes that a request names, by the option or as its model; (): all of the menu."""
+    wanted, model = request.options.modes, request.body.get("model")
+    if not wanted and not modes:
+        return ()
+    if unknown := [name for name in wanted if name not in modes]:
+        place = _find_place("modes", headers)
+        if not modes:
+            raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
+        raise RequestInvalid(f"{place} has {unknown[0][:60]!r}; give some of {', '.join(modes)}", param=place)
+    if not wanted and model in modes:
+        return (str(model),)
+    if len(modes) > 1 and model not in (*modes, MENU_MODEL):
+        notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
+    return tuple(name for name in modes if name in wanted)
+
+
+def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], place: str) -> Budget:
+    """The budget that a client asks for, within the operator's limits and rounded."""
+    limits = _list_max_budgets(settings)
+    budget = _read_budget(wanted, limits)
+    if budget is None:
+        samples, *others = limits.values()
+        texts = "".join(f", or up to '{limit}'" for limit in others)
+        remedy = f"give the samples on average, from 1 to {samples.amount:g}{texts}"
+        raise RequestInvalid(f"{place} is {format_value(wanted)}; {remedy}", param=place)
+    most = limits[budget.unit]
+    if budget.amount > most.amount:
+        notes.append(f"budget {_format_budget(budget)} is above the limit: it is {_format_budget(most)}")
+        return most
+    if budget in (parse_serve_budgets(settings)[0], most):
+        return budget
+    if budget.unit == "samples":
+        amount = max(1.0, round(budget.amount / _BUDGET_STEP) * _BUDGET_STEP)
+    else:
+        amount = float(f"{budget.amount:.{_BUDGET_DIGITS}g}")
+    served = Budget(min(amount, most.amount), budget.unit, budget.currency)
+    if served != budget:
+        notes.append(f"budget {_format_budget(budget)} is served as {_format_budget(served)}")
+    return served
+
+
+def _list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
+    """The most that a request may ask for, by the units in which it may ask; samples are first.
+
+    That is max_budget in its unit. In others it is 8 times the gateway's own budget, in the unit of that, and
+    16 samples.
+    """
+    own, most = parse_serve_budgets(settings)
+    return {
+        "samples": Budget(_DEFAULT_MAX_SAMPLES),
+        own.unit: Budget(own.amount * _MAX_FACTOR, own.unit, own.currency),
+        most.unit: most,
+    }
+
+
+def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | None:  # noqa: ANN401 - JSON data
+    """A client's budget; None if it is none, in a unit without a limit, or below one sample."""
+    is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
+    if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
+        return None  # bare numbers are samples, and `_parse_header` has read those that are written plainly
+    try:
+        currency = limits["money"].currency if "money" in limits else None
+        budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))
+    except BudgetInvalid:
         return None
-    if type(value) is not int:
-        raise RequestInvalid(
-            f"{field} is {_describe_value(value)}; give a whole number from {low} to {high}", param=field
-        )
-    if not low <= value <= high:
-        remedy = f", or ask the operator for a larger {setting}" if setting and value > high else ""
-        raise RequestInvalid(f"{field} is {value}; give {low} to {high}{remedy}", param=field)
-    return value
+    has_limit = budget.unit in limits and (budget.unit != "samples" or budget.amount >= 1)
+    return budget if has_limit else None
 
 
-def _check_number(body: Body, field: str, high: int) -> None:
-    value = body.get(field)
-    if value is None:
-        return
-    if type(value) not in (int, float):
-        raise RequestInvalid(
-            f"{field} is {_describe_value(value)}; give a number from 0 to {high}", param=field
-        )
-    if not 0 <= value <= high:
-        raise RequestInvalid(f"{field} is {value}; give 0 to {high}", param=field)
-
-
-def _describe_value(value: object) -> str:
-    """What a value is, in words: strings aren't quoted, because they may be long or private."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
+def _format_budget(budget: Budget) -> str:
+    """A budget for a note: a plain number if it is in samples."""
+    return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)

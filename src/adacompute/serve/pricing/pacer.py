@@ -39,16 +39,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, get_args
 from weakref import WeakValueDictionary
 
-import numpy as np
-import numpy.typing as npt
-
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.policies.base import Dial, Policy
-from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
-from adacompute.pool.menu import Menu
+from adacompute.policies.base import Dial
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
@@ -63,10 +56,7 @@ __all__ = [
     "Pacers",
     "SampleCosts",
     "check_budget",
-    "find_bounds",
     "find_least_cost",
-    "find_menu",
-    "guess_start",
     "is_in_currency",
     "make_local_pacer",
     "round_budget",
@@ -159,85 +149,7 @@ class DialMeans:
         return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
 
 
-Floats = npt.NDArray[np.float64]
 Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highest value
-
-_START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # of one sample, in accuracy
-_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
-_CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
-_BISECTIONS = 50
-_MIN_SPREAD = 0.1  # of logarithms: quantiles may coincide
-
-
-def find_bounds(policy: Policy) -> Bounds | None:
-    """The bounds of a policy's dial; None if it has none."""
-    if policy.dial != "price":
-        return None if policy.dial is None else (policy.dial, 0.0, 1.0)
-    menu = find_menu(policy)
-    if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
-        return policy.dial, *_CASCADE_PRICES  # its costs are measured while it serves: the dial goes on
-    if menu is not None:
-        costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
-        return policy.dial, _MIN_SAMPLE_PRICE / max(costs), _MAX_SAMPLE_PRICE / min(costs)
-    return policy.dial, policy.convert_price(_MIN_SAMPLE_PRICE), policy.convert_price(_MAX_SAMPLE_PRICE)
-
-
-def guess_start(policy: Policy, budget: float) -> float:
-    """A rough first dial for a policy that has no chart: it may cost about `budget` samples a request."""
-    if policy.dial == "threshold":
-        return _START_THRESHOLD
-    menu = find_menu(policy)
-    if menu is not None:
-        return _guess_menu_price(policy, menu, budget)
-    if not isinstance(policy, StoppingPolicy):
-        return policy.convert_price(_START_PRICE)
-    openings = policy.prior_.price_quantiles[:, : policy.longest - 1]
-    low, high = math.log(_MIN_SAMPLE_PRICE), math.log(_MAX_SAMPLE_PRICE)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _estimate_cost(middle, openings) > budget else (low, middle)
-    return policy.convert_price(math.exp(high))
-
-
-def find_menu(policy: Policy) -> Menu | None:
-    """The menu of a policy that chooses among several modes; None: it draws samples of one."""
-    menu = getattr(policy, "menu", None)
-    return menu if isinstance(menu, Menu) and len(menu) > 1 else None
-
-
-def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
-    """The price at which a policy over a menu cost so much on what it has learned from."""
-    if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
-        position = np.interp(budget, policy.cost_, -np.log(policy.prices_))
-        return float(np.exp(-position))
-    return _START_PRICE / max(float(np.min(menu.costs[menu.costs > 0], initial=math.inf)), 1e-12)
-
-
-def _estimate_cost(log_price: float, openings: Floats) -> float:
-    """Samples per request at a price: the first, and then each by the share of requests that go on.
-
-    That share after each draw is read off the quantiles of critical prices there; what has stopped
-    stays stopped.
-    """
-    share = 1.0
-    total = 1.0
-    for quantiles in openings.T:
-        share = min(share, _share_above(log_price, quantiles))
-        total += share
-    return total
-
-
-def _share_above(log_price: float, quantiles: Floats) -> float:
-    """The share of tallies with a higher critical price, interpolated between the quantiles.
-
-    Beyond the last quantile it is extrapolated.
-    """
-    if log_price <= quantiles[-1]:
-        return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
-    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))  # of a fifth of them, next to the median
-    return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)
-
 
 _MIN_PRICE = 1e-12  # so that its logarithm is finite
 _MIN_THRESHOLD = 1e-4  # and 1 minus this at most, so that its log-odds are finite

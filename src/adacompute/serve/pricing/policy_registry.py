@@ -1,12 +1,10 @@
-"""The policies in service, by name: reloading them, the live scale of their vote weights, and drift.
+"""The policies in service, by name: reloading them, and the live scale of their vote weights.
 
 What serves is never changed in place: reading a folder again gives a new `ServedPolicy`, and requests in
 progress keep the one that they began with. A broken folder is refused, and the last good policy stays.
 
-A policy has drifted when the agreement of its votes has left what calibration measured.
-
-In this order: `SignalScales` and `ModelScales` (weights), `DriftMonitors`, `ServedPolicy`, and
-`PolicyRegistry`, which reads and swaps them.
+In this order: `SignalScales` and `ModelScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which reads
+and swaps them.
 """
 
 import functools
@@ -14,11 +12,10 @@ import itertools
 import math
 import os
 import re
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
@@ -31,15 +28,13 @@ from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.records import Budget, Sample
-from adacompute.serve.pricing.pacer import SampleCosts, find_bounds, find_menu, guess_start
+from adacompute.serve.pricing.pacer import SampleCosts
+from adacompute.serve.pricing.start import find_bounds, find_menu, guess_start
 from adacompute.serve.spending.ledger import Rates
 
 __all__ = [
     "SINGLE",
     "ConfidenceScale",
-    "DriftMonitor",
-    "DriftMonitors",
-    "DriftState",
     "ModelScales",
     "PolicyRegistry",
     "ServedPolicy",
@@ -324,160 +319,8 @@ class MenuScales:
         return True
 
 
-ExpectationSource = Literal["calibration", "first requests", "none yet"]
-
-DRIFT_WINDOW = 500  # requests that are compared
-MIN_DRIFT_VOTES = 200  # before an alarm
-ALARM_ON = (5.0, 0.05)  # standard errors, and difference of agreement: both must be exceeded
-ALARM_OFF = (3.0, 0.03)  # below either it goes off
-_MAX_POLICIES = 64
-_MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftState:
-    """The state of a policy's agreement."""
-
-    live: float | None  # mean over the window; None: no vote yet
-    expected: float | None
-    source: ExpectationSource  # of the expectation
-    requests: int  # in the window
-    z: float | None  # standard errors between the two; None: too few votes
-    alarm: bool
-
-
-class DriftMonitor:
-    """An alarm for when the agreement of one policy's votes has left what is expected of it.
-
-    It goes on and off at different levels, so that it doesn't flicker.
-
-    Without numbers from calibration the first 500 requests are the reference. Requests that come in
-    bunches of a kind count for fewer than they are: by the correlation of neighbours.
-    """
-
-    def __init__(self) -> None:
-        self._window: deque[float] = deque(maxlen=DRIFT_WINDOW)
-        self._sum = self._squares = self._products = 0.0  # of the window; products are of neighbours
-        self._pushes = 0
-        self._expected: float | None = None
-        self._deviation = 0.0
-        self._reference_size = math.inf  # requests behind the expectation
-        self._source: ExpectationSource = "none yet"
-        self._alarm = False
-
-    def expect(self, agreement: float, deviation: float) -> None:
-        """What calibration measured: mean and standard deviation over requests."""
-        if math.isfinite(agreement) and math.isfinite(deviation):
-            self._set_reference(agreement, deviation, math.inf, "calibration")
-
-    def add(self, agreement: float) -> bool:
-        """Adds one vote; True if the alarm went on or off."""
-        if not 0.0 <= agreement <= 1.0:
-            return False
-        self._push(agreement)
-        if self._source == "none yet":
-            if len(self._window) == DRIFT_WINDOW:
-                self._set_reference(*self._mean_deviation(), self._effective_size(), "first requests")
-                self._clear()  # these are the reference now
-            return False
-        previous, self._alarm = self._alarm, self._is_alarming()
-        return self._alarm != previous
-
-    def state(self) -> DriftState:
-        """The present state."""
-        n = len(self._window)
-        return DriftState(
-            live=self._sum / n if n else None,
-            expected=self._expected,
-            source=self._source,
-            requests=n,
-            z=self._z_score(),
-            alarm=self._alarm,
-        )
-
-    def _set_reference(self, mean: float, deviation: float, size: float, source: ExpectationSource) -> None:
-        self._expected, self._deviation = mean, max(deviation, _MIN_DEVIATION)
-        self._reference_size, self._source = size, source
-
-    def _push(self, value: float) -> None:
-        window = self._window
-        if len(window) == DRIFT_WINDOW:
-            oldest = window.popleft()
-            self._sum -= oldest
-            self._squares -= oldest * oldest
-            self._products -= oldest * window[0]
-        if window:
-            self._products += window[-1] * value
-        window.append(value)
-        self._sum += value
-        self._squares += value * value
-        self._pushes += 1
-        if self._pushes >= 100 * DRIFT_WINDOW:  # running sums accumulate rounding errors
-            self._pushes = 0
-            items = list(window)
-            self._sum, self._squares = sum(items), sum(x * x for x in items)
-            self._products = sum(x * y for x, y in itertools.pairwise(items))
-
-    def _clear(self) -> None:
-        self._window.clear()
-        self._sum = self._squares = self._products = 0.0
-
-    def _mean_deviation(self) -> tuple[float, float]:
-        n = len(self._window)
-        mean = self._sum / n
-        return mean, math.sqrt(max(self._squares / n - mean * mean, 0.0))
-
-    def _effective_size(self) -> float:
-        """How many independent requests the window is worth."""
-        n = len(self._window)
-        mean, deviation = self._mean_deviation()
-        if n < 3 or deviation < 1e-6:
-            return float(n)
-        correlation = (self._products / (n - 1) - mean * mean) / (deviation * deviation)
-        correlation = min(max(correlation, 0.0), 0.95)
-        return n * (1 - correlation) / (1 + correlation)
-
-    def _z_score(self) -> float | None:
-        if self._expected is None or len(self._window) < MIN_DRIFT_VOTES:
-            return None
-        error = self._deviation * math.sqrt(1 / self._effective_size() + 1 / self._reference_size)
-        return (self._sum / len(self._window) - self._expected) / error
-
-    def _is_alarming(self) -> bool:
-        z = self._z_score()
-        if z is None or self._expected is None:
-            return self._alarm
-        difference = abs(self._sum / len(self._window) - self._expected)
-        if self._alarm:
-            return not (abs(z) < ALARM_OFF[0] or difference < ALARM_OFF[1])
-        return abs(z) > ALARM_ON[0] and difference > ALARM_ON[1]
-
-
-class DriftMonitors:
-    """One monitor for each policy, by its name; at most 64."""
-
-    def __init__(self) -> None:
-        self._by_policy: dict[str, DriftMonitor] = {}
-
-    def get(self, policy: str) -> DriftMonitor:
-        """A policy's monitor; a temporary one if there are too many."""
-        drift = self._by_policy.get(policy)
-        if drift is None:
-            drift = DriftMonitor()
-            if len(self._by_policy) < _MAX_POLICIES:
-                self._by_policy[policy] = drift
-        return drift
-
-    def forget(self, policy: str) -> None:
-        """Another policy has the same name now: the votes of the old one don't apply to it."""
-        self._by_policy.pop(policy, None)
-
-    def states(self) -> dict[str, DriftState]:
-        """The state of each."""
-        return {name: drift.state() for name, drift in self._by_policy.items()}
-
-
 SINGLE = "single"  # the name of the policy of one sample and no vote
+_SINGLE_POLICY = FixedPolicy(1.0)
 
 _VALID_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
@@ -506,12 +349,9 @@ class ServedPolicy:
         self.menu = find_menu(policy)  # None: it draws samples of one model
         self._guesses: dict[float, float] = {}  # by budget, the oldest first
         self._scales: ModelScales | MenuScales | None = None
-        if policy.weigh is not None and policy.weigh.modes:
-            by_mode = scales if isinstance(scales, MenuScales) else None
-            self._scales = MenuScales(policy.weigh) if by_mode is None else by_mode.rebase(policy.weigh)
-        elif policy.weigh is not None:
-            known = scales if isinstance(scales, ModelScales) else None
-            self._scales = ModelScales(policy.weigh) if known is None else known.rebase(policy.weigh)
+        if (weigh := policy.weigh) is not None:
+            kind = MenuScales if weigh.modes else ModelScales
+            self._scales = scales.rebase(weigh) if isinstance(scales, kind) else kind(weigh)
 
     def weigh(self, model: str = "") -> VoteWeights | None:
         """The weights of the policy's votes, on the scale of a model's live samples so far."""
@@ -643,7 +483,7 @@ class PolicyRegistry:
         reading = registry.read()
         for error in reading.refused.values():
             raise error
-        single = ServedPolicy(SINGLE, FixedPolicy(1.0), chart=None, version=SINGLE)
+        single = ServedPolicy(SINGLE, _SINGLE_POLICY, chart=None, version=SINGLE)
         registry._served = {**reading.policies, SINGLE: single}
         registry._number = reading.number
         registry.remarks = tuple(reading.remarks.values())

@@ -2,15 +2,19 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+import orjson
 from starlette.types import Message, Receive, Scope, Send
 
 from adacompute.client.large_json import encode_in_parts, run_in_thread
-from adacompute.errors import EndpointError, Overloaded, ServeError
+from adacompute.config import ServeConfig
+from adacompute.errors import EndpointError, Overloaded, RequestInvalid, ServeError
 from adacompute.serve.messages.reply import (
     RequestOutcome,
     build_completion,
@@ -19,26 +23,25 @@ from adacompute.serve.messages.reply import (
     build_note_header,
     dump_json,
 )
-from adacompute.serve.messages.request_parser import (
-    ChatRequest,
-    ClientDisconnected,
-    Route,
-    check_content_type,
-    choose_route,
-    parse_request,
-    read_body,
-)
+from adacompute.serve.messages.request_parser import ChatRequest, Route, build_request, choose_route
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
 
 __all__ = [
     "ChatEndpoint",
     "ChatShape",
+    "ClientDisconnected",
     "DisconnectWatch",
     "RequestSlot",
     "RequestSlots",
+    "check_content_encoding",
+    "check_content_length",
+    "check_content_type",
     "get_reply_id",
     "has_begun",
+    "make_too_long_error",
+    "parse_body",
+    "read_body",
     "read_headers",
     "send_body",
     "send_reply",
@@ -60,6 +63,162 @@ _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
 Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
+
+_MAX_LENGTH_DIGITS = 15  # of Content-Length; a longer number exceeds every limit
+_MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
+_MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
+_MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
+_BRACKET_STEPS = bytes({0x5B: 1, 0x7B: 1, 0x5D: 255, 0x7D: 255}.get(byte, 0) for byte in range(256))
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_LONG_INTEGER = re.compile(rb"(?<![0-9.eE+])-?[0-9]{19,}+(?![.eE])")  # may be beyond 64 bits
+_ZEROED_DIGITS = bytes(0x30 if byte in b"0123456789" else byte for byte in range(256))
+_LONG_DIGITS = b"0" * 19  # what is left of a long integer then
+
+
+class ClientDisconnected(Exception):
+    """The client disconnected before its request was read or answered."""
+
+
+def check_content_length(headers: Mapping[str, str], limit: int, setting: str = "max_body") -> None:
+    """RequestInvalid with status 413 if Content-Length exceeds `limit` bytes, which `setting` allows.
+
+    Names in `headers` are in lower case.
+    """
+    text = headers.get("content-length")
+    if text is None:
+        return
+    if not (text.isascii() and text.isdigit()):
+        raise RequestInvalid(f"Content-Length is {text[:60]!r}; give the number of bytes in the body")
+    digits = text.lstrip("0")
+    if len(digits) > _MAX_LENGTH_DIGITS or int(digits or "0") > limit:
+        raise make_too_long_error(limit, setting)
+
+
+def check_content_type(headers: Mapping[str, str]) -> None:
+    """RequestInvalid with status 415 if the body isn't declared as plain JSON.
+
+    Pages of other sites can make a browser send any content type but this without a preflight request.
+    """
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise RequestInvalid(
+            f"Content-Type is {kind[:60]!r}; send JSON, and say so: application/json",
+            status=415,
+            code="unsupported_media_type",
+        )
+    check_content_encoding(headers)
+
+
+def check_content_encoding(headers: Mapping[str, str]) -> None:
+    """RequestInvalid with status 415 if the body is compressed."""
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise RequestInvalid(
+            f"Content-Encoding is {encoding[:60]!r}; send the body uncompressed",
+            status=415,
+            code="unsupported_media_type",
+        )
+
+
+async def read_body(
+    receive: Receive,
+    headers: Mapping[str, str],
+    *,
+    limit: int,
+    on_part: Callable[[int], None] | None = None,
+) -> bytes:
+    """The whole body, of at most `limit` bytes; a longer one is refused before it is in memory.
+
+    `on_part` is called with the bytes of each part, and may raise.
+
+    RequestInvalid as in `check_content_length`; ClientDisconnected if the client disconnects meanwhile.
+    """
+    check_content_length(headers, limit)
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise ClientDisconnected
+        chunk = event.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise make_too_long_error(limit)
+        if chunk:  # empty ones take memory too, and there can be any number of them
+            if on_part is not None:
+                on_part(len(chunk))
+            parts.append(chunk)
+        if not event.get("more_body", False):
+            return b"".join(parts)
+
+
+def make_too_long_error(limit: int, setting: str = "max_body") -> RequestInvalid:
+    """The error for a body of more bytes than a setting allows."""
+    return RequestInvalid(
+        f"the body is longer than {limit} bytes; send a shorter one, or ask the operator for a larger "
+        f"{setting}",
+        status=413,
+        code="request_too_large",
+    )
+
+
+def parse_body(raw: bytes, settings: ServeConfig) -> dict[str, Any]:
+    """The JSON object in a body; RequestInvalid if it is none, too large or too deep."""
+    max_depth = min(settings.max_depth, _MAX_DEPTH)
+    outside = b"" if _is_simple(raw, max_depth) else _remove_strings(raw)
+    openings = outside.count(b"[") + outside.count(b"{")
+    if outside.count(b",") + openings > _MAX_VALUES:
+        raise _make_too_many_error()
+    if openings > max_depth and _measure_depth(outside) > max_depth:
+        raise RequestInvalid(f"the body is nested more than {max_depth} levels deep; send it flatter")
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send a JSON object") from None
+    for number in _LONG_INTEGER.finditer(outside):
+        if not -(2**63) <= int(number[0]) < 2**64:  # it was parsed as the nearest float
+            raise RequestInvalid(
+                "the body has a number that 64 bits can't hold; send a smaller one, or a text"
+            )
+    if not isinstance(body, dict):
+        raise RequestInvalid("the body is JSON, but no object; send one with model and messages")
+    return body
+
+
+def _is_simple(raw: bytes, max_depth: int) -> bool:
+    """Whether JSON is certain to be neither large nor deep, and to have no long integer: as most is."""
+    if len(raw) > _MAX_VALUES or raw.count(b"[") + raw.count(b"{") > max_depth:
+        return False
+    return _LONG_DIGITS not in raw.translate(_ZEROED_DIGITS)
+
+
+def _remove_strings(raw: bytes) -> bytes:
+    """What is outside of all strings of some JSON, without blanks.
+
+    >>> _remove_strings(b'{"a[[": [[1], "]"]}')
+    b'{:[[1],]}'
+    """
+    if raw.count(b"\\") > _MAX_ESCAPES:
+        raise RequestInvalid(f"the body has more than {_MAX_ESCAPES:,} escaped characters; send fewer")
+    if b'\\"' in raw:  # else every quote begins or ends a string; removing many escapes takes long
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if raw.count(b'"') > 4 * _MAX_VALUES:  # counted first: splitting at millions of quotes takes long
+        raise _make_too_many_error()
+    return b"".join(raw.split(b'"')[::2]).translate(None, b" \t\r\n")
+
+
+def _make_too_many_error() -> RequestInvalid:
+    return RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer")
+
+
+def _measure_depth(outside: bytes) -> int:
+    """Levels of nesting, found without a parser: a recursive one could crash on what it is to refuse.
+
+    >>> _measure_depth(b"{:[[1],]}")
+    3
+    """
+    steps = np.frombuffer(outside.translate(_BRACKET_STEPS, _NOT_BRACKETS), np.int8)
+    return int(np.cumsum(steps, dtype=np.int32).max(initial=0))
 
 
 class RequestSlots:
@@ -275,6 +434,7 @@ class ChatEndpoint:
             request,
             headers,
             settings=settings,
+            budget=gateway.budget,
             key=key,
             policies=registry.names,
             default=registry.default,
@@ -285,8 +445,8 @@ class ChatEndpoint:
     def _parse(self, raw: bytes, headers: Mapping[str, str]) -> ChatRequest:
         """The request in a body."""
         gateway = self._gateway
-        return parse_request(
-            raw,
+        return build_request(
+            parse_body(raw, gateway.settings),
             settings=gateway.settings,
             headers=headers,
             default_model=gateway.model,

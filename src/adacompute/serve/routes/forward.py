@@ -33,22 +33,22 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, 
 from adacompute.serve.messages.request_parser import (
     COSTLY_FIELDS,
     MEDIA_TOKENS,
-    ClientDisconnected,
-    check_content_encoding,
-    check_content_length,
-    check_content_type,
     check_field_names,
     check_sample_fields,
-    make_too_long_error,
-    read_body,
 )
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.routes.chat import (
     Authenticate,
+    ClientDisconnected,
     DisconnectWatch,
     RequestSlot,
     RequestSlots,
+    check_content_encoding,
+    check_content_length,
+    check_content_type,
     get_reply_id,
+    make_too_long_error,
+    read_body,
     read_headers,
     send_body,
     send_reply,
@@ -349,7 +349,7 @@ class ForwardEndpoint:
     def _check_operator(self, scope: Scope, key: str) -> None:
         """Unauthorized if there are keys, and this one isn't an operator's."""
         keys = self._gateway.keys
-        if len(keys) and not any(known.operator for known in keys if known.name == key):
+        if keys and not any(known.operator for known in keys if known.name == key):
             raise Unauthorized(
                 f"{scope['method']} {scope['path'][:100]!r} is passed on for the operator only: "
                 "operator = true in the keys file",

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,25 +19,20 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Tally
 from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
-from adacompute.config import Config, ServeConfig, average_budget
+from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
     RequestOutcome,
-    StreamRelay,
     build_chunks,
     build_error,
     build_extra,
     build_usage,
     find_error_code,
 )
-from adacompute.serve.messages.request_parser import (
-    ChatRequest,
-    Keys,
-    Route,
-)
-from adacompute.serve.messages.stream_gate import Delivery, keep_alive
+from adacompute.serve.messages.request_parser import ChatRequest, Route
+from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
     PacerFactory,
@@ -86,7 +81,7 @@ class Gateway:
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Keys
+    keys: Sequence[KeyConfig]  # of clients; none: nobody needs one
     observability: Observability
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none

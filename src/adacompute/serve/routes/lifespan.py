@@ -17,11 +17,13 @@ from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, M
 from adacompute.client.modes import build_mode_endpoint
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
-from adacompute.client.verifier import build_verifier
+from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     Config,
+    KeyConfig,
     MenuConfig,
     ServeConfig,
+    VerifierConfig,
     apply_menu,
     average_budget,
     read_key,
@@ -30,11 +32,10 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.serve.messages.request_parser import Keys
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
-from adacompute.serve.pricing.menu_costs import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
 from adacompute.serve.pricing.policy_registry import PolicyRegistry
+from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
@@ -70,6 +71,7 @@ async def open_gateway(
     breaker: BreakerSettings | None = None,
     limit: Callable[[Endpoint], Endpoint] | None = None,
     recorder: RecordQueue | None = None,
+    keys: Sequence[KeyConfig] | None = None,
 ) -> AsyncIterator[Gateway]:
     """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
 
@@ -77,7 +79,8 @@ async def open_gateway(
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
     file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
     shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
-    that which the settings name; whoever has opened it closes it.
+    that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
+    file says.
     """
     menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
     if menu is not None:
@@ -87,13 +90,12 @@ async def open_gateway(
     if limit is not None:
         origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
-    keys = Keys.from_config(read_keys(Path(settings.keys_file)) if settings.keys_file else ())
+    if keys is None:
+        keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
     _check_prices(caps, [rates for _, rates, _ in origins])
     modes = [mode.name for _, _, mode in origins if mode is not None]
-    address = config.verifier.url.rstrip("/")
-    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
-    verifier = build_verifier(config.verifier, endpoint)
+    verifier = _build_verifier(config.verifier, origins) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
         policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
@@ -181,7 +183,7 @@ async def open_gateway(
         saving = asyncio.create_task(_save_regularly(gateway, update))
         listing = asyncio.create_task(gateway.list_models())
         discovery = asyncio.create_task(_discover_models(gateway, listing))
-        if settings.workers == 1:  # else its workers answer requests
+        if settings.workers == 1 and not in_memory:  # else workers answer, or only this program asks
             # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
             # math-verify takes more memory than all else, and is started by the first formula that needs it.
             threading.Thread(
@@ -271,6 +273,13 @@ def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
+def _build_verifier(settings: VerifierConfig, origins: Sequence[_Origin]) -> Verifier | None:
+    """The verifier, with the headers of where samples come from if it is there as well."""
+    address = settings.url.rstrip("/")
+    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
+    return build_verifier(settings, endpoint)
+
+
 def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> VerifierRates:
     """The verifier's prices; where it has none, and is where samples come from, the prices there."""
     settings = config.verifier
@@ -350,7 +359,7 @@ async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
         wait = min(2 * wait, _MODELS_MAX_RETRY)
 
 
-def _build_caps(settings: ServeConfig, keys: Keys, currency: str, *, in_memory: bool) -> Caps:
+def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str, *, in_memory: bool) -> Caps:
     given = {"cap": settings.cap, "key_cap": settings.key_cap}
     given |= {f"cap of key {key.name!r}": key.cap for key in keys if key.cap is not None}
     caps = {place: parse_cap(place, value, settings.unit, currency) for place, value in given.items()}
@@ -358,7 +367,7 @@ def _build_caps(settings: ServeConfig, keys: Keys, currency: str, *, in_memory: 
     if len(units) > 1:
         listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
         raise ConfigError(f"caps are in several units: {listed}; give all in one")
-    is_shown = not in_memory and not len(keys) and not settings.redis  # else only operators know of it
+    is_shown = not in_memory and not keys and not settings.redis  # else only operators know of it
     return Caps(
         unit=units.pop() if units else settings.unit,
         total=None if total is None else total.amount,

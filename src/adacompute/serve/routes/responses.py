@@ -17,8 +17,7 @@ from adacompute.client.error_object import unwrap_error
 from adacompute.client.response_parser import encode_json
 from adacompute.errors import EndpointError, RequestInvalid, ServeError
 from adacompute.serve.messages.reply import RequestOutcome, build_completion, build_note_header
-from adacompute.serve.messages.request_options import OPTIONS_FIELD
-from adacompute.serve.messages.request_parser import ChatRequest, split_model
+from adacompute.serve.messages.request_parser import OPTIONS_FIELD, ChatRequest, split_model
 from adacompute.serve.messages.responses import (
     UntranslatableRequest,
     build_response,

@@ -244,23 +244,6 @@ local function reserve(number, key, limit, most)
   return 1
 end
 
-local function extend(number, _, limit, more)
-  local value = call('HGET', mine, number)
-  if not value then
-    return 0
-  end
-  local at, key, most = read(value)
-  if string.sub(at, 1, batch.window) ~= window or refused(key, limit, more[batch.place]) then
-    return 0 -- of a window that is over: its cap may be reached
-  end
-  for place = 1, 3 do
-    most[place] = most[place] + more[place]
-  end
-  call('HSET', mine, number, written(at, key, most))
-  count(at, key, 'r', more, 1)
-  return 1
-end
-
 local function grow(number, _, _, more) -- it was used already, so no cap is asked
   local value = call('HGET', mine, number)
   if value then
@@ -296,7 +279,7 @@ local function settle(number, key, at, spent, maybe)
   return 1
 end
 
-local deeds, said, changed = { r = reserve, x = extend, g = grow, e = settle }, {}, { [''] = true }
+local deeds, said, changed = { r = reserve, g = grow, e = settle }, {}, { [''] = true }
 for i, deed in ipairs(batch.deeds or {}) do
   said[i] = deeds[deed[1]](deed[2], deed[3], deed[4], deed[5], deed[6])
   changed[deed[3]] = true

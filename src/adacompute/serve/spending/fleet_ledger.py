@@ -9,30 +9,29 @@ While Redis can't be reached nothing is reserved, so nothing is sent. What was s
 process.
 """
 
-import asyncio
 import json
 import logging
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from adacompute.errors import CapReached
+from adacompute.errors import CapReached, ServeError
 from adacompute.serve.spending.ledger import (
+    NO_BALANCE,
     NO_SPEND,
     Balance,
     CapChecker,
     Caps,
     Reservation,
     Spend,
-    SpendCounter,
+    Unit,
     decode_note,
     make_closed_error,
     name_window,
-    unit_index,
     window_name_length,
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
@@ -43,7 +42,8 @@ _MAX_WATCHED = 200  # keys whose sums are read with one call
 _LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
 _MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums
 _ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all balances
-_KINDS = {"s": "spent", "m": "maybe", "r": "reserved"}
+_KINDS = "smr"  # spent, maybe, reserved
+_PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
 _FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
 _INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _log = logging.getLogger("adacompute.serve.fleet")
@@ -57,14 +57,13 @@ class FleetLedger:
         self.client: FleetClient  # set by `join_fleet`
         self._timing = timing
         self._limits = CapChecker(caps)
-        self._unit_index = unit_index(caps.unit)
         self._last_number = 0
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
-        self._balance = Balance()
+        self._balance = NO_BALANCE
         self._next_account = 0.0  # when balances are read next
-        self._sums: dict[str, SpendCounter] = {}  # by key, "" of all: as Redis said last, in the caps' unit
-        self._sums_window = ""  # that they are of
+        self._sums: dict[str, Balance] = {}  # by key, "" of all: as Redis said last, in the caps' unit
+        self._sums_window = ""  # the window that they belong to
         self._redis_now = 0.0  # Redis's time then, in seconds since 1970
         self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
         self._next_sums = 0.0  # when those of keys are read next
@@ -76,7 +75,7 @@ class FleetLedger:
         """The caps, as every call tells the script: the total limit (-1: none), the unit, the window."""
         total = self._limits.total_limit
         length = window_name_length(self.caps.window)
-        return {"limit": _script_limit(total), "place": self._unit_index + 1, "window": length}
+        return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
         """Reserves an amount; whoever gets a reservation settles it.
@@ -100,33 +99,9 @@ class FleetLedger:
             raise
         if not result.done:
             del self._open[reservation.number]
-            self._refuse(key, amount, result)
+            raise self._find_refusal(key, amount, result)
         reservation = self._open[reservation.number] = replace(reservation, hour=result.hour)
         return reservation
-
-    def extend(self, reservation: Reservation, more: Spend) -> "bool | asyncio.Future[bool]":
-        """Enlarges an open reservation; the result is known when Redis has answered."""
-        current = self._open.get(reservation.number)
-        if current is None or self.client.trouble:
-            return False
-        return asyncio.ensure_future(self._extend(current, more.positive))
-
-    async def _extend(self, current: Reservation, more: Spend) -> bool:
-        action: LedgerAction = (
-            "x",
-            str(current.number),
-            current.key,
-            self._limit_of(current.key),
-            _to_amounts(more),
-            [],
-        )
-        try:
-            done = (await self.client.submit(action)).done
-        except OSError:
-            return False  # Redis may still do it; then it ends with the reservation
-        if done and (latest := self._open.get(current.number)) is not None:
-            self._open[current.number] = replace(latest, amount=latest.amount + more)
-        return done
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
         """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
@@ -137,32 +112,44 @@ class FleetLedger:
             self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
 
         From memory: as Redis said last, at most about `poll` and one round trip ago, and as this gateway
         has changed it since. What others know and Redis doesn't yet is not in it. A reservation of a
         window that is over was checked when it was made.
         """
-        key, total = reservation.key, self._sums.get("")
-        if total is None or name_window(reservation.hour, self.caps.window) != self._sums_window:
+        key = reservation.key
+        if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
             return None
-        own = self._sums.get(key)
-        return self._limits.find_excess(
+        return self._limits.find_refusal(
             key,
             reservation.amount,
-            key_sums=None if own is None else self._bring_up_to_date(own, key),
-            total_sums=self._bring_up_to_date(total, ""),
-            window=self._sums_window,
+            own=self._bring_up_to_date(key) if key in self._sums else NO_BALANCE,
+            total=self._bring_up_to_date(""),
+            hour=reservation.hour,
             now=lambda: self._redis_now,
+            is_reserved=True,
         )
 
-    def _bring_up_to_date(self, sums: SpendCounter, key: str) -> SpendCounter:
-        updated = SpendCounter()
-        updated.spent, updated.maybe = list(sums.spent), sums.maybe
-        updated.reserved = list(sums.reserved)
-        change = self._unsent_changes[key]
-        (updated.spent if change > 0 else updated.reserved)[self._unit_index] += change
-        return updated
+    def _bring_up_to_date(self, key: str) -> Balance:
+        sums, change = self._sums[key], self._make_spend(self._unsent_changes[key])
+        if self._unsent_changes[key] > 0:
+            return replace(sums, spent=sums.spent + change)
+        return replace(sums, reserved=sums.reserved + change)
+
+    def _make_spend(self, units: int) -> Spend:
+        """An amount in the unit of the caps."""
+        unit = self.caps.unit
+        return Spend(
+            samples=units if unit == "samples" else 0,
+            tokens=units if unit == "tokens" else 0,
+            nanos=units if unit == "money" else 0,
+        )
+
+    def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
+        """What counts in the unit of the caps: spent, maybe and reserved."""
+        spent, maybe, reserved = (self._make_spend(int(units)) for units in amounts)
+        return Balance(spent, maybe, reserved)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
         """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
@@ -182,7 +169,7 @@ class FleetLedger:
 
     def _enqueue(self, action: LedgerAction, change: Spend) -> None:
         """Sends an action soon; what it changes counts here until Redis's sums include it."""
-        units, key = _to_amounts(change)[self._unit_index], action[2]
+        units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
         number = self.client.enqueue(action)
         self._unsent.append((number, key, units))
         self._unsent_changes.update({key: units, "": units})
@@ -270,9 +257,7 @@ class FleetLedger:
         if answer.get("watched"):
             self._sums = {}
         for key, *amounts in answer["committed"] or []:
-            sums = self._sums[key] = SpendCounter()
-            for kind, units in zip(_KINDS.values(), amounts, strict=True):
-                getattr(sums, kind)[self._unit_index] = int(units)
+            self._sums[key] = self._make_balance(amounts)
         while self._unsent and self._unsent[0][0] <= self.client.done_count:
             _, key, units = self._unsent.popleft()
             self._unsent_changes.subtract({key: units, "": units})
@@ -282,17 +267,17 @@ class FleetLedger:
     def _limit_of(self, key: str) -> int:
         return _script_limit(self._limits.limit_of(key))
 
-    def _refuse(self, key: str, amount: Spend, result: ActionResult) -> None:
-        """Raises CapReached, with the same message as the ledger in a file."""
-        key_sums, total_sums = SpendCounter(), SpendCounter()
-        for i, sums in enumerate((key_sums, total_sums)):
-            for kind, units in zip(_KINDS.values(), result.taken[3 * i : 3 * i + 3], strict=True):
-                getattr(sums, kind)[self._unit_index] = units
-        window = name_window(result.hour, self.caps.window)
-        self._limits.check(
-            key, amount, key_sums=key_sums, total_sums=total_sums, window=window, now=lambda: result.now
+    def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
+        """The error of what Redis refused, with the same message as the ledger in a file."""
+        refusal = self._limits.find_refusal(
+            key,
+            amount,
+            own=self._make_balance(result.taken[:3]),
+            total=self._make_balance(result.taken[3:]),
+            hour=result.hour,
+            now=lambda: result.now,
         )
-        raise make_closed_error()  # not reached: the script compares the same numbers
+        return refusal or make_closed_error()  # there is one: the script compares the same numbers
 
 
 def _script_limit(limit: int | None) -> int:
@@ -314,10 +299,15 @@ def _parse_balance(fields: Mapping[str, str]) -> Balance:
 
     Others can write to Redis as well: invalid fields are skipped.
     """
-    keys: dict[str, SpendCounter] = {"": SpendCounter()}
+    amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
     for name, amount in fields.items():
         kind, _, key = name.partition(":")
         if kind in _FIELD_NAMES and _INTEGER.fullmatch(amount):
-            getattr(keys.setdefault(key, SpendCounter()), _KINDS[kind[0]])[int(kind[1]) - 1] = int(amount)
-    total = keys.pop("")
-    return total.to_balance({key: sums.to_balance() for key, sums in keys.items() if sums})
+            parts = amounts.setdefault(key, {kind: [0, 0, 0] for kind in _KINDS})
+            parts[kind[0]][int(kind[1]) - 1] = int(amount)
+    balances = {}
+    for key, parts in amounts.items():
+        spent, maybe, reserved = (Spend(samples=a, tokens=b, nanos=c) for a, b, c in parts.values())
+        balances[key] = Balance(spent, maybe, reserved)
+    total = balances.pop("")
+    return replace(total, keys={key: balance for key, balance in balances.items() if balance})

@@ -10,7 +10,6 @@ an hour's name begins with its day's, a day's with its month's, and every name w
 empty. So names sort by time, and an hour lies in a window if its name begins with the window's.
 """
 
-import asyncio
 import json
 import logging
 import math
@@ -33,6 +32,7 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick
 
 __all__ = [
     "NANOS",
+    "NO_BALANCE",
     "NO_PROMPT_COST",
     "NO_SPEND",
     "Balance",
@@ -43,14 +43,12 @@ __all__ = [
     "Rates",
     "Reservation",
     "Spend",
-    "SpendCounter",
     "SpendStatus",
     "TokenBounds",
     "Unit",
     "WaveReservation",
     "WindowClock",
     "WindowSums",
-    "add_spend",
     "count_elapsed",
     "decode_note",
     "format_hour",
@@ -58,7 +56,6 @@ __all__ = [
     "make_reader",
     "name_window",
     "parse_cap",
-    "unit_index",
     "window_name_length",
 ]
 
@@ -118,9 +115,11 @@ class Spend:
 
     def amount_in(self, unit: Unit) -> float:
         """The amount in one unit."""
-        if unit == "money":
-            return self.money
-        return float(self.samples if unit == "samples" else self.tokens)
+        return self.money if unit == "money" else float(self.units_in(unit))
+
+    def units_in(self, unit: Unit) -> int:
+        """The amount in one unit, in whole numbers: money in billionths."""
+        return self.samples if unit == "samples" else self.tokens if unit == "tokens" else self.nanos
 
 
 NO_SPEND = Spend()
@@ -309,9 +308,9 @@ class Reservation:
     hour: str  # in which it was made and counts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@quick_dataclass(frozen=True, slots=True)
 class Balance:
-    """What counts against the caps in the present window."""
+    """What counts against the caps in a window, of one key or of all."""
 
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND  # upper bound: it may have been charged for
@@ -322,6 +321,12 @@ class Balance:
     def total(self) -> Spend:
         """Spent, maybe spent and reserved together."""
         return self.spent + self.maybe + self.reserved
+
+    def __bool__(self) -> bool:
+        return any(part != NO_SPEND for part in (self.spent, self.maybe, self.reserved))
+
+
+NO_BALANCE = Balance()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,71 +342,33 @@ class SpendStatus:
     money: float = 0.0
 
 
-class SpendCounter:
-    """The numbers behind a Balance, changed in place, because every request updates them four times."""
-
-    __slots__ = ("maybe", "reserved", "spent")
-
-    def __init__(self) -> None:
-        self.spent = [0, 0, 0]  # samples, tokens, billionths of money
-        self.maybe = [0, 0, 0]
-        self.reserved = [0, 0, 0]
-
-    def to_balance(self, keys: Mapping[str, Balance] | None = None) -> Balance:
-        """The numbers as a Balance."""
-        spent, maybe, reserved = (
-            Spend(samples=a, tokens=b, nanos=c) for a, b, c in (self.spent, self.maybe, self.reserved)
-        )
-        return Balance(spent=spent, maybe=maybe, reserved=reserved, keys=keys or {})
-
-    def __bool__(self) -> bool:
-        return any(self.reserved) or any(self.spent) or any(self.maybe)
-
-
-def add_spend(sums: list[int], spend: Spend, times: int = 1) -> None:
-    """Adds to sums in place."""
-    sums[0] += times * spend.samples
-    sums[1] += times * spend.tokens
-    sums[2] += times * spend.nanos
-
-
 class WindowSums:
     """What counts in one window, in total and by key."""
 
     __slots__ = ("keys", "total")
 
     def __init__(self) -> None:
-        self.total = SpendCounter()
-        self.keys: dict[str, SpendCounter] = {}
+        self.total = NO_BALANCE
+        self.keys: dict[str, Balance] = {}
 
     def add(
-        self,
-        key: str,
-        *,
-        spent: Spend = NO_SPEND,
-        maybe: Spend = NO_SPEND,
-        reserved: Spend = NO_SPEND,
-        released: Spend = NO_SPEND,
+        self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
     ) -> None:
-        """Adds amounts of a key; `released` is no longer reserved."""
-        sums = self.keys.get(key)
-        if sums is None:
-            sums = self.keys[key] = SpendCounter()
-        for counter in (self.total, sums):
-            if spent is not NO_SPEND:
-                add_spend(counter.spent, spent)
-            if maybe is not NO_SPEND:
-                add_spend(counter.maybe, maybe)
-            if reserved is not NO_SPEND:
-                add_spend(counter.reserved, reserved)
-            if released is not NO_SPEND:
-                add_spend(counter.reserved, released, -1)
-        if not sums:
+        """Adds amounts of a key; what is no longer reserved is negative."""
+
+        def add_to(sums: Balance) -> Balance:
+            return Balance(
+                spent=sums.spent + spent, maybe=sums.maybe + maybe, reserved=sums.reserved + reserved
+            )
+
+        self.total = add_to(self.total)
+        self.keys[key] = add_to(self.keys.get(key, NO_BALANCE))
+        if not self.keys[key]:
             del self.keys[key]
 
     def to_balance(self) -> Balance:
         """The sums as a Balance."""
-        return self.total.to_balance({key: sums.to_balance() for key, sums in self.keys.items()})
+        return replace(self.total, keys=dict(self.keys))
 
 
 def to_whole_units(cap: float | None, unit: Unit) -> int | None:
@@ -411,108 +378,53 @@ def to_whole_units(cap: float | None, unit: Unit) -> int | None:
     return int(Decimal(repr(float(cap))) * (NANOS if unit == "money" else 1))
 
 
-_MAX_KEYS = 10_000  # whose caps are cached as whole numbers
-
-
-def unit_index(unit: Unit) -> int:
-    """The index of the unit in sums: samples, tokens, billionths of money."""
-    return 0 if unit == "samples" else 1 if unit == "tokens" else 2
-
-
 class CapChecker:
     """Checks amounts against the caps, as whole numbers of their unit."""
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self._unit_index = unit_index(caps.unit)
-        self._keys: dict[str, int | None] = {}
         self.total_limit = to_whole_units(caps.total, caps.unit)  # of all together; None: none
         self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
         """The limit of a key; None: no limit."""
-        if key not in self._keys:
-            if len(self._keys) >= _MAX_KEYS:
-                self._keys.clear()
-            self._keys[key] = to_whole_units(self._caps.by_key.get(key, self._caps.per_key), self._caps.unit)
-        return self._keys[key]
+        return to_whole_units(self._caps.by_key.get(key, self._caps.per_key), self._caps.unit)
 
-    def check(
+    def find_refusal(
         self,
         key: str,
         amount: Spend,
         *,
-        key_sums: SpendCounter | None,
-        total_sums: SpendCounter,
-        window: str,
+        own: Balance,
+        total: Balance,
+        hour: str,
         now: Callable[[], float],
-    ) -> None:
-        """CapReached if a cap leaves no room for an amount.
-
-        `key_sums` is None before the key has spent anything.
-        """
-        index = self._unit_index
-        units = (amount.samples, amount.tokens, amount.nanos)[index]
-        for limit, owner, sums in self._list_limits(key, key_sums, total_sums):
-            committed = sums.spent[index] + sums.maybe[index] + units
-            if committed + sums.reserved[index] > limit:
-                may_free_up = committed <= limit
-                error = self._make_error(
-                    owner, sums.to_balance(), amount, may_free_up=may_free_up, window=window, now=now()
-                )
-                error.left = self._count_fitting(
-                    key, key_sums, total_sums, -(-units // max(1, amount.samples))
-                )
-                raise error
-
-    def find_excess(
-        self,
-        key: str,
-        amount: Spend,
-        *,
-        key_sums: SpendCounter | None,
-        total_sums: SpendCounter,
-        window: str,
-        now: Callable[[], float],
+        is_reserved: bool = False,
     ) -> CapReached | None:
-        """The error if more is spent and reserved already than a cap allows, so that nothing may be sent.
+        """The error if a cap leaves no room for an amount that a key is to reserve.
 
-        That happens only where an upstream gave, and charges for, more than was reserved. `amount` is
-        reserved by the request that wants to send.
+        `own` is what counts for the key. If the amount `is_reserved` already, a cap is passed only where an
+        upstream gave, and charges for, more than was reserved.
         """
-        index = self._unit_index
-        for limit, owner, sums in self._list_limits(key, key_sums, total_sums):
-            if sums.spent[index] + sums.maybe[index] + sums.reserved[index] > limit:
-                may_free_up = sums.spent[index] + sums.maybe[index] < limit
-                return self._make_error(
-                    owner, sums.to_balance(), amount, may_free_up=may_free_up, window=window, now=now()
-                )
+        unit = self._caps.unit
+        added = 0 if is_reserved else amount.units_in(unit)
+        limits = [(self.limit_of(key), key, own), (self.total_limit, None, total)]
+        rooms = [
+            (limit - sums.total.units_in(unit), limit, owner, sums)
+            for limit, owner, sums in limits
+            if limit is not None
+        ]
+        for room, limit, owner, sums in rooms:
+            if room < added:
+                may_free_up = (sums.spent + sums.maybe).units_in(unit) + max(1, added) <= limit
+                error = self._make_error(owner, sums, amount, may_free_up=may_free_up, hour=hour, now=now())
+                per_sample = -(-amount.units_in(unit) // max(1, amount.samples))
+                error.left = max(0, min(room for room, *_ in rooms) // max(1, per_sample))
+                return error
         return None
 
-    def _list_limits(
-        self, key: str, key_sums: SpendCounter | None, total_sums: SpendCounter
-    ) -> list[tuple[int, str | None, SpendCounter]]:
-        """The limits of a key: in whole units, whose it is (None: all keys'), what counts against it."""
-        limits: list[tuple[int, str | None, SpendCounter]] = []
-        if (limit := self.limit_of(key)) is not None:
-            limits.append((limit, key, key_sums or SpendCounter()))
-        if self.total_limit is not None:
-            limits.append((self.total_limit, None, total_sums))
-        return limits
-
-    def _count_fitting(
-        self, key: str, key_sums: SpendCounter | None, total_sums: SpendCounter, per_sample: int
-    ) -> int:
-        """How many samples that may take so much each there is room for."""
-        index = self._unit_index
-        rooms = [
-            limit - sums.spent[index] - sums.maybe[index] - sums.reserved[index]
-            for limit, _, sums in self._list_limits(key, key_sums, total_sums)
-        ]
-        return max(0, min(rooms) // max(1, per_sample))
-
     def _make_error(
-        self, key: str | None, balance: Balance, amount: Spend, *, may_free_up: bool, window: str, now: float
+        self, key: str | None, balance: Balance, amount: Spend, *, may_free_up: bool, hour: str, now: float
     ) -> CapReached:
         unit, cap = self._caps.unit, self._caps.for_key(key or "") or 0.0
         spent, maybe, reserved, requested = (
@@ -521,7 +433,7 @@ class CapChecker:
         )
         requested += "" if unit == "samples" else f" {self._caps.unit_name}"
         maybe_text = f", {maybe} perhaps" if balance.maybe.amount_in(unit) else ""
-        end = find_window_end(window)
+        end = find_window_end(name_window(hour, self._caps.window))
         seconds_left = None if end is None else max(1.0, math.ceil(end - now))
         remedy = "ask the operator for a higher cap, because it doesn't start again"
         if end is not None:
@@ -553,17 +465,11 @@ class LedgerProtocol(Protocol):
         CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
         """
 
-    def extend(self, reservation: Reservation, more: Spend) -> "bool | asyncio.Future[bool]":
-        """Enlarges an open reservation; False if that can't be done, e.g. because its window is over.
-
-        A future if it isn't known yet.
-        """
-
     def grow(self, reservation: Reservation, more: Spend) -> None:
         """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
 
         Quick: from memory. None: at this moment spent + maybe + reserved is within the caps.
         """
@@ -672,7 +578,7 @@ class TokenBounds(Protocol):
 
 
 class WaveReservation:
-    """Samples, or verifications, that are requested together: their reservation, and what they cost.
+    """Samples, or verifications, that are requested together: what is reserved for them, and what they cost.
 
     Always settle one that was begun.
     """
@@ -680,109 +586,89 @@ class WaveReservation:
     def __init__(self, request: TokenBounds, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
         self.count = count  # samples requested
         self.calls: list[Call] = []  # finished
+        self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
+        self.unsent = 0  # samples never sent because of that
         self._request = request
         self._ledger = ledger
         self._rates = rates
+        self._reservations: list[Reservation] = []  # the first, and those for calls beyond it
         self._reserved = self._bound_cost(count)
         self._used = (NO_SPEND, NO_SPEND)  # what `calls` cost, and what they may have cost
-        self._extension: asyncio.Future[bool] | None = None  # a pending extension of the reservation
-        self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
-        self.unsent = 0  # samples that were not asked for, because of that
-        self._under_way = 0  # samples that are asked for by calls that were sent and haven't ended
+        self._under_way = 0  # samples requested by calls that haven't ended
 
     async def begin(self, key: str) -> "WaveReservation":
         """Reserves the most that it can cost; CapReached or LedgerUnavailable if that fails."""
-        self._reservation = await self._ledger.reserve(key, self._reserved)
+        self._reservations = [await self._ledger.reserve(key, self._reserved)]
         return self
 
-    def may_send(self, samples: int) -> bool:
-        """Asked when a call's turn has come, with 0, and right before it is sent: whether the caps allow it.
+    async def may_send(self, samples: int) -> bool:
+        """Asked once for each call, also for retries, before it is sent: whether the caps allow it.
 
-        What an upstream gave beyond what was asked for may have used up what this wave has reserved.
+        What an upstream gave beyond what was asked for may have used up what this wave has reserved. What a
+        call may cost beyond it, because earlier attempts may have been paid for, is reserved now.
         """
         if self.refusal is None:
-            self.refusal = self._ledger.check_send(self._reservation)
-        if self.refusal is None:
-            self._under_way += samples
-        return self.refusal is None
+            self.refusal = self._ledger.check_send(self._reservations[0])
+        if self.refusal is not None:
+            return False
+        more = self._find_lack(self._under_way + samples)
+        self._under_way += samples  # before waiting: others of the wave may come meanwhile
+        self._reserved += more
+        allowed = False
+        try:
+            allowed = more is NO_SPEND or await self._reserve_more(more)
+        finally:
+            if not allowed:
+                self._under_way -= samples
+                self._reserved -= more
+        return allowed
 
-    def record_call(self, call: Call) -> "bool | asyncio.Future[bool]":
-        """Records an attempt. Whether more may be sent, be it a retry or what is missing.
+    async def _reserve_more(self, more: Spend) -> bool:
+        """Whether more could be reserved, in the window that the wave counts in."""
+        first, window = self._reservations[0], self._ledger.caps.window
+        try:
+            further = await self._ledger.reserve(first.key, more)
+        except (CapReached, LedgerUnavailable):
+            return False
+        self._reservations.append(further)
+        return name_window(further.hour, window) == name_window(first.hour, window)
 
-        True only if the reservation covers all that is still to come besides what was, or may have
-        been, used; it is extended if attempts cost more than expected. A future if that takes time.
-        What was used beyond the reservation counts at once, so that nothing more is sent on it.
-        """
+    def record_call(self, call: Call) -> None:
+        """Records an attempt. What it used beyond the reservation counts at once."""
         self.calls.append(call)
-        if call.status is not None or call.paid != "no":  # it was sent
-            self._under_way -= call.asked
-        self._used = self._sum_used()
-        self._count_excess()
-        if self._extension is not None and not self._extension.done():
-            return self._extension  # it checks again before it ends
-        if self._under_way == 0 and call.got >= self.count:
-            return True  # all has come, and what it cost beyond the reservation is counted
-        more = self._find_shortfall()
-        if more is NO_SPEND:
-            return True
-        granted = self._ledger.extend(self._reservation, more)
-        if not isinstance(granted, bool):
-            self._extension = asyncio.ensure_future(self._extend(more, granted))
-            return self._extension
-        if granted:
-            self._reserved += more
-        return granted
+        self._under_way -= call.asked
+        bounds = self._request
+        self._used = (
+            self._rates.compute_spent(self.calls),
+            self._rates.compute_maybe(
+                self.calls, prompt_tokens=bounds.prompt_tokens, max_tokens=bounds.max_tokens
+            ),
+        )
+        excess = self._find_lack(self._under_way)
+        if excess is not NO_SPEND:
+            self._ledger.grow(self._reservations[0], excess)
+            self._reserved += excess
 
     def note_failure(self, error: EndpointError, calls: Sequence[Call], count: int) -> None:
-        """Samples that didn't come: whether a cap prevented that they were asked for at all."""
+        """Counts samples that didn't come, if a cap is why they were never sent."""
         if self.refusal is not None and isinstance(error, SendingStopped) and not calls:
             self.unsent += count
 
-    def _count_excess(self) -> None:
-        excess = self._find_lack(self._under_way)
-        if excess is not NO_SPEND:
-            self._ledger.grow(self._reservation, excess)
-            self._reserved += excess
-
-    async def _extend(self, more: Spend, granted: "bool | asyncio.Future[bool]") -> bool:
-        while granted if isinstance(granted, bool) else await granted:
-            self._reserved += more
-            more = self._find_shortfall()
-            if more is NO_SPEND:
-                return True
-            granted = self._ledger.extend(self._reservation, more)
-        return False
-
-    def _find_shortfall(self) -> Spend:
-        """What the reservation lacks for all that was, or may have been, used and is still to come."""
-        remaining = self.count
-        for call in self.calls:
-            remaining -= call.got
-        return self._find_lack(max(0, remaining))
+    def settle(self) -> tuple[Spend, Spend]:
+        """Ends the wave: what it cost, and what it may have cost."""
+        first, *further = self._reservations
+        self._ledger.settle(first, *self._used)
+        for reservation in further:
+            self._ledger.settle(reservation, NO_SPEND)
+        return self._used
 
     def _find_lack(self, samples: int) -> Spend:
         """What the reservation lacks for what was, or may have been, used and so many samples besides."""
         spent, maybe = self._used
-        needed = spent + maybe
-        if samples:
-            needed += self._bound_cost(samples)
-        return needed.beyond(self._reserved)
-
-    def settle(self) -> tuple[Spend, Spend]:
-        """Ends the wave: what it cost, and what it may have cost."""
-        spent, maybe = self._used
-        self._ledger.settle(self._reservation, spent, maybe)
-        return spent, maybe
+        return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
 
     def _bound_cost(self, samples: int) -> Spend:
         request = self._request
         return self._rates.compute_max(
             samples=samples, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
         )
-
-    def _sum_used(self) -> tuple[Spend, Spend]:
-        rates, request = self._rates, self._request
-        maybe = rates.compute_maybe(
-            self.calls, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
-        )
-        return rates.compute_spent(self.calls), maybe

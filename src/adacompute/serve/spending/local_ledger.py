@@ -5,18 +5,17 @@ a reservation counts once it is on disk. What is reserved when a process dies ma
 counts in full from then on (`maybe`). An upstream that charges more than was reserved is still counted in
 full, and then the cap is closed.
 
-A change is one line in a log beside the file, written by the event loop itself: that takes less than
-handing it to a thread and back. Every 50 ms the loop commits the lines to the file, which takes 50 to 100 µs
-where the disk keeps up. A thread does everything that may take long: a slow disk, a file that is locked or
-lost, and checkpointing. What can't be written is kept and retried each second: nothing that was handed over
-is lost while the process lives, nor, once it is logged, when it is killed.
+The event loop itself commits a reservation, which takes 30 to 50 µs where the disk keeps up: less than
+handing it to a thread and back. What is settled is committed with the next reservation, or within 50 ms; if
+the process is killed before, the reservation counts. A thread does everything that may take long: a slow
+disk, a file that is locked or lost, and checkpointing. What can't be written is kept and retried each second:
+nothing that was handed over is lost while the process lives.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from typing import Any
 
 from adacompute.errors import CapReached, ConfigError
 from adacompute.serve.spending.ledger import (
+    NO_BALANCE,
     NO_SPEND,
     Balance,
     CapChecker,
@@ -41,11 +41,9 @@ from adacompute.serve.spending.ledger import (
     name_window,
 )
 from adacompute.serve.spending.ledger_file import (
-    HourKey,
     LedgerChanges,
     LedgerFile,
     LedgerFileReplaced,
-    SpendPair,
     StoredLedger,
 )
 
@@ -53,7 +51,6 @@ __all__ = ["Ledger", "LedgerWriter"]
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
-_CHECK_SECONDS = 0.01  # between two looks whether the file is still there
 _SLOW_WRITE = 0.001  # seconds from which on a write is slow
 _MAX_SLOW_WRITES = 4  # in a row, after which the thread commits
 _THREAD_SECONDS = 10.0  # for which it does then
@@ -85,13 +82,10 @@ class LedgerWriter:
         self._failing = False  # whether the last write failed
         self._commits = 0  # since the log was moved into the file
         self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
-        self._checked = 0.0  # when the file was last seen to be there
         self._lock = threading.Lock()  # guards the next three fields
         self._changes = LedgerChanges()  # to be committed
         self._waiting: list[asyncio.Future[None]] = []
         self._ending = False
-        self._unlogged = LedgerChanges()  # of this round of the loop, to be logged and committed
-        self._write_scheduled = False  # whether a write is scheduled in the loop
         self._timer: asyncio.TimerHandle | None = None
         self._wake, self._end = threading.Event(), threading.Event()
         self._ended = asyncio.Event()  # set once the thread has closed the file
@@ -99,59 +93,23 @@ class LedgerWriter:
         self._thread.start()
 
     def put(self, changes: LedgerChanges) -> None:
-        """Hands changes over, to be logged in the next round of the loop: no reply waits for it."""
-        if not self._unlogged:
-            self._loop.call_soon(self._log_unlogged)
-        self._unlogged.add(changes)
-
-    def submit(self, changes: LedgerChanges) -> "asyncio.Future[None] | None":
-        """As `put`; None if it is written, else a future that is done once it is.
-
-        The future fails with the reason why it can't be written.
-        """
-        if self._unlogged:
-            unlogged, self._unlogged = self._unlogged, LedgerChanges()
-            unlogged.add(changes)
-            changes = unlogged
-        if self._log_changes(changes):
-            return None
-        future: asyncio.Future[None] = self._loop.create_future()
-        with self._lock:
-            self._waiting.append(future)
-        if not self._write_scheduled:  # at the end of this round of the loop: others may come until then
-            self._write_scheduled = True
-            self._loop.call_soon(self._write)
-        return future
-
-    def _log_unlogged(self) -> None:
-        if self._unlogged:
-            changes, self._unlogged = self._unlogged, LedgerChanges()
-            self._log_changes(changes)
-
-    def _log_changes(self, changes: LedgerChanges) -> bool:
-        """Whether changes are in the log now. In any case they are committed soon."""
-        is_logged = self._append_to_log(changes)
+        """Hands changes over, to be written soon: nobody waits for it."""
         with self._lock:
             self._changes.add(changes)
         if self._timer is None and not self._ending:
             self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
-        return is_logged
 
-    def _append_to_log(self, changes: LedgerChanges) -> bool:
-        """Whether it could be; where the disk is slow or failing, the thread commits what isn't logged."""
-        start = time.perf_counter()
-        if self._failing or self._ending or start < self._thread_until:
-            return False
-        try:
-            if start - self._checked > _CHECK_SECONDS:
-                if not self._journal.is_intact:  # the log of a file that is gone would count nowhere
-                    return False
-                self._checked = start
-            self._journal.log.append(changes)
-        except OSError:
-            return False
-        self._watch_speed(start)
-        return True
+    async def write(self, changes: LedgerChanges) -> None:
+        """Returns once they are written; OSError if they can't be."""
+        with self._lock:
+            self._changes.add(changes)
+        if self._commit_in_loop():
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(future)
+        self._wake.set()
+        await future
 
     def _watch_speed(self, start: float) -> None:
         """Leaves the disk to the thread for a while if it was slow several times in a row."""
@@ -159,15 +117,12 @@ class LedgerWriter:
         if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor wouldn't be slow each time
             self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
 
-    def read_file(self, read: Callable[[LedgerFile], StoredLedger]) -> StoredLedger | None:
+    def read_file(self, window: str) -> StoredLedger | None:
         """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
-        self._log_unlogged()
-        if self.trouble or not self._writing.acquire(blocking=False):
+        if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
             return None
         try:
-            if self._changes:
-                self._commit_in_loop()
-            return None if self._changes else read(self._journal)
+            return self._journal.read(window)
         except Exception:  # noqa: BLE001 - the thread finds out what is wrong when it writes next
             return None
         finally:
@@ -175,7 +130,6 @@ class LedgerWriter:
 
     async def close(self) -> None:
         """Writes what is left, with one retry, and ends."""
-        self._log_unlogged()
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -190,38 +144,28 @@ class LedgerWriter:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._changes:  # else they were written meanwhile, with others
-            self._write()
-
-    def _write(self) -> None:
-        """Commits in the loop if that is quick; else the thread does."""
-        self._write_scheduled = False
-        if not self._writing.acquire(blocking=False):
-            self._wake.set()  # the thread is writing, and will check again
-            return
-        try:
-            if not self._commit_in_loop():
-                self._wake.set()
-        finally:
-            self._writing.release()
+        if self._changes and not self._commit_in_loop():
+            self._wake.set()
 
     def _commit_in_loop(self) -> bool:
-        """Whether all is written. Any failure is left to the thread, which handles it."""
+        """Whether all is written, at once and in the loop. Any failure is left to the thread."""
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
             return False
+        if not self._writing.acquire(blocking=False):  # the thread is writing
+            return False
         try:
             self._journal.write(self._changes, wait=False)
-            self._journal.log.tidy()
+            self._changes = LedgerChanges()
         except Exception:  # noqa: BLE001 - the thread handles it
             return False
-        self._changes, waiting, self._waiting = LedgerChanges(), self._waiting, []
-        self._commits += 1
+        finally:
+            self._writing.release()
         self._watch_speed(start)
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-        return self._commits < _COMMITS_PER_CHECKPOINT
+        self._commits += 1
+        if self._commits >= _COMMITS_PER_CHECKPOINT:
+            self._wake.set()
+        return True
 
     def _run(self) -> None:
         trouble = ""
@@ -246,8 +190,6 @@ class LedgerWriter:
         if trouble:
             _log.error("%s; what was spent last is not in it", trouble)
         try:
-            if not trouble:
-                self._journal.log.remove()
             self._journal.close()
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for it
@@ -295,13 +237,9 @@ class LedgerWriter:
                 future.set_result(None)
 
 
-_NO_ROW: SpendPair = (NO_SPEND, NO_SPEND)
-_NOTHING_STORED = StoredLedger({}, {}, {}, {})
-DAMAGE_NOTE = "damage"  # how many lines of the log were ever skipped
+_NOTHING_STORED = StoredLedger({}, {}, {})
 _CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
-_HOUR_SECONDS = 3600.0
 _MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
-_MAX_ROWS = 4096  # of hours and keys that a ledger without a file keeps, for a clock that is set back
 
 
 class Ledger:
@@ -311,18 +249,14 @@ class Ledger:
         self.caps = caps
         self._now = now
         self._hour = format_hour(now())  # the present one
-        self._hour_bounds = (math.inf, -math.inf)  # between which it stays the present one
         self._latest_hour = self._hour  # that was ever the present one
         self._sums = WindowSums()  # of the present window
         self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
         self._limits = CapChecker(caps)
-        self._rows: dict[HourKey, SpendPair] = {}  # of the hours that may still change
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._last_number = 0
-        self._writer: LedgerWriter | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._settled: list[tuple[Reservation, Spend, Spend]] = []  # that are to be counted as such
+        self._writer: LedgerWriter  # set by `open`
 
     @classmethod
     async def open(
@@ -343,16 +277,14 @@ class Ledger:
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
         ledger = cls(caps, make_reader(now, elapsed))
-        ledger._loop = asyncio.get_running_loop()
-        if path is not None:
-            journal = await asyncio.to_thread(LedgerFile, path)
-            try:
-                changes = await asyncio.to_thread(ledger._load, journal)
-                await asyncio.to_thread(journal.write, changes)
-            except BaseException:
-                journal.close()
-                raise
-            ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
+        journal = await asyncio.to_thread(LedgerFile, path)
+        try:
+            changes = await asyncio.to_thread(ledger._load, journal)
+            await asyncio.to_thread(journal.write, changes)
+        except BaseException:
+            journal.close()
+            raise
+        ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
         return ledger
 
     async def reserve(self, key: str, amount: Spend) -> Reservation:
@@ -360,126 +292,67 @@ class Ledger:
 
         CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
         """
-        self._count_settled()
         self._roll_window()
-        writer = self._writer
-        if writer is not None and writer.trouble:
-            raise make_closed_error() from OSError(writer.trouble)
+        if self._writer.trouble:
+            raise make_closed_error() from OSError(self._writer.trouble)
         amount = amount.positive  # a negative number must not free anything
-        self._check_caps(key, amount)
+        if refusal := self._find_refusal(self._sums, key, amount):
+            raise refusal
         self._last_number += 1
         reservation = Reservation(self._last_number, key, amount, self._hour)
-        self._open[reservation.number] = reservation
         self._sums.add(key, reserved=amount)
-        if writer is not None:
-            try:
-                changes = LedgerChanges(open={reservation.number: ((reservation.hour, key), amount)})
-                if (pending := writer.submit(changes)) is not None:
-                    await pending
-            except OSError as exc:
-                self.settle(reservation, NO_SPEND)
-                raise make_closed_error() from exc
-            except BaseException:  # nobody waits for it any more
-                self.settle(reservation, NO_SPEND)
-                raise
-        return reservation
-
-    def extend(self, reservation: Reservation, more: Spend) -> bool:
-        """Enlarges an open reservation; False if a cap or the disk prevents it, or its window is over.
-
-        Unlike `reserve` it doesn't wait for the disk: a process that is killed in that moment may
-        have sent calls that its file doesn't know of.
-        """
-        self._count_settled()
-        current = self._open.get(reservation.number)
-        self._roll_window()
-        if (
-            current is None
-            or not self.available
-            or name_window(current.hour, self.caps.window) != self._window
-        ):
-            return False
         try:
-            self._check_caps(current.key, more)
-        except CapReached:
-            return False
-        self._enlarge(current, more)
-        return True
+            await self._writer.write(self._put_open(reservation))
+        except OSError as exc:
+            self.settle(reservation, NO_SPEND)
+            raise make_closed_error() from exc
+        except BaseException:  # nobody waits for it any more
+            self.settle(reservation, NO_SPEND)
+            raise
+        return reservation
 
     def grow(self, reservation: Reservation, more: Spend) -> None:
         """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
-        self._count_settled()
-        current = self._open.get(reservation.number)
+        current, more = self._open.get(reservation.number), more.positive
         if current is not None:
-            self._enlarge(current, more.positive)
+            if (sums := self._find_sums(current.hour)) is not None:
+                sums.add(current.key, reserved=more)
+            self._writer.put(self._put_open(replace(current, amount=current.amount + more)))
 
-    def _enlarge(self, current: Reservation, more: Spend) -> None:
-        larger = replace(current, amount=current.amount + more)
-        self._open[current.number] = larger
-        if (sums := self._find_sums(current.hour)) is not None:
-            sums.add(current.key, reserved=more)
-        if self._writer is not None:
-            self._writer.put(
-                LedgerChanges(open={current.number: ((current.hour, current.key), larger.amount)})
-            )
+    def _put_open(self, reservation: Reservation) -> LedgerChanges:
+        """Keeps a reservation, new or changed; what is to be written."""
+        self._open[reservation.number] = reservation
+        entry = (reservation.hour, reservation.key), reservation.amount
+        return LedgerChanges(open={reservation.number: entry})
 
     def check_send(self, reservation: Reservation) -> CapReached | None:
-        """Asked right before a call is sent: the error if a cap is passed by now, so that it may not be.
+        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
 
         A reservation of a window that is over counts there, so it is checked there.
         """
-        if not self._limits.has_limits:
-            return None
-        self._count_settled()
         self._roll_window()
         reservation = self._open.get(reservation.number, reservation)
-        sums = self._find_sums(reservation.hour)
-        if sums is None:
+        if (sums := self._find_sums(reservation.hour)) is None:
             return None
-        return self._limits.find_excess(
-            reservation.key,
-            reservation.amount,
-            key_sums=sums.keys.get(reservation.key),
-            total_sums=sums.total,
-            window=self._window,
-            now=self._now,
-        )
+        return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
 
     def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
-        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing.
-
-        It is counted in the next round of the event loop, or when somebody looks: no reply waits for it.
-        """
-        if not self._settled and self._loop is not None:
-            self._loop.call_soon(self._count_settled)
-        self._settled.append((reservation, spent, maybe))
-        if self._loop is None:
-            self._count_settled()
-
-    def _count_settled(self) -> None:
-        while self._settled:
-            self._count(*self._settled.pop(0))
-
-    def _count(self, reservation: Reservation, spent: Spend, maybe: Spend) -> None:
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
         current = self._open.pop(reservation.number, None)
         if current is None:
             return
         spent, maybe = spent.positive, maybe.positive
-        slot = (current.hour, current.key)  # its hour may have changed: see `_pull_back_reservations`
-        row = self._rows.get(slot, _NO_ROW)
-        changes = LedgerChanges(open={reservation.number: None})
+        changes = LedgerChanges(open={current.number: None})
         if spent != NO_SPEND or maybe != NO_SPEND:
-            self._rows[slot] = changes.rows[slot] = (row[0] + spent, row[1] + maybe)
+            changes.count((current.hour, current.key), spent, maybe)
         if (sums := self._find_sums(current.hour)) is not None:
-            sums.add(current.key, spent=spent, maybe=maybe, released=current.amount)
-            if sums is not self._sums and not any(sums.total.reserved):
+            sums.add(current.key, spent=spent, maybe=maybe, reserved=NO_SPEND - current.amount)
+            if sums is not self._sums and sums.total.reserved == NO_SPEND:
                 del self._former_sums[name_window(current.hour, self.caps.window)]
-        if self._writer is not None:
-            self._writer.put(changes)
+        self._writer.put(changes)
 
     def account(self) -> Balance:
         """What counts against the caps now, in total and by key."""
-        self._count_settled()
         self._roll_window()
         return self._sums.to_balance()
 
@@ -489,8 +362,7 @@ class Ledger:
         if self._notes.get(name) == text:
             return
         self._notes[name] = text
-        if self._writer is not None:
-            self._writer.put(LedgerChanges(notes={name: text}))
+        self._writer.put(LedgerChanges(notes={name: text}))
 
     def recall(self, name: str) -> dict[str, Any] | None:
         """What was last remembered under a name; None if nothing was, or it can't be read."""
@@ -498,14 +370,12 @@ class Ledger:
 
     async def close(self) -> None:
         """Writes what is left, and releases the file. Open reservations stay in it."""
-        self._count_settled()
-        if self._writer is not None:
-            await self._writer.close()
+        await self._writer.close()
 
     @property
     def available(self) -> bool:
         """Whether it can be written to."""
-        return self._writer is None or not self._writer.trouble
+        return not self._writer.trouble
 
     @property
     def _window(self) -> str:
@@ -514,14 +384,9 @@ class Ledger:
     def _roll_window(self) -> None:
         """Starts the next window when it is time. A clock that is set back an hour at most repeats none."""
         now = self._now()
-        if self._hour_bounds[0] <= now < self._hour_bounds[1]:
-            return
         hour = format_hour(now)
-        if hour > self._hour or format_hour(now + _MAX_CLOCK_SETBACK) < self._hour:
+        if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
             self._change_hour(hour)
-        if hour == self._hour:
-            start = now // _HOUR_SECONDS * _HOUR_SECONDS
-            self._hour_bounds = (start - _MAX_CLOCK_SETBACK, start + _HOUR_SECONDS)
 
     def _change_hour(self, hour: str) -> None:
         """Continues in another hour: a later one, or an earlier one because the clock was wrong.
@@ -534,7 +399,7 @@ class Ledger:
         is_known = hour <= self._latest_hour or previous_window != window <= name_window(
             self._latest_hour, self.caps.window
         )
-        stored = self._read_back(window, hour) if is_known else _NOTHING_STORED
+        stored = self._writer.read_file(window) if is_known else _NOTHING_STORED
         if stored is None:
             return  # the file is busy: the next request tries again
         previous, self._hour, self._latest_hour = self._sums, hour, max(hour, self._latest_hour)
@@ -543,19 +408,17 @@ class Ledger:
             self.remember(_CLOCK_NOTE, {"hour": hour, "until": self._latest_hour})
             _log.warning("the clock was set back to %s; what was spent later counts there as well", hour)
         if window != previous_window:
-            if any(previous.total.reserved) and not goes_back:
+            if previous.total.reserved != NO_SPEND and not goes_back:
                 self._former_sums[previous_window] = previous
             self._former_sums.pop(window, None)
             self._sums = self._sum_up(stored, previous if goes_back else None)
-        self._rows = self._keep_rows() | stored.rows
 
     def _sum_up(self, stored: StoredLedger, carried: WindowSums | None) -> WindowSums:
         """The sums of the present window: what is stored of it, carried into it, and reserved in it."""
         sums = WindowSums()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
-        for key, counter in (carried.keys if carried is not None else {}).items():
-            balance = counter.to_balance()
+        for key, balance in (carried.keys if carried is not None else {}).items():
             sums.add(key, spent=balance.spent, maybe=balance.maybe)
         for entry in self._open.values():
             if name_window(entry.hour, self.caps.window) == self._window:
@@ -570,28 +433,7 @@ class Ledger:
                 self._open[number] = replace(entry, hour=self._hour)
                 changes.open[number] = ((self._hour, entry.key), entry.amount)
         self._former_sums = {name: sums for name, sums in self._former_sums.items() if name < self._window}
-        if self._writer is not None and changes:
-            self._writer.put(changes)
-
-    def _keep_rows(self) -> dict[HourKey, SpendPair]:
-        """The rows that may still change; without a file, as many as there is room for."""
-        if self._writer is None:
-            return dict(list(self._rows.items())[-_MAX_ROWS:])
-        open_hours = {reservation.hour for reservation in self._open.values()}
-        return {slot: kept for slot, kept in self._rows.items() if slot[0] in open_hours}
-
-    def _read_back(self, window: str, hour: str) -> StoredLedger | None:
-        """What was spent in a window before, and in its hour; None: it can't be read now."""
-        if self._writer is not None:
-            return self._writer.read_file(lambda journal: journal.read(window, hour))
-        sums: dict[str, SpendPair] = {}
-        for (at, key), (spent, maybe) in self._rows.items():
-            if at.startswith(window):
-                before = sums.get(key, _NO_ROW)
-                sums[key] = before[0] + spent, before[1] + maybe
-        return StoredLedger(
-            sums, {slot: kept for slot, kept in self._rows.items() if slot[0] == hour}, {}, {}
-        )
+        self._writer.put(changes)
 
     def _find_sums(self, hour: str) -> WindowSums | None:
         """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
@@ -599,12 +441,19 @@ class Ledger:
             return self._sums
         return self._former_sums.get(window)
 
-    def _check_caps(self, key: str, amount: Spend) -> None:
+    def _find_refusal(
+        self, sums: WindowSums, key: str, amount: Spend, *, is_reserved: bool = False
+    ) -> CapReached | None:
         if not self._limits.has_limits:
-            return
-        key_sums, total_sums = self._sums.keys.get(key), self._sums.total
-        self._limits.check(
-            key, amount, key_sums=key_sums, total_sums=total_sums, window=self._window, now=self._now
+            return None
+        return self._limits.find_refusal(
+            key,
+            amount,
+            own=sums.keys.get(key, NO_BALANCE),
+            total=sums.total,
+            hour=self._hour,
+            now=self._now,
+            is_reserved=is_reserved,
         )
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
@@ -613,27 +462,16 @@ class Ledger:
         if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
             self._hour = latest
         self._latest_hour = max(latest, self._hour)
-        stored = journal.read(self._window, self._hour)
-        self._rows = dict(stored.rows)
+        stored = journal.read(self._window)
         self._notes = dict(stored.notes)
         self._last_number = max(stored.open, default=0)
         for key, (spent, maybe) in stored.sums.items():
             self._sums.add(key, spent=spent, maybe=maybe)
         changes = LedgerChanges(notes=self._carry_later_window(journal, latest))
-        if journal.damaged_lines:
-            known = decode_note(self._notes, DAMAGE_NOTE) or {}
-            lines = journal.damaged_lines + int(known.get("lines", 0))
-            self._notes[DAMAGE_NOTE] = changes.notes[DAMAGE_NOTE] = json.dumps({"lines": lines})
-            _log.warning(
-                "%s: %d damaged lines are skipped; more may have been spent than is counted",
-                journal.log.path,
-                journal.damaged_lines,
-            )
         lost_amount = NO_SPEND
         for number, ((hour, key), amount) in stored.open.items():
             slot = (min(hour, self._hour), key)
-            row = self._rows.get(slot, _NO_ROW)
-            self._rows[slot] = changes.rows[slot] = (row[0], row[1] + amount)
+            changes.count(slot, NO_SPEND, amount)
             changes.open[number] = None
             lost_amount += amount
             if name_window(slot[0], self.caps.window) == self._window:
@@ -659,7 +497,7 @@ class Ledger:
         counted_in = name_window(str(note.get("hour", "")), self.caps.window) if known else self._window
         if latest <= self._hour or window == self._window or counted_in != self._window:
             return {}
-        for key, (spent, maybe) in journal.read(window, latest).sums.items():
+        for key, (spent, maybe) in journal.read(window).sums.items():
             self._sums.add(key, spent=spent, maybe=maybe)
         _log.warning("%s: the clock was at %s; what was spent then counts now as well", journal.path, latest)
         if not known:
@@ -668,10 +506,9 @@ class Ledger:
 
     def _snapshot(self) -> LedgerChanges:
         """All that counts now, for a file that was lost: the window's sums, as of this hour."""
-        self._count_settled()
-        balances = {key: sums.to_balance() for key, sums in self._sums.keys.items()}
-        self._rows = {(self._hour, key): (balance.spent, balance.maybe) for key, balance in balances.items()}
-        reserved = {entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()}
         return LedgerChanges(
-            rows=dict(self._rows), open=dict(reserved), notes=dict(self._notes), replaces_window=self._window
+            spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
+            open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},
+            notes=dict(self._notes),
+            replaces_window=self._window,
         )

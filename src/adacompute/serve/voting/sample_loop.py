@@ -18,8 +18,8 @@ from adacompute.policies.base import Draw, Floats
 from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
 from adacompute.serve.messages.request_parser import ChatRequest, Route
-from adacompute.serve.pricing.menu_costs import EXPLORED_SAMPLES
 from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.pricing.start import EXPLORED_SAMPLES
 from adacompute.serve.voting.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SamplingResources, Wave
 from adacompute.serve.voting.sample_scorer import SampleScorer

@@ -15,7 +15,7 @@ from adacompute.config import ServeConfig, compile_vote_pattern
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
 from adacompute.serve.messages.request_parser import ChatRequest
-from adacompute.serve.messages.stream_gate import StreamGate
+from adacompute.serve.messages.stream import StreamGate
 from adacompute.serve.voting.answer_reader import Shape
 
 __all__ = [

@@ -21,8 +21,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError
 from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
-from adacompute.serve.pricing.policy_registry import DriftMonitor
 from adacompute.serve.spending.ledger import NO_SPEND, Spend, Unit
+from adacompute.serve.watching.drift import DriftMonitor
 
 __all__ = ["FAILURE_KINDS", "MenuStatus", "MenuSums"]
 

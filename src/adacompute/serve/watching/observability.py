@@ -34,8 +34,9 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, 
 from adacompute.serve.messages.request_parser import Mode
 from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import round_budget
-from adacompute.serve.pricing.policy_registry import DriftMonitors, ServedPolicy
+from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
+from adacompute.serve.watching.drift import DriftMonitors
 from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
 from adacompute.serve.watching.traffic_history import (
     SPANS,

@@ -34,13 +34,7 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ModeUse, Request
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
-__all__ = [
-    "RecordQueue",
-    "RecordedRequest",
-    "Recorder",
-    "RowWriter",
-    "build_problem",
-]
+__all__ = ["RecordQueue", "RecordedRequest", "Recorder", "RowWriter", "build_problem"]
 
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
@@ -121,11 +115,9 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
         return replace_surrogates(value)
     if isinstance(value, list | tuple):
         return [_clean(item) for item in value]
-    return (
-        {replace_surrogates(name): _clean(item) for name, item in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _clean(item) for name, item in value.items()}
+    return value
 
 
 _MAX_QUEUED = 1_000  # requests
