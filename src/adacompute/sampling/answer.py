@@ -54,9 +54,9 @@ from adacompute.sampling.plan import (
 )
 from adacompute.sampling.waves import (
     BatchVotes,
+    BatchWave,
     MenuPlanner,
     ModeChoices,
-    Wave,
     WavePlanner,
     highest_dial,
 )
@@ -456,7 +456,7 @@ class _Batch:
         """What these problems have cost in the unit of the budget, if it isn't samples."""
         return max(0.0, self.cap.spent - self.elsewhere)
 
-    async def _draw(self, group: SamplerGroup, wave: Wave) -> None:
+    async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:
         firsts = self.votes.take_indexes(wave)
         runs: list[list[SampleRun]] = [[] for _ in self.plans]
         for row, count, mode, first in zip(*(part.tolist() for part in (*wave, firsts)), strict=True):
