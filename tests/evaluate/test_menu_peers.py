@@ -22,21 +22,21 @@ from adacompute.evaluate.menu_peers import (
     shuffle_runs,
 )
 from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
-from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.pool import Ballots, Mode
+from adacompute.pool.menu import Menu
 from adacompute.replay.menu_replay import MenuRun
 
 COSTS = {"small": 0.1, "large": 1.0}
 ORDERS = 3
 
 
-def make_menu(ballots: MenuBallots) -> Menu:
-    return Menu(modes=tuple(Mode(name=name, cost=0.1 * 10**at) for at, name in enumerate(ballots.modes)))
+def make_menu(ballots: Ballots) -> Menu:
+    return Menu(modes=tuple(Mode(name=name, cost=0.1 * 10**at) for at, name in enumerate(ballots.names)))
 
 
-def draw(ballots: MenuBallots, longest: int = 4) -> MenuPaths:
+def draw(ballots: Ballots, longest: int = 4) -> MenuPaths:
     return draw_menu_paths(
-        ballots,
-        make_menu(ballots),
+        ballots.select(make_menu(ballots).modes),
         weigh=None,
         longest=[longest] * len(ballots.modes),
         orders=ORDERS,

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from menu_votes import make_menu_votes, make_prompt
 
 from adacompute import Draw, Sample, Tally, VoteWeights, load_policy
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
-from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.pool import Ballots, Mode
+from adacompute.pool.menu import Menu
 from adacompute.score import score_menu
 from shared import read_votes
 
@@ -106,7 +107,7 @@ def test_a_batch_is_decided_as_one_prompt_is():
 def test_over_one_mode_it_predicts_and_buys_as_the_curve_of_that_mode():
     votes = read_votes("words").only(range(0, 440, 4))
     plain = CurvePolicy(features="text").fit(votes)
-    ballots = MenuBallots(modes=("qwen",), ballots=(votes,))
+    ballots = Ballots.join({"qwen": votes})
     router = CurvePolicy(menu=Menu.of(ballots, costs={"qwen": 1.0})).fit(ballots)
     prompts = votes.prompts[:50]
     assert (router.predict_curve(prompts) == plain.predict_curve(prompts)).all()
@@ -178,8 +179,8 @@ def test_what_it_cant_learn_from_or_answer_is_refused():
         CurvePolicy(menu=MENU).choose(["?"], 0.1)
     with pytest.raises(TooFewSamples, match="mode 'small': 20 of 20 problems have fewer than 16 samples"):
         CurvePolicy(menu=MENU).fit(votes)
-    with pytest.raises(PolicyError, match=r"can't be learned from the ballots of one mode; give join_pools"):
-        CurvePolicy(menu=MENU).fit(votes.ballots[0])
+    with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
+        CurvePolicy(menu=MENU).fit(votes["small"])
     with pytest.raises(PolicyError, match=r"can't learn from joined pools; give CurvePolicy\(menu=…\)"):
         CurvePolicy().fit(votes)
     with pytest.raises(PolicyError, match=r"chooses a mode and a number of samples; ask choose"):

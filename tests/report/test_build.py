@@ -8,7 +8,7 @@ import pytest
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.protocols import evaluate, run_policies
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, Mode
 from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.folder import render_files
@@ -42,7 +42,7 @@ def drawn(problems: int, samples: int, *, seed: int = 0, tokens: bool = True) ->
         tokens=rng.integers(20, 60, shape).astype(np.float64) if tokens else blank,
         logprob=blank,
         entropy=blank,
-        model=HOSTILE,
+        modes=(Mode(name=HOSTILE, model=HOSTILE),),
     )
 
 

@@ -16,9 +16,10 @@ from made_ballots import Draw, made, worths
 
 import adacompute as ac
 from adacompute.answers.vote import VoteWeights
-from adacompute.errors import ScoreError, SourceAmbiguous, TooFewSamples
+from adacompute.errors import RecordNotFound, ScoreError, SourceAmbiguous, TooFewSamples
+from adacompute.pool import Ballots, Mode
 from adacompute.pool.ballots import ABSTAINS
-from adacompute.pool.menu import Menu, MenuBallots, Mode, join_pools
+from adacompute.pool.menu import Menu, join_pools
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score import menu_score
 from adacompute.score.menu_score import MenuColumn, list_columns, score_menu
@@ -30,10 +31,10 @@ SAMPLES = st.lists(
 PROBLEMS = st.lists(st.tuples(SAMPLES, SAMPLES), min_size=1, max_size=3)
 
 
-def pair(*problems: tuple[Sequence[Draw], Sequence[Draw]], **fields: object) -> MenuBallots:
+def pair(*problems: tuple[Sequence[Draw], Sequence[Draw]], **fields: object) -> Ballots:
     """Two modes' votes on the same problems."""
     small, large = zip(*problems, strict=True)
-    return MenuBallots(modes=("small", "large"), ballots=(made(small, **fields), made(large, **fields)))
+    return Ballots.join({"small": made(small, **fields), "large": made(large, **fields)})
 
 
 def count_vote(
@@ -156,7 +157,7 @@ def test_a_menu_of_one_mode_is_what_score_says_of_it():
     with ac.bundled("words") as pool:
         votes, plain = pool.ballots(), ac.score(pool, budgets=(1, 2, 8))
         priced = ac.score(pool, budgets=(1, 2, 8), cost=TokenPrices(input=1.0, output=4.0))
-    ballots = MenuBallots(modes=("qwen",), ballots=(votes,))
+    ballots = Ballots.join({"qwen": votes})
     table = score_menu(ballots, Menu.of(ballots, costs={"qwen": 1.0}), budgets=(1, 2, 8))
     assert table.modes == ("qwen x 1", "qwen x 2", "qwen x 8")
     assert (table.accuracy == plain.accuracy).all()
@@ -201,7 +202,7 @@ def test_costs_are_shared_by_problems_unless_prices_and_tokens_tell_them_apart()
     assert money.costs * 1e6 == pytest.approx(np.hstack([small, large, mixes]))
 
 
-def make_pairs(problems: int, seed: int = 3) -> MenuBallots:
+def make_pairs(problems: int, seed: int = 3) -> Ballots:
     """A cheap mode that is right now and then, and a dear one that is right more often."""
     rng = np.random.default_rng(seed)
     made_problems = []
@@ -250,9 +251,9 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
             ],
             tokens=t,
         )
-        for b, t in zip(ballots.ballots, tokens, strict=True)
+        for b, t in zip(ballots.parts, tokens, strict=True)
     ]
-    ballots = MenuBallots(modes=ballots.modes, ballots=tuple(parts))
+    ballots = Ballots.join(dict(zip(ballots.names, parts, strict=True)))
     prices = {"small": TokenPrices(output=1.0), "large": TokenPrices(output=8.0, input=1.0)}
     table = score_menu(ballots, Menu.of(ballots, prices=prices), budgets=(1, 2, 4))
     cheapest, dearest = (float(end(table.cost_matrix, axis=1).mean()) for end in (np.min, np.max))
@@ -266,7 +267,7 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
 def test_a_dearer_copy_of_a_mode_never_raises_the_frontier(seed: int, dearer: float):
     both = make_pairs(6, seed)
     alone = score_menu(both, Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4))
-    twice = MenuBallots(modes=("large", "copy"), ballots=(both.ballots[1], both.ballots[1]))
+    twice = Ballots.join({"large": both["large"], "copy": both["large"]})
     menu = Menu.of(twice, costs={"large": 1.0, "copy": dearer})
     table = score_menu(twice, menu, budgets=(1, 2, 4), mixed=False)
     curve, base = ac.frontier(table), ac.frontier(alone)
@@ -305,8 +306,8 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
     for option in options:
         with pytest.raises(ScoreError, match=f"{next(iter(option))} .* is for one mode, not for a menu"):
             ac.score(both, menu=TWO, **option)  # type: ignore[arg-type]
-    with pytest.raises(ScoreError, match="a Ballots can't be scored by a menu; give join_pools"):
-        ac.score(both.ballots[0], menu=TWO)
+    with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
+        ac.score(both["small"], menu=TWO)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.client.settings import Endpoint, build_endpoint
 from adacompute.config import MenuConfig, ModeConfig
 from adacompute.errors import ConfigError
-from adacompute.pool.menu import Menu, Mode
+from adacompute.pool import Menu, Mode
 from adacompute.records import GUESSED_RESPONSE, TokenPrices
 
 __all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estimate_menu"]

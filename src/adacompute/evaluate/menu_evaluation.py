@@ -50,8 +50,9 @@ from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuSource
 from adacompute.policies.menu.votes import MenuPaths, MenuVotes, draw_menu_paths
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import TOKEN_CHARACTERS
-from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import Menu, read_modes
 from adacompute.replay.menu_replay import MenuRun, run_menu
 from adacompute.score.grades import grade_samples, mask_graded
 
@@ -174,7 +175,7 @@ def evaluate_menu(
     if not modes[-1].cost:
         raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
     menu = Menu(modes=modes, unit=menu.unit, currency=menu.currency)
-    ballots, basis = _select_judged(get_menu_ballots(source).select(menu.names))
+    ballots, basis = _select_judged(read_modes(source).select(menu.modes))
     amounts = _check_budgets(menu, budgets)
     groups = _list_groups(ballots, families=families)
     splits = kfold(groups, folds, np.random.default_rng([seed, 0xF01D]))
@@ -219,9 +220,9 @@ def evaluate_menu(
     return _conclude(job, held_out, boot, brackets, families=families)
 
 
-def _select_judged(ballots: MenuBallots) -> tuple[MenuBallots, Basis]:
+def _select_judged(ballots: Ballots) -> tuple[Ballots, Basis]:
     """The problems with grades; all of them, to be judged by agreement, where none has any."""
-    graded = mask_graded(ballots.union, grade_samples(ballots.union))
+    graded = mask_graded(ballots, grade_samples(ballots))
     if not graded.any():
         return ballots, "agreement"
     return ballots if graded.all() else ballots.only(np.flatnonzero(graded)), "accuracy"
@@ -255,7 +256,7 @@ def _check_fitted(menu: Menu, fitted: Mapping[str, MenuPolicy]) -> Mapping[str, 
     return fitted
 
 
-def _list_groups(ballots: MenuBallots, *, families: bool) -> tuple[str, ...]:
+def _list_groups(ballots: Ballots, *, families: bool) -> tuple[str, ...]:
     """What is held out and resampled together: problems of one subject, or of one question."""
     if not families:
         return ballots.prompts
@@ -275,7 +276,7 @@ def _list_groups(ballots: MenuBallots, *, families: bool) -> tuple[str, ...]:
 class _Job:
     """What every fold needs to know."""
 
-    ballots: MenuBallots = field(repr=False)
+    ballots: Ballots = field(repr=False)
     menu: Menu
     splits: tuple[Split, ...] = field(repr=False)
     budgets: tuple[float, ...]
@@ -335,7 +336,7 @@ def _measure_fold(job: _Job, number: int) -> FoldResults:
 def _draw_paths(job: _Job, weigh: VoteWeights | None, longest: Sequence[int], number: int) -> MenuPaths:
     """Random orders of every problem's samples: of one fold the same ones, however votes are weighed."""
     rng = np.random.default_rng([job.seed, number, 2])
-    return draw_menu_paths(job.ballots, job.menu, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
+    return draw_menu_paths(job.ballots, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
 
 
 def _make_votes(job: _Job, paths: MenuPaths) -> JointVotes:
@@ -365,7 +366,7 @@ def _measure_fitted(job: _Job, name: str) -> list[FoldResults]:
     policy, ballots = job.fitted[name], job.ballots
     longest = [
         min(stopper.longest, int(votes.drawn.min()))
-        for stopper, votes in zip(policy.stoppers_, ballots.ballots, strict=True)
+        for stopper, votes in zip(policy.stoppers_, ballots.parts, strict=True)
     ]
     paths = _draw_paths(job, policy.weigh, longest, number=len(job.splits))
     reading = policy.read(ballots.prompts)
@@ -509,7 +510,7 @@ def _match(result: _HeldOut, budget: float, at: int) -> _Matched | None:
 
 
 def _bracket(
-    ballots: MenuBallots, menu: Menu, budgets: tuple[float, ...], *, seed: int
+    ballots: Ballots, menu: Menu, budgets: tuple[float, ...], *, seed: int
 ) -> tuple[OracleBracket, ...]:
     fewest = [int(ballots[name].drawn.min()) for name in menu.names]
     choices = {

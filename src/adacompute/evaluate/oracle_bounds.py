@@ -20,7 +20,7 @@ from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.pool.menu import Menu
 from adacompute.records import (
     AccuracyTable,
     Allocation,
@@ -30,7 +30,7 @@ from adacompute.records import (
     format_lower_bound,
 )
 from adacompute.score import MeanEstimate, halves, score
-from adacompute.score.grades import BlockMap, halve_modes
+from adacompute.score.grades import BlockMap
 from adacompute.score.menu_score import MENU_BUDGETS, score_menu
 from adacompute.score.menu_score import Budgets as Choices
 from adacompute.score.pool_summary import estimate_mean
@@ -258,7 +258,7 @@ def score_halves(
 
 
 def score_menu_halves(
-    ballots: MenuBallots,
+    ballots: Ballots,
     menu: Menu,
     *,
     choices: Choices = MENU_BUDGETS,
@@ -275,12 +275,12 @@ def score_menu_halves(
     ballots = ballots.select(menu.names)
     pairs: list[Pair] = []
     for _ in range(splits):
-        first, second = (_score_half(half, menu, choices, mixed=mixed) for half in halve_modes(ballots, rng))
+        first, second = (_score_half(half, menu, choices, mixed=mixed) for half in halves(ballots, rng))
         pairs += [(first, second), (second, first)]
     return tuple(pairs)
 
 
-def _score_half(ballots: MenuBallots, menu: Menu, choices: Choices, *, mixed: bool) -> AccuracyTable:
+def _score_half(ballots: Ballots, menu: Menu, choices: Choices, *, mixed: bool) -> AccuracyTable:
     try:
         return score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
     except TooFewSamples as exc:
@@ -383,7 +383,7 @@ def bracket_oracle(
 
 
 def bracket_menu_oracle(
-    ballots: MenuBallots,
+    ballots: Ballots,
     menu: Menu,
     budgets: Sequence[float],
     *,

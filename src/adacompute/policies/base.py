@@ -37,7 +37,7 @@ from adacompute.errors import (
 )
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, MenuBallots
+from adacompute.pool.menu import JoinedPool
 from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
@@ -535,15 +535,16 @@ def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
     return policy
 
 
-def get_ballots(source: "Pool | Ballots | JoinedPool | MenuBallots") -> Ballots:
-    """The votes of a pool with one source; ballots are returned as they are."""
-    if isinstance(source, JoinedPool | MenuBallots):
+def get_ballots(source: "Pool | JoinedPool | Ballots") -> Ballots:
+    """The votes of one mode: of a pool with one source, or ballots as they are."""
+    checked = source.ballots() if isinstance(source, JoinedPool) else check_source(source)
+    ballots = checked if isinstance(checked, Ballots) else checked.ballots()
+    if len(ballots.modes) > 1:
         raise PolicyError(
-            f"a joined pool has the modes {', '.join(source.modes)}, and one is needed here; give one mode's "
-            "ballots, or use MenuPolicy"
+            f"a joined pool has the modes {', '.join(ballots.names)}, and one is needed here; give one "
+            "mode's ballots, or use MenuPolicy"
         )
-    checked = check_source(source)
-    return checked if isinstance(checked, Ballots) else checked.ballots()
+    return ballots
 
 
 def check_source(source: "Pool | Ballots") -> "Pool | Ballots":

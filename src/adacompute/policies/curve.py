@@ -40,7 +40,7 @@ from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score import MenuColumn, list_columns, score, score_menu
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
@@ -331,14 +331,14 @@ class CurvePolicy(FeaturePolicy):
         """Whether requests get different curves: the features helped on held-out problems."""
         return bool((self._check_fitted().output > 0).any())
 
-    def fit(self, pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+    def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns curves from graded samples, as many of each problem as the largest budget.
 
         With a menu, from joined pools or a pool with several sources.
         """
         if self.route:
             return self._fit_route(self.route, pool)
-        if isinstance(pool, JoinedPool | MenuBallots):
+        if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
         table = score(ballots, self.modes)  # refuses what can't be scored, saying why
@@ -364,11 +364,9 @@ class CurvePolicy(FeaturePolicy):
         self.source_model = ballots.model
         return self
 
-    def _fit_route(self, route: "MenuRoute", pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+    def _fit_route(self, route: "MenuRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve for each mode, from the prompts' texts."""
-        if isinstance(pool, Ballots):
-            raise PolicyError("a menu can't be learned from the ballots of one mode; give join_pools(…)")
-        ballots = get_menu_ballots(pool)
+        ballots = read_modes(pool)
         table = score_menu(ballots, route.menu, budgets=route.budgets, mixed=False)
         feature_set = FeatureSet(text=True, entropy=False)
         trees = fit_curves(

@@ -18,7 +18,7 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, Poli
 from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import PathLayout
-from adacompute.pool import Ballots, get_menu_ballots
+from adacompute.pool import Ballots, read_modes
 from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
@@ -121,7 +121,7 @@ def _calibrate_menu(
     """As `calibrate`, of a policy over several modes."""
     amount, _ = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
     seed = int(check_orders(orders, rng).integers(2**31))
-    policy.settle(get_menu_ballots(source).select(policy.names))
+    policy.settle(read_modes(source).select(policy.names))
     ballots, _ = select_menu_replayable(policy, source, too_few=too_few)
     prepared = prepare_menu(policy, ballots, orders=orders, seed=seed)
     return find_menu_price(prepared, amount)

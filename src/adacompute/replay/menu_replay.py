@@ -16,7 +16,7 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.menu.votes import NEVER_SEEN, MenuPaths, MenuVotes, draw_menu_paths
-from adacompute.pool.menu import MenuBallots
+from adacompute.pool import Ballots
 from adacompute.records import Budget
 from adacompute.replay.per_problem import ProblemResults
 
@@ -96,7 +96,7 @@ class MenuReplay:
     """Recorded problems and paths that a menu policy is replayed on, at one price after another."""
 
     policy: MenuPolicy
-    ballots: MenuBallots
+    ballots: Ballots
     orders: int
     seed: int
     reading: Floats = field(repr=False)
@@ -136,7 +136,6 @@ class MenuReplay:
             return self._paths[number]
         paths = draw_menu_paths(
             self.ballots.only(rows),
-            self.policy.active_menu,
             weigh=self.policy.weigh,
             longest=longest,
             orders=self.orders,
@@ -147,7 +146,7 @@ class MenuReplay:
         return paths
 
 
-def prepare_menu(policy: MenuPolicy, ballots: MenuBallots, *, orders: int, seed: int) -> MenuReplay:
+def prepare_menu(policy: MenuPolicy, ballots: Ballots, *, orders: int, seed: int) -> MenuReplay:
     """Reads the prompts for the policy; `ballots` are of its modes."""
     return MenuReplay(
         policy=policy, ballots=ballots, orders=orders, seed=seed, reading=policy.read(ballots.prompts)

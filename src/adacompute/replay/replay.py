@@ -20,7 +20,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import PathLayout
-from adacompute.pool import Ballots, MenuBallots, get_menu_ballots
+from adacompute.pool import Ballots, read_modes
 from adacompute.replay.menu_replay import prepare_menu
 from adacompute.replay.per_problem import (
     ExactReplay,
@@ -127,11 +127,11 @@ def select_replayable(
 
 def select_menu_replayable(
     policy: MenuPolicy, source: MenuSource, *, too_few: Literal["error", "drop"] = "error"
-) -> tuple[MenuBallots, tuple[str, ...]]:
+) -> tuple[Ballots, tuple[str, ...]]:
     """The votes of the policy's modes on problems with enough samples of each, and the ids left out."""
-    ballots = get_menu_ballots(source).select(policy.names)
+    ballots = read_modes(source).select(policy.modes)
     usable = np.ones(len(ballots), dtype=np.bool_)
-    for votes, stopper in zip(ballots.ballots, policy.stoppers_, strict=True):
+    for votes, stopper in zip(ballots.parts, policy.stoppers_, strict=True):
         usable &= find_replayable(votes.ids, votes.drawn, votes.drawn > 0, stopper.longest, too_few=too_few)
     if usable.all():
         return ballots, ()
@@ -316,12 +316,11 @@ def _replay_menu(
     rng: np.random.Generator,
     too_few: Literal["error", "drop"],
 ) -> Replayed:
-    policy = policy.copy_for(get_menu_ballots(source).select(policy.names))
+    policy = policy.copy_for(read_modes(source).select(policy.names))
     ballots, dropped = select_menu_replayable(policy, source, too_few=too_few)
     prepared = prepare_menu(policy, ballots, orders=orders, seed=int(rng.integers(2**31)))
     results, drawn = prepared.run(price)
-    dearest = prepared.ballots.ballots[-1]
-    result = build_result(policy, price, dearest, results, orders=orders, dropped=dropped, rng=rng)
+    result = build_result(policy, price, ballots, results, orders=orders, dropped=dropped, rng=rng)
     return replace(
         result,
         unit=policy.menu.currency or policy.menu.unit,

@@ -25,7 +25,7 @@ from numpy.polynomial.legendre import leggauss
 
 from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable
 from adacompute.score.costs import Costs, check_budgets, compute_costs
 from adacompute.score.grades import (
@@ -92,7 +92,7 @@ def list_columns(
 
 
 def score_menu(
-    ballots: MenuBallots,
+    ballots: Ballots,
     menu: Menu,
     *,
     budgets: Budgets = MENU_BUDGETS,
@@ -179,10 +179,10 @@ def _check_options(rng: object, draws: object, too_few: object) -> None:
         raise ScoreError(f"too_few {too_few!r} is not known; give one of 'error', 'drop'")
 
 
-def _select_rows(ballots: MenuBallots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
+def _select_rows(ballots: Ballots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
     """Rows of the problems that can be scored in every mode."""
     rows = np.arange(len(ballots))
-    for name, votes in zip(ballots.modes, ballots.ballots, strict=True):
+    for name, votes in zip(ballots.names, ballots.parts, strict=True):
         try:
             usable = select_scorable(votes, sizes[name][-1], aggregate="vote", drop=drop)
         except ScoreError as exc:
@@ -208,7 +208,7 @@ class _MenuCosts:
 
     @classmethod
     def of(
-        cls, ballots: MenuBallots, menu: Menu, sizes: Mapping[str, tuple[int, ...]], rows: Ints
+        cls, ballots: Ballots, menu: Menu, sizes: Mapping[str, tuple[int, ...]], rows: Ints
     ) -> "_MenuCosts":
         costs: dict[str, Costs] = {}
         for mode in menu.modes:
@@ -218,8 +218,7 @@ class _MenuCosts:
             if mode.prices is None:
                 costs[mode.name] = Costs(amounts=np.array(counts) * float(mode.cost), unit=menu.unit)
             else:
-                votes = ballots.ballots[ballots.modes.index(mode.name)]
-                costs[mode.name] = compute_costs(votes, counts, mode.prices, rows=rows)
+                costs[mode.name] = compute_costs(ballots[mode.name], counts, mode.prices, rows=rows)
         notes = dict.fromkeys(cost.note for cost in costs.values() if cost.note)
         return cls(sizes=sizes, amounts={n: c.amounts for n, c in costs.items()}, note="; ".join(notes))
 
@@ -240,7 +239,7 @@ class _MenuScores:
 
     def __init__(
         self,
-        ballots: MenuBallots,
+        ballots: Ballots,
         sizes: Mapping[str, tuple[int, ...]],
         weights: Mapping[str, float],
         *,
@@ -248,7 +247,7 @@ class _MenuScores:
         draws: int,
         errors: bool,
     ) -> None:
-        self._ballots = dict(zip(ballots.modes, ballots.ballots, strict=True))
+        self._ballots = dict(zip(ballots.names, ballots.parts, strict=True))
         self._sizes, self._weights, self._rng, self._draws = sizes, weights, rng, draws
         self._errors = errors
         self._simulation_errors: list[float] = []

@@ -10,7 +10,7 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.pool import Pool
 from adacompute.pool.ballots import Ballots
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score.aggregates import (
     fit_vote_weights,
@@ -45,7 +45,7 @@ _JACKKNIFE = "standard errors by the jackknife over samples"
 
 
 def score(
-    source: Pool | Ballots | JoinedPool | MenuBallots,
+    source: Pool | JoinedPool | Ballots,
     budgets: Budgets | None = None,
     *,
     menu: Menu | None = None,
@@ -85,7 +85,8 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
-    if menu is not None or isinstance(source, JoinedPool | MenuBallots):
+    several = isinstance(source, Ballots) and len(source.modes) > 1
+    if menu is not None or several or isinstance(source, JoinedPool):
         options = (estimator, aggregate, by, cost, model, parameters)
         _check_menu_options(*options)
         return _score_modes(source, menu, budgets, too_few=too_few, rng=rng, draws=draws)
@@ -136,13 +137,13 @@ def _score_modes(
     draws: int,
 ) -> AccuracyTable:
     """The table over the modes of joined pools, or of a pool with several sources."""
-    if not isinstance(source, Pool | JoinedPool | MenuBallots):
+    if not isinstance(source, Pool | JoinedPool | Ballots):
         kind = type(source).__name__
         raise ScoreError(
             f"a {kind} can't be scored by a menu; give join_pools(…), or a pool of several sources"
         )
     return score_menu(
-        get_menu_ballots(source),
+        read_modes(source),
         Menu.of(source) if menu is None else menu,
         budgets=MENU_BUDGETS if budgets is None else budgets,
         too_few=too_few,

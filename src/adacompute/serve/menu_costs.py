@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from adacompute.client import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool.menu import Menu, Mode
+from adacompute.pool import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit
 from adacompute.serve.sample_loop import EXPLORED_SAMPLES
 

@@ -67,13 +67,13 @@ from adacompute.policies.stopping.critical_price import compute_state_features, 
 from adacompute.policies.stopping.policy import is_unweighted
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
 __all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
 
-MenuSource = Pool | JoinedPool | MenuBallots | Ballots
+MenuSource = Pool | JoinedPool | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
@@ -177,7 +177,7 @@ class MenuPolicy(Policy):
 
     # ------------------------------------------------------------------ without a recording
 
-    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: MenuBallots | None = None) -> None:
+    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
         """Decides by plain cascades. `stoppers` weigh each mode's votes, and say how many may be drawn.
 
         What they are worth isn't known. It is taken to rise with the logarithm of the cost, so that a price
@@ -190,7 +190,6 @@ class MenuPolicy(Policy):
         if ballots is not None:
             paths = draw_menu_paths(
                 ballots,
-                self.active_menu,
                 weigh=None,
                 longest=longest,
                 orders=_UNFITTED_ORDERS,
@@ -202,10 +201,10 @@ class MenuPolicy(Policy):
         self.accuracy_ = _UNFITTED_GAIN * np.log(known / known[0])
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
 
-    def _settle_cascades(self, ballots: MenuBallots) -> None:
+    def _settle_cascades(self, ballots: Ballots) -> None:
         """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
         stoppers = []
-        for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
+        for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
             settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
             stoppers.append(settled)
@@ -226,19 +225,15 @@ class MenuPolicy(Policy):
             stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
             self._take_stopper(stopper.fit(single, labels=labels))
             return self
-        if not isinstance(pool, JoinedPool | MenuBallots):
+        if not isinstance(pool, JoinedPool):
             check_source(pool)
-        if isinstance(pool, Ballots):
-            raise PolicyError(
-                f"one mode's samples were given, and the menu has {', '.join(self.names)}; give a joined pool"
-            )
-        ballots = get_menu_ballots(pool).select(self.names)
+        ballots = read_modes(pool).select(self.modes)
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        self.labels_ = _choose_labels(ballots.union, labels)
-        recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.ballots]
+        self.labels_ = _choose_labels(ballots, labels)
+        recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
         with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
-            self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
+            self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
         self.origin_ = "fitted"
@@ -247,14 +242,14 @@ class MenuPolicy(Policy):
     def _fit_stopper(self, ballots: Ballots, longest: int) -> StoppingPolicy:
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
-    def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
+    def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
         """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
         counts = [min(8, count) for count in recorded]
         rng = np.random.default_rng(self.seed)
-        paths = draw_menu_paths(ballots, self.active_menu, weigh=weigh, longest=counts, orders=4, rng=rng)
+        paths = draw_menu_paths(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
         weights = [
@@ -272,22 +267,16 @@ class MenuPolicy(Policy):
                 factors[mode] = _FACTORS[int(np.argmax(scores))]
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
-    @property
-    def active_menu(self) -> Menu:
-        """The menu without modes that are never drawn."""
-        return replace(self.menu, modes=self.modes)
-
     def _get_worth(self, paths: MenuPaths) -> Floats:
         """What each answer is worth, (paths, classes): its grade where labels are used and known."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
 
-    def _fit_rules(self, ballots: MenuBallots, recorded: Sequence[int]) -> None:
+    def _fit_rules(self, ballots: Ballots, recorded: Sequence[int]) -> None:
         orders = int(np.clip(_PATHS // len(ballots), *_ORDERS))
         paths = draw_menu_paths(
             ballots,
-            self.active_menu,
             weigh=self.weigh,
             longest=recorded,
             orders=orders,
@@ -344,7 +333,7 @@ class MenuPolicy(Policy):
             )
         self._keep_hull(points)
 
-    def _number_groups(self, ballots: MenuBallots) -> Ints:
+    def _number_groups(self, ballots: Ballots) -> Ints:
         """What is held out together, (problems,): each problem alone, or all of one subject."""
         if not self.families:
             return np.arange(len(ballots))
@@ -542,24 +531,22 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].decide(reading, state, dial)
 
-    def settle(self, ballots: Ballots | MenuBallots) -> Self:
+    def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
         With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
         which cascades it uses, once; a fitted one stays as it is.
         """
         if len(self.modes) == 1:
-            assert isinstance(ballots, Ballots)
             self._take_stopper(self.stoppers_[0].settle(ballots))
-        elif self.origin_ == "cascades" and isinstance(ballots, MenuBallots) and len(ballots):
-            self._settle_cascades(ballots.select(self.names))
+        elif self.origin_ == "cascades" and len(ballots):
+            self._settle_cascades(ballots.select(self.modes))
         return self
 
-    def copy_for(self, ballots: Ballots | MenuBallots) -> "MenuPolicy":
+    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
         """A copy, settled on these samples."""
         policy = copy.copy(self)
         if len(self.modes) == 1:
-            assert isinstance(ballots, Ballots)
             policy._take_stopper(self.stoppers_[0].copy_for(ballots))
             return policy
         return policy.settle(ballots)
@@ -571,18 +558,16 @@ class MenuPolicy(Policy):
 
     def get_single_ballots(self, source: MenuSource) -> Ballots:
         """The samples of its one mode; ballots of one mode are those, whatever their name."""
-        if isinstance(source, Ballots):
-            return source
-        if not isinstance(source, JoinedPool | MenuBallots):
+        if not isinstance(source, JoinedPool):
             check_source(source)
         if isinstance(source, Pool) and len(source.models) == 1:
             return source.ballots()
-        return get_menu_ballots(source).select(self.names).ballots[0]
+        ballots = read_modes(source)
+        return ballots if len(ballots.modes) == 1 else ballots.select(self.modes)
 
-    def count_in_sample(self, ballots: "Ballots | MenuBallots") -> int:
+    def count_in_sample(self, ballots: Ballots) -> int:
         """How many of these problems it was fitted on."""
-        votes = ballots if isinstance(ballots, Ballots) else ballots.ballots[-1]
-        return self.stoppers_[-1].count_in_sample(votes) if self.stoppers_ else 0
+        return self.stoppers_[-1].count_in_sample(ballots) if self.stoppers_ else 0
 
     def _check_single(self) -> None:
         if len(self.modes) > 1:

@@ -16,7 +16,6 @@ from adacompute.answers.vote import WEIGHT_UNIT, scale_units
 from adacompute.errors import TooFewSamples
 from adacompute.policies.base import Floats, Ints, VoteState
 from adacompute.pool.ballots import ABSENT, Ballots
-from adacompute.pool.menu import Menu, MenuBallots
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
@@ -261,16 +260,16 @@ class MenuPaths:
 
 
 def draw_menu_paths(
-    ballots: MenuBallots,
-    menu: Menu,
+    ballots: Ballots,
     *,
     weigh: VoteWeights | None,
     longest: Sequence[int],
     orders: int,
     rng: np.random.Generator,
 ) -> MenuPaths:
-    """Random orders of each mode's samples; `ballots` has the menu's modes, in its order."""
-    for name, votes, count in zip(ballots.modes, ballots.ballots, longest, strict=True):
+    """Random orders of each mode's samples; costs are those of the modes."""
+    parts = ballots.parts
+    for name, votes, count in zip(ballots.names, parts, longest, strict=True):
         fewest = int(votes.drawn.min(initial=count))
         if fewest < count:
             raise TooFewSamples(
@@ -279,19 +278,16 @@ def draw_menu_paths(
                 "`longest`"
             )
     problems = len(ballots)
-    chosen = [
-        _shuffle(votes, orders, count, rng) for votes, count in zip(ballots.ballots, longest, strict=True)
-    ]
+    chosen = [_shuffle(votes, orders, count, rng) for votes, count in zip(parts, longest, strict=True)]
     classes = [
         np.take_along_axis(votes.classes[:, None, :], order, axis=2).reshape(problems * orders, -1)
-        for votes, order in zip(ballots.ballots, chosen, strict=True)
+        for votes, order in zip(parts, chosen, strict=True)
     ]
     labels, kinds = _number_within_paths(np.concatenate(classes, axis=1))
     owner = np.repeat(np.arange(problems), orders)
     ends = np.cumsum(longest)
-    costs = ballots.sample_costs(menu)
     modes = []
-    for k, (name, votes, order) in enumerate(zip(ballots.modes, ballots.ballots, chosen, strict=True)):
+    for k, (name, votes, order) in enumerate(zip(ballots.names, parts, chosen, strict=True)):
         own = labels[:, ends[k] - longest[k] : ends[k]]
         units = _compute_units(votes, weigh, name)
         scaled = _scale_all(units, 1.0 if weigh is None else weigh.get_mode(name).factor)
@@ -300,7 +296,7 @@ def draw_menu_paths(
                 own,
                 _take_in_order(units, order),
                 _take_in_order(scaled, order),
-                _take_in_order(costs[k], order),
+                _take_in_order(votes.sample_costs(), order),
                 kinds=kinds,
             )
         )
@@ -386,24 +382,22 @@ def _spread_worth(
     return values
 
 
-def compute_class_worth(ballots: MenuBallots) -> Floats:
+def compute_class_worth(ballots: Ballots) -> Floats:
     """The mean grade of each class, (problems, classes); NaN where a problem has no grades in any mode."""
-    joined = ballots.union
-    grades = grade_samples(joined)
-    worth = measure_classes(joined.classes, grades)[1]
-    if worth.shape[1] == 0:
-        worth = np.zeros((len(joined), 1))
-    worth[~mask_graded(joined, grades)] = np.nan
+    grades = grade_samples(ballots)
+    worth = measure_classes(ballots.classes, grades)[1]
+    if worth.shape[1] == 0:  # all abstain
+        worth = np.zeros((len(ballots), 1))
+    worth[~mask_graded(ballots, grades)] = np.nan
     return worth
 
 
-def compute_full_share(ballots: MenuBallots) -> Floats:
+def compute_full_share(ballots: Ballots) -> Floats:
     """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
-    joined, dearest = ballots.union, ballots.ballots[-1]
-    kinds = max(1, int(joined.classes.max(initial=-1)) + 1)
-    counts = np.zeros((len(joined), kinds), dtype=np.int64)
-    row, column = np.nonzero(dearest.classes >= 0)
-    np.add.at(counts, (row, dearest.classes[row, column]), 1)
+    kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
+    counts = np.zeros((len(ballots), kinds), dtype=np.int64)
+    row, column = np.nonzero((ballots.classes >= 0) & (ballots.mode == len(ballots.modes) - 1))
+    np.add.at(counts, (row, ballots.classes[row, column]), 1)
     best = counts.max(axis=1, keepdims=True)
     wins = (counts == best) & (best > 0)
     return np.asarray(wins / np.maximum(wins.sum(axis=1, keepdims=True), 1))

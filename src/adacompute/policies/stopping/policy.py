@@ -144,7 +144,8 @@ class StoppingPolicy(Policy):
 
         Problems that `without` has too are left out, so that the result can be judged on `without`.
         """
-        if isinstance(recordings, Ballots | Pool):
+        given: object = recordings
+        if isinstance(given, Ballots | Pool):
             raise PolicyError("pooled learns on several recordings; give a list of them, e.g. [pool]")
         judged = None if without is None else get_ballots(without)
         ballots = [
