@@ -20,7 +20,7 @@ from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu
 from adacompute.records import TokenPrices
-from adacompute.replay.menu_replay import run_menu
+from adacompute.replay import run_policy
 from shared import share
 from tiers import leave_to_nightly
 
@@ -79,11 +79,16 @@ def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answ
             orders=1,
             rng=np.random.default_rng(7),
         )
-        run = run_menu(policy, paths, price=price, reading=policy.read(ballots.prompts))
+        run = run_policy(policy, paths, dial=price)
         for problem in range(len(ballots)):
             tally, counts = draw_live(policy, ballots, problem, orders, price)
-            assert list(counts.values()) == run.drawn[problem].tolist()
+            assert list(counts.values()) == run.by_mode[problem].tolist()
             assert (tally.leader == "answer 0") == bool(run.grade[problem])
+    own = np.resize(PRICES, len(paths))
+    mixed = run_policy(policy, paths, dial=own).by_mode
+    for price in PRICES:
+        alone = run_policy(policy, paths, dial=price).by_mode
+        assert (mixed[own == price] == alone[own == price]).all()
 
 
 def test_a_menu_of_one_mode_decides_as_stopping_does():

@@ -29,6 +29,7 @@ from adacompute.policies.base import (
     check_ascending,
     check_dial,
     check_flag,
+    check_price,
     dump_weights,
     get_ballots,
     load_settings,
@@ -435,13 +436,13 @@ class CurvePolicy(FeaturePolicy):
         self._check_fitted()
         return self.feature_set_.read(prompts)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         self._check_fitted()
         if self.route:
             raise PolicyError(
                 "a curve over a menu chooses a mode and a number of samples; ask choose(prompts, price)"
             )
-        price = check_dial("price", dial)
+        price = check_price(dial)
         more = np.full(len(state), self.modes[0], dtype=np.int64)
         started = np.arange(len(state))
         if self.feature_set_.entropy:
@@ -451,7 +452,8 @@ class CurvePolicy(FeaturePolicy):
             prices = self._critical_prices(
                 self.feature_set_.build_rows(reading[started], state.entropy[started])
             )
-            budget = np.array(self.modes, dtype=np.int64)[(prices > price).sum(axis=1)]
+            limits = price[started, None] if isinstance(price, np.ndarray) else price
+            budget = np.array(self.modes, dtype=np.int64)[(prices > limits).sum(axis=1)]
             more[started] = np.maximum(budget - state.drawn[started], 0)
         return more
 

@@ -33,11 +33,13 @@ from adacompute.policies.base import (
     check_flag,
     check_integer,
     check_number,
+    check_price,
     check_source,
     check_weights,
     dump_weights,
     load_settings,
     load_weights,
+    log_price,
     read_array,
     wrap_restore_errors,
 )
@@ -163,6 +165,11 @@ class MenuPolicy(Policy):
     def names(self) -> tuple[str, ...]:
         """Of the modes that may be drawn, cheapest first."""
         return tuple(mode.name for mode in self.modes)
+
+    @property
+    def longest_by_mode(self) -> tuple[int, ...]:
+        """Samples of each of them, at most."""
+        return tuple(stopper.longest for stopper in self.stoppers_)
 
     @property
     def costs(self) -> Floats:
@@ -455,7 +462,21 @@ class MenuPolicy(Policy):
         """Whether it decides on this tally without looking at the prompt: with several modes, never."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
-    def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
+    def make_empty_state(self, requests: int) -> VoteState | MenuVotes:
+        """The state of requests that nothing was drawn for yet; of several modes their votes by mode."""
+        if len(self.modes) == 1:
+            return VoteState.empty(requests)
+        return MenuVotes.empty(requests, len(self.modes))
+
+    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Ints:
+        """Of several modes, a sample of the mode that each request draws from now, (requests, modes)."""
+        if isinstance(state, VoteState):
+            self._check_single()
+            return self.stoppers_[0].decide(reading, state, dial)
+        chosen = self.choose(reading, state, dial)
+        return np.asarray(chosen[:, None] == np.arange(len(self.modes)), dtype=np.int64)
+
+    def choose(self, reading: Floats, votes: MenuVotes, price: float | Floats | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
@@ -466,15 +487,15 @@ class MenuPolicy(Policy):
         full = votes.drawn[np.arange(len(votes)), np.maximum(chosen, 0)] >= self.mode_longest
         return np.where((chosen != STOP) & full, STOP, chosen)
 
-    def _pick_rules(self, hashes: Floats, price: float | None) -> Ints:
+    def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
         """Which rule decides about each request, (requests,), by its hash."""
-        log = math.log(max(check_dial("price", price), 1e-300))
+        log = log_price(np.maximum(check_price(price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
-        above = int(np.searchsorted(logs, -log, side="right"))
-        if above == 0 or above == len(logs):
-            return np.full(len(hashes), min(above, len(logs) - 1), dtype=np.int64)
-        share = (-log - logs[above - 1]) / (logs[above] - logs[above - 1])
-        return np.where(hashes < share, above, above - 1)
+        last = len(logs) - 1
+        above = np.searchsorted(logs, -log, side="right")
+        low, high = np.clip(above - 1, 0, last), np.minimum(above, last)
+        width = np.where(low < high, logs[high] - logs[low], 1.0)
+        return np.where(hashes < (-log - logs[low]) / width, high, low)
 
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
@@ -525,11 +546,6 @@ class MenuPolicy(Policy):
         """As of every policy of one mode; with several, `next` says which mode to draw from."""
         self._check_single()
         return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
-
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
-        """As of every policy of one mode; with several, `choose` decides."""
-        self._check_single()
-        return self.stoppers_[0].decide(reading, state, dial)
 
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
