@@ -14,7 +14,6 @@ from adacompute.evaluate import (
     cross_fit,
     paired_interval,
     score_halves,
-    score_menu_halves,
 )
 from adacompute.evaluate.oracle_bounds import compute_expectation
 from adacompute.pool.ballots import ABSENT
@@ -204,7 +203,14 @@ def test_a_menu_of_one_mode_has_the_bracket_of_that_mode(words, table):
     ballots = Ballots.join({"qwen": words})
     menu = Menu.of(ballots, costs={"qwen": 1.0})
     pairs = score_halves(words, table, scoring=VOTE, rng=np.random.default_rng(8), splits=2)
-    menu_pairs = score_menu_halves(ballots, menu, choices=BUDGETS, rng=np.random.default_rng(8), splits=2)
+    menu_pairs = score_halves(
+        ballots,
+        table,
+        scoring=Scoring(menu=menu),
+        choices=BUDGETS,
+        rng=np.random.default_rng(8),
+        splits=2,
+    )
     for left, right in zip(pairs, menu_pairs, strict=True):
         assert all((a.accuracy == b.accuracy).all() for a, b in zip(left, right, strict=True))
     (found,) = bracket_menu_oracle(ballots, menu, [2.0], choices=BUDGETS, splits=1)

@@ -42,10 +42,10 @@ from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_bo
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.score import MenuColumn, list_columns, score, score_menu
+from adacompute.score import MenuColumn, list_columns, score
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
-from adacompute.score.menu_score import Budgets
+from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
 __all__ = ["CurvePolicy", "MenuRoute", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
@@ -368,7 +368,7 @@ class CurvePolicy(FeaturePolicy):
     def _fit_route(self, route: "MenuRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve for each mode, from the prompts' texts."""
         ballots = read_modes(pool)
-        table = score_menu(ballots, route.menu, budgets=route.budgets, mixed=False)
+        table = score(ballots, route.budgets, menu=route.menu, mixed=False)
         feature_set = FeatureSet(text=True, entropy=False)
         trees = fit_curves(
             feature_set.read(ballots.prompts),

@@ -26,7 +26,7 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour
-from adacompute.score import list_columns, score_menu
+from adacompute.score import list_columns, score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,7 +104,7 @@ def _score_mode(
     ballots: Ballots, menu: Menu, name: str, budgets: Sequence[int]
 ) -> tuple[tuple[int, float, float], ...]:
     own = Menu(modes=(menu[name],), unit=menu.unit, currency=menu.currency)
-    table = score_menu(ballots, own, budgets=tuple(budgets), mixed=False, too_few="drop")
+    table = score(ballots, tuple(budgets), menu=own, mixed=False, too_few="drop")
     columns = list_columns(own, tuple(budgets), mixed=False)
     costs = np.broadcast_to(table.costs, table.accuracy.shape).mean(axis=0)
     accuracies = table.accuracy.mean(axis=0)
