@@ -49,7 +49,7 @@ def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: 
     from adacompute.pool import open_pool
     from adacompute.problems import Template
     from adacompute.records import Problem
-    from adacompute.sampling import Asking, collect
+    from adacompute.sampling import Asking, SourcePlan, collect
 
     asked = [Problem(id=f"p{i}", question=f"What is {i} and so on?", gold="42") for i in range(problems)]
     asking = Asking(
@@ -60,7 +60,7 @@ def ours(url: str, concurrency: int, *, logprobs: bool, problems: int, samples: 
     )
     endpoint = Endpoint(url=url, limits=RateLimits(concurrency=concurrency))
     with tempfile.TemporaryDirectory() as folder, open_pool(Path(folder) / "p.sqlite", create=True) as pool:
-        done = collect(asked, pool, endpoint=endpoint, asking=asking, samples=samples)
+        done = collect(asked, pool, SourcePlan(endpoint=endpoint, asking=asking, samples=samples))
     assert done.complete
     return done.added
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import orjson
 
-from adacompute.serve.fleet import FleetTiming, join_fleet
-from adacompute.serve.fleet.redis_client import _SCRIPT
-from adacompute.serve.ledger import Caps, LedgerProtocol, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.pricing.fleet import join_fleet
+from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Spend
+from adacompute.serve.spending.local_ledger import Ledger
+from adacompute.serve.spending.redis_client import _SCRIPT, FleetTiming
 
 __all__ = ["run"]
 
@@ -180,7 +180,7 @@ async def _rate(one: Callable[[str], Awaitable[None]], at_once: int) -> float:
 
 
 if __name__ == "__main__":
-    from adacompute.serve.server import loop_factory
+    from adacompute.serve.http.server import loop_factory
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         print(json.dumps(runner.run(_client(sys.argv[1], int(sys.argv[2]), single=sys.argv[3] == "1"))))

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from adacompute.config import Config, EndpointConfig, ServeConfig
-from adacompute.serve import server
-from adacompute.serve.chat import Gateway
+from adacompute.serve.http import server
+from adacompute.serve.routes.gateway import Gateway
 from benchmarks.processes import first_line, here
 
 SIZES = (0.25, 1.0, 4.0, 8.0)  # MB of a body

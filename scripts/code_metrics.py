@@ -177,11 +177,12 @@ def static_metrics(source: Path = SOURCE) -> dict[str, Any]:
         for path, within in nodes.items()
         for line in odd_variables(within)
     ]
+    rooms = count_room_lines(texts, source)
     return {
         "files": len(texts),
         "modules": len(sizes),
-        "code_lines": sum(map(count_code_lines, texts.values())),
-        "lines_by_room": count_room_lines(texts, source),
+        "code_lines": sum(rooms.values()),
+        "lines_by_room": rooms,
         "median_file": statistics.median(sizes),
         "largest_file": max(sizes),
         "modules_under_100_lines": sum(size < 100 for size in sizes),
@@ -274,7 +275,7 @@ def request_files() -> list[str]:
     _make_test_helpers_importable()
     from running import Running
 
-    from adacompute.serve.logs import log_to
+    from adacompute.serve.watching.logs import log_to
     from upstream import Upstream
 
     tracer = FileTracer(SOURCE)
@@ -299,7 +300,7 @@ def request_files() -> list[str]:
 def sample_files() -> list[str]:
     """The files of the package that one collected sample passes through, from the call of `collect`."""
     _make_test_helpers_importable()
-    from collecting import asking, endpoint, problems
+    from collecting import plan, problems
 
     from adacompute.pool import open_pool
     from adacompute.sampling import collect
@@ -307,11 +308,11 @@ def sample_files() -> list[str]:
 
     tracer = FileTracer(SOURCE)
     with tempfile.TemporaryDirectory() as folder, Upstream() as upstream:
-        settings = {"endpoint": endpoint(upstream.url), "asking": asking(), "samples": 1}
+        source = plan(upstream.url, samples=1)
         with open_pool(Path(folder) / "warm", create=True) as pool:
-            collect(problems(1), pool, **settings)
+            collect(problems(1), pool, source)
         with open_pool(Path(folder) / "traced", create=True) as pool, tracer.recording():
-            collected = collect(problems(1), pool, **settings)
+            collected = collect(problems(1), pool, source)
     if collected.added != 1:
         raise SystemExit(f"one sample was to be collected, and {collected.added} were")
     return tracer.files()

@@ -71,7 +71,7 @@ def measure_single_samples() -> dict[str, float]:
 
 def simulate_pacer() -> dict[str, Any]:
     """2,000 requests, easy ones first, then hard ones: the price moves, the average stays."""
-    from adacompute.serve.pacer import Pacer
+    from adacompute.serve.pricing.pacer import Pacer
 
     module = load_simulation()
     costs = module.recorded("words")

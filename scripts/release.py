@@ -46,9 +46,9 @@ NEEDED = (  # what the package can't do without, and a build could forget
     "adacompute/policies/stopping/priors/all/policy.json",
     "adacompute/problems/templates/answer-line.txt",
     "adacompute/report/page.html",
-    "adacompute/serve/dashboard/page.html",
-    "adacompute/serve/dashboard/page.js",
-    "adacompute/serve/fleet/batch.lua",
+    "adacompute/serve/watching/dashboard/page.html",
+    "adacompute/serve/watching/dashboard/page.js",
+    "adacompute/serve/spending/batch.lua",
 )
 SDIST_TOP = {  # all that may be at the top of the sdist: what the wheel is built from, and what describes it
     ".gitignore",

@@ -10,11 +10,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_STARTED: list["subprocess.Popen[bytes]"] = []  # held: one that is let go of while it runs is a warning
 PATIENCE = 120.0  # seconds that an engine may take to start on a busy machine
+
+
+def start_detached(words: Sequence[str], output: Path, environ: Mapping[str, str]) -> int:
+    """Starts a process that outlives this one, in a session of its own, and gives its number.
+
+    A Popen would warn when this process ends first; `guard.py` ends whatever is left of a run.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    return os.posix_spawnp(words[0], words, environ, file_actions=streams, setsid=True)
 
 
 def start_ray(folder: Path) -> dict[str, str]:
@@ -28,27 +42,18 @@ def start_ray(folder: Path) -> dict[str, str]:
         "RAY_enable_worker_prestart": "0",
     }
     words = "--head --block --port=0 --include-dashboard=false --disable-usage-stats"
-    with said.open("wb") as out:
-        process = subprocess.Popen(
-            [
-                Path(sys.executable).with_name("ray"),
-                "start",
-                *words.split(),
-                "--disable-usage-stats",
-                "--num-cpus=4",  # logical: tests of several workers wait for each other less
-                "--object-store-memory=400000000",
-                f"--temp-dir={home}",
-            ],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **known, **spare},
-            start_new_session=True,
-        )
-    _STARTED.append(process)
-    (folder / "pid").write_text(str(process.pid))
+    command = [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        *words.split(),
+        "--num-cpus=4",  # logical: tests of several workers wait for each other less
+        "--object-store-memory=400000000",
+        f"--temp-dir={home}",
+    ]
+    number = start_detached(command, said, {**os.environ, **known, **spare})
+    (folder / "pid").write_text(str(number))
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None:
+    while time.monotonic() < until and os.waitpid(number, os.WNOHANG) == (0, 0):
         if found := re.search(r"--address='([^']+)'", said.read_text("utf-8", "replace")):
             return {"RAY_ADDRESS": found[1], **known}
         time.sleep(0.1)

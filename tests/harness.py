@@ -21,14 +21,13 @@ import pytest
 if TYPE_CHECKING:
     from adacompute.client.local import LocalModel
 
-from clusters import RedisServer, start_ray, stop_ray
+from clusters import RedisServer, start_detached, start_ray, stop_ray
 from guard import Guard
 from shared import FOLDER as SHARED
 from warm import COMMAND, LONGEST, Warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-_STARTED: list["subprocess.Popen[bytes]"] = []  # held: one that is let go of while it runs is a warning
 _GUARDS: list[Guard] = []
 INSTALLED = (
     "chromium",
@@ -40,9 +39,9 @@ INSTALLED = (
 )  # what .ci/run and the locks bring
 
 
-def import_script(name: str) -> ModuleType:
+def import_script(name: str, folder: str = "scripts") -> ModuleType:
     """A script of the repository, which is no part of a package, as a module."""
-    spec = spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    spec = spec_from_file_location(name, ROOT / folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
@@ -138,7 +137,7 @@ def installed(tmp_path: Path) -> Run:
     return run
 
 
-DEMO_SCRIPT = '"$0" demo words facts >out.txt 2>err.txt && mv out.txt said.txt'
+DEMO_SCRIPT = 'cd "$1" && "$0" demo words facts >out.txt 2>err.txt && mv out.txt said.txt'
 
 
 @dataclass(frozen=True)
@@ -201,15 +200,9 @@ def start_demo() -> None:
         return
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _STARTED.append(
-            subprocess.Popen(
-                ["sh", "-c", DEMO_SCRIPT, COMMAND],
-                cwd=folder,
-                env=_plain_environment() | {"COLUMNS": "100"},
-                stdin=subprocess.DEVNULL,
-                pass_fds=[lock.fileno()],
-            )
-        )
+        os.set_inheritable(lock.fileno(), True)
+        words = ["sh", "-c", DEMO_SCRIPT, COMMAND, str(folder)]
+        start_detached(words, folder / "shell.txt", _plain_environment() | {"COLUMNS": "100"})
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

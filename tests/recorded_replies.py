@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import adacompute as ac
+from shared import read_recorded
 
 __all__ = ["ADDRESS", "MODEL", "serve_recording"]
 
@@ -73,7 +74,7 @@ def choice(at: int, sample: ac.Sample) -> dict[str, Any]:
 @contextmanager
 def serve_recording() -> Iterator[str]:
     """The address of such a server."""
-    responses = {one.problem.question: list(one.samples) for one in ac.bundled("facts")}
+    responses = {one.problem.question: list(one.samples) for one in read_recorded("facts")}
     state = {"responses": responses, "given": defaultdict(int), "lock": threading.Lock()}
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Here", (Recorded,), state))
     thread = threading.Thread(target=server.serve_forever)

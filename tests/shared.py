@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from adacompute.pool import Ballots
+    from adacompute.records import Recorded
 
-__all__ = ["FOLDER", "read_votes", "share"]
+__all__ = ["FOLDER", "read_recorded", "read_votes", "share"]
 
 FOLDER = "ADACOMPUTE_TEST_SHARED"  # the variable that names the folder which all processes of a run see
 P = ParamSpec("P")
@@ -51,3 +52,12 @@ def read_votes(name: str) -> "Ballots":
 
     with bundled(name) as pool:
         return pool.ballots()
+
+
+@share
+def read_recorded(name: str) -> "list[Recorded]":
+    """The problems of a bundled recording, each with its samples."""
+    from adacompute.pool import bundled
+
+    with bundled(name) as pool:
+        return list(pool)

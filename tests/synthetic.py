@@ -1,13 +1,30 @@
 """Small recordings made by a throw of dice: good ones, and poor ones that a report must survive."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from adacompute import Ballots
 
 P = TypeVar("P")
+
+
+def make_ballots(classes: np.ndarray, correct: np.ndarray | None = None, **given: Any) -> Ballots:
+    """Ballots with these classes, graded if `correct` is given; what else isn't given is not recorded."""
+    problems, nothing = len(classes), np.full(np.shape(classes), np.nan)
+    bare = {
+        "ids": tuple(f"p{row}" for row in range(problems)),
+        "prompts": tuple(f"question {row}" for row in range(problems)),
+        "subjects": (None,) * problems,
+        "levels": (None,) * problems,
+        "gold_known": np.full(problems, correct is not None),
+        "tokens": nothing,
+        "logprob": nothing,
+        "entropy": nothing,
+    }
+    grades = (nothing if correct is None else correct).astype(np.float32)
+    return Ballots(classes=classes.astype(np.int32), correct=grades, **{**bare, **given})
 
 
 def synthetic(
@@ -24,17 +41,14 @@ def synthetic(
     own = rng.beta(0.7, 0.7, problems) if chance is None else np.asarray(chance, dtype=np.float64)
     right = rng.random((problems, samples)) < own[:, None]
     answer = np.where(right, 0, rng.integers(1, 4, (problems, samples)))
-    classes = np.stack([_by_appearance(row) for row in answer]).astype(np.int32)
     nothing = np.full(right.shape, np.nan)
     tokens = rng.integers(20, 90, right.shape).astype(np.float64) if signals else nothing
-    return Ballots(
+    return make_ballots(
+        np.stack([_by_appearance(row) for row in answer]),
+        right,
         ids=tuple(f"p-{i:03}" for i in range(problems)),
         prompts=tuple(f"Problem {i}: what is {i * i} plus {i % 7}?" for i in range(problems)),
-        subjects=(None,) * problems,
         levels=tuple(levels) if levels is not None else (None,) * problems,
-        gold_known=np.ones(problems, dtype=bool),
-        classes=classes,
-        correct=right.astype(np.float32),
         tokens=tokens,
         logprob=-tokens * 0.3,
         entropy=rng.random(right.shape) if signals else nothing,

@@ -16,7 +16,8 @@ from adacompute.config import (
     read_keys,
 )
 from adacompute.errors import BudgetInvalid, ConfigError
-from adacompute.records import Budget, Secret
+from adacompute.records import Budget
+from adacompute.secret import Secret
 
 
 @pytest.fixture(autouse=True)
@@ -102,9 +103,9 @@ def test_settings_that_do_not_go_together_are_blamed_on_every_place_they_come_fr
             if self.low > self.high:
                 raise ConfigError(f"low {self.low} is above high {self.high}")
 
-    places = {("range", "low"): "a.toml, [range]", ("range", "high"): "environment variable HIGH"}
+    places = {"low": "a.toml, [range]", "high": "environment variable HIGH"}
     with pytest.raises(ConfigError, match=r"a\.toml, \[range\] and environment variable HIGH: low 3"):
-        _build_section("range", Range, {"low": 3, "high": 2}, places)
+        _build_section(Range, {"low": 3, "high": 2}, places)
 
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"

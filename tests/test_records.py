@@ -18,9 +18,9 @@ GOOD = [[0.5, 0.9], [0.6, 0.8]]
         (
             [[0.5, np.nan]],
             [1, 2],
-            r"accuracy of problem 0 in mode 2 \(row 0, column 1\) is nan; give a number from 0 to 1",
+            r"accuracy of mode 2 for problem 0 \(row 0, column 1\) is nan; give a number from 0 to 1",
         ),
-        ([[0.5, 0.6], [1.5, 0.7]], [1, 2], r"problem 1 in mode 1 \(row 1, column 0\) is 1.5"),
+        ([[0.5, 0.6], [1.5, 0.7]], [1, 2], r"mode 1 for problem 1 \(row 1, column 0\) is 1.5"),
         ([[-0.1, 0.6]], [1, 2], r"row 0, column 0\) is -0.1"),
         ([[np.inf, 0.6]], [1, 2], r"row 0, column 0\) is inf"),
         (GOOD, [1, -2], r"cost of mode -2 \(column 1\) is -2.0; give a number from 0 up"),
@@ -58,7 +58,7 @@ def test_a_bad_cell_is_named(accuracy: object, costs: object, message: str):
         ({"ids": ["p1"]}, "give 2 names, one each"),
         ({"ids": ["p1", "p1"]}, "ids hold 'p1' twice"),
         ({"standard_error": [[0.1, 0.1]]}, r"standard_error of shape \(1, 2\)"),
-        ({"standard_error": [[0.1, 0.1], [-0.1, 0.1]]}, r"problem 1 in mode 1 \(row 1, column 0\) is -0.1"),
+        ({"standard_error": [[0.1, 0.1], [-0.1, 0.1]]}, r"mode 1 for problem 1 \(row 1, column 0\) is -0.1"),
         ({"standard_error": [[0.1, np.inf], [0.1, 0.1]]}, r"row 0, column 1\) is inf"),
         ({"order": "up"}, "order 'up' is not known"),
     ],
@@ -69,7 +69,7 @@ def test_a_wrong_argument_is_named(more: dict, message: str):
 
 
 def test_an_id_stands_in_the_message_where_there_is_one():
-    with pytest.raises(TableInvalid, match=r"accuracy of problem 'q7' in mode 'large' .* is 2.0"):
+    with pytest.raises(TableInvalid, match=r"accuracy of mode 'large' for problem 'q7' .* is 2.0"):
         AccuracyTable.of([[0.5, 2.0]], costs=[1, 2], ids=["q7"], modes=["small", "large"])
 
 

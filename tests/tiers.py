@@ -38,11 +38,16 @@ BY_PATH = {  # how a path begins, from the repository's root
     "tests/cli/test_scoring.py": "slow",
     "tests/client/test_fuzz.py": "slow",
     "tests/docs/test_docs.py": "slow",  # every example of README and docs is run
+    "tests/docs/test_pictures.py": "slow",
     "tests/docs/test_site.py": "nightly",  # builds the site, and its environment where that isn't there
+    "tests/evaluate/test_menu_evaluation.py": "slow",
     "tests/policies/test_classifier.py": "slow",
+    "tests/policies/test_menu_policy.py": "slow",  # fits two modes, as tests of gateways do
+    "tests/policies/test_peers.py": "slow",  # imports the packages that it compares with
     "tests/policies/test_tampered.py": "slow",
     "tests/pool/test_bundled.py": "slow",
     "tests/pool/test_fuzz.py": "slow",
+    "tests/problems/test_gym.py": "slow",
     "tests/replay/test_money_budget.py": "nightly",  # calibrates and fits on a whole recording
     "tests/report/test_browser_page.py": "browser",
     "tests/report/test_exhibit_figures.py": "slow",

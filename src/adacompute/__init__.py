@@ -60,10 +60,10 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         TokenPrices,
     )
     from adacompute.replay import Replayed, calibrate, replay
-    from adacompute.sampling import Answers, Asking, Collected, answer, collect, write_answers
+    from adacompute.sampling import Answers, Asking, Collected, SourcePlan, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
-    from adacompute.serve.asgi import gateway
-    from adacompute.serve.asker import Asker, Reply, ask
+    from adacompute.serve.ask.asker import Asker, Reply, ask
+    from adacompute.serve.http.asgi import gateway
     from adacompute.solve import frontier, solve
 
 __version__ = "0.1.0"
@@ -101,6 +101,7 @@ __all__ = [
     "Reply",
     "Sample",
     "ServeConfig",
+    "SourcePlan",
     "StoppingPolicy",
     "Summary",
     "Tally",
@@ -191,10 +192,18 @@ _MODULES = {  # the public names of each module
         "TokenPrices",
     ),
     "adacompute.replay": ("Replayed", "calibrate", "replay"),
-    "adacompute.sampling": ("Answers", "Asking", "Collected", "answer", "collect", "write_answers"),
-    "adacompute.serve.asker": ("Asker", "Reply", "ask"),
+    "adacompute.sampling": (
+        "Answers",
+        "Asking",
+        "Collected",
+        "SourcePlan",
+        "answer",
+        "collect",
+        "write_answers",
+    ),
+    "adacompute.serve.ask.asker": ("Asker", "Reply", "ask"),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
-    "adacompute.serve.asgi": ("gateway",),
+    "adacompute.serve.http.asgi": ("gateway",),
     "adacompute.solve": ("frontier", "solve"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

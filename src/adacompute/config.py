@@ -6,21 +6,25 @@ such as a command's options.
 """
 
 import contextlib
+import itertools
 import json
 import math
 import os
 import re
 import tomllib
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from adacompute.errors import BudgetInvalid, ConfigError, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
+import msgspec
+from msgspec import Meta
+
+from adacompute.errors import BudgetInvalid, ConfigError, format_value, suggest_name
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, TokenPrices
+from adacompute.secret import Secret
 
 __all__ = [
     "AnswersConfig",
@@ -50,6 +54,48 @@ T = TypeVar("T")
 MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
+OTEL_FROM_ENV = "env"  # the setting otel: the standard environment variables say where the collector is
+
+
+def _match(pattern: str, description: str) -> Meta:
+    """The constraint that a whole text has this pattern; `description` is what a message asks for."""
+    return Meta(pattern=rf"\A(?:{pattern})\Z", description=description)
+
+
+_HOST = r"(?:\[[0-9a-fA-F:.]+\]|[^\s/:@?#\[\]]+)"
+_PORT = r"(?!0)(?:[0-5]?[0-9]{1,4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_ORIGIN = r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?"
+
+Count = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
+Price = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
+Total = Price | Annotated[str, Meta(description="a text such as '5 USD'")]
+Currency = Annotated[str, _match(r"(?!(samples|tokens|money)\Z)[A-Za-z]{1,16}", "its name, e.g. USD or EUR")]
+FleetName = Annotated[str, _match(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of A-Z a-z 0-9 _ . -")]
+StateFile = Annotated[str, _match(r".+", "a file, e.g. adacompute-gateway.sqlite")]
+NamedFolder = Annotated[str, _match(r"\s*[^\s=][^=]*=\s*\S.*", "NAME=FOLDER, e.g. maths=policies/maths")]
+Origin = Annotated[
+    str,
+    _match(
+        rf"\*|(?!https://.*:443\Z|http://.*:80\Z){_ORIGIN}",
+        "an origin as browsers send it: scheme, host and port alone, e.g. https://app.example.com",
+    ),
+]
+RedisAddress = Annotated[
+    str,
+    _match(
+        rf"(?:rediss?://(?:[^\s/:@?#]+@)?{_HOST}(?::{_PORT})?(?:/[0-9]{{0,5}})?)?",
+        "redis://HOST:PORT/DB, or rediss:// for TLS, and its password in redis_key_env or redis_key_file",
+    ),
+]
+CollectorAddress = Annotated[
+    str,
+    _match(
+        rf"(?:env|https?://{_HOST}(?::{_PORT})?(?:/[^\s@?#]*)?)?",
+        "http://HOST:PORT, https://… for TLS, or env, and credentials in OTEL_EXPORTER_OTLP_HEADERS",
+    ),
+]
 
 
 def setting(default: T, meaning: str, *, default_text: str = "") -> T:
@@ -117,9 +163,9 @@ class EndpointConfig:
     attempts: int = setting(6, "attempts of one call, at most")
     deadline: float = setting(1800.0, "seconds for one call with all its attempts")
     retry_timeouts: bool = setting(False, "also retry after a timeout; such a call may be paid for twice")
-    input_price: float = setting(0.0, "price of a million prompt tokens")
-    output_price: float = setting(0.0, "price of a million response tokens")
-    currency: str = setting(DEFAULT_CURRENCY, "currency of the prices, and of budgets and caps in money")
+    input_price: Price = setting(0.0, "price of a million prompt tokens")
+    output_price: Price = setting(0.0, "price of a million response tokens")
+    currency: Currency = setting(DEFAULT_CURRENCY, "currency of the prices, and of budgets and caps in money")
 
     @property
     def prices(self) -> TokenPrices:
@@ -127,12 +173,7 @@ class EndpointConfig:
         return TokenPrices(input=self.input_price, output=self.output_price, currency=self.currency)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z]{1,16}", self.currency) or self.currency in get_args(BudgetUnit):
-            raise ConfigError(f"currency {self.currency!r} can't be used; give its name, e.g. USD or EUR")
-        for name in ("input_price", "output_price"):
-            price = getattr(self, name)
-            if not (math.isfinite(price) and price >= 0):
-                raise ConfigError(f"{name} {price:g} can't be used; give 0 or more")
+        _check_limits(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,31 +192,22 @@ class VerifierConfig:
         VERIFIER_KEY, "environment variable with the verifier's key; at the endpoint's own address, its key"
     )
     key_file: str = setting("", "file that holds the verifier's key and nothing else")
-    concurrency: int = setting(32, "verifications at the same time, at most")
-    timeout: float = setting(30.0, "seconds for one verification, with its retry")
-    beta: float = setting(
+    concurrency: Count = setting(32, "verifications at the same time, at most")
+    timeout: Annotated[float, Meta(gt=0, le=3600)] = setting(
+        30.0, "seconds for one verification, with its retry"
+    )
+    beta: Annotated[float, Meta(ge=0, le=10)] = setting(
         0.25, "votes weigh exp(beta * z), z: the score in standard deviations; a fitted policy has its own"
     )
-    input_price: float = setting(
+    input_price: Price = setting(
         0.0, "price of a million prompt tokens; at the endpoint's own address, without prices, the endpoint's"
     )
-    output_price: float = setting(0.0, "price of a million response tokens")
+    output_price: Price = setting(0.0, "price of a million response tokens")
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.beta) and 0 <= self.beta <= 10):
-            raise ConfigError(f"beta {self.beta:g} can't be used; give 0 (no weight) to 10, e.g. 0.25")
+        _check_limits(self)
         if self.model and not self.url:
-            raise ConfigError(
-                f"verifier model {self.model!r} has no endpoint; give its address (--verifier URL)"
-            )
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency {self.concurrency} can't be used; give 1 or more")
-        if not (math.isfinite(self.timeout) and 0 < self.timeout <= 3600):
-            raise ConfigError(f"timeout {self.timeout:g} can't be used; give seconds, above 0 and up to 3600")
-        for name in ("input_price", "output_price"):
-            price = getattr(self, name)
-            if not (math.isfinite(price) and price >= 0):
-                raise ConfigError(f"{name} {price:g} can't be used; give 0 or more")
+            raise ConfigError(f"verifier model {self.model!r} has no endpoint; give it (--verifier URL)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,15 +224,17 @@ class ServeConfig:
     """The gateway. Its upstream is the [endpoint]; it reads answers as [answers] says."""
 
     host: str = setting("127.0.0.1", "address to listen on; other than loopback only with keys")
-    port: int = setting(8080, "port to listen on; 0 takes any free one")
-    workers: int = setting(1, "processes that serve the port; more than one share caps and price in redis")
+    port: Annotated[int, Meta(ge=0, le=65_535)] = setting(8080, "port to listen on; 0 takes any free one")
+    workers: Annotated[int, Meta(ge=1, le=64)] = setting(
+        1, "processes that serve the port; more than one share caps and price in redis"
+    )
     menu: str = setting(
         "", "menu of several modes (TOML), in the place of one upstream", default_text="none: one upstream"
     )
     policy: str = setting(
         "", "folder that `adacompute fit` wrote", default_text="the one in the package, stopping"
     )
-    policies: tuple[str, ...] = setting(
+    policies: tuple[NamedFolder, ...] = setting(
         (), "other policies, NAME=FOLDER each, that x-adacompute-policy may name"
     )
     budget: float | str = setting(
@@ -221,11 +255,13 @@ class ServeConfig:
     keys_file: str = setting(
         "", "keys of clients (TOML): a section each, with key, cap and operator", default_text="none"
     )
-    state: str = setting("adacompute-gateway.sqlite", "file that keeps spending and prices over restarts")
-    redis: str = setting(
+    state: StateFile = setting(
+        "adacompute-gateway.sqlite", "file that keeps spending and prices over restarts"
+    )
+    redis: RedisAddress = setting(
         "", "redis://HOST:PORT/DB: share caps and price with a fleet of gateways", default_text="alone"
     )
-    fleet: str = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
+    fleet: FleetName = setting(DEFAULT_FLEET, "name of the fleet in that Redis")
     redis_key_env: str = setting(
         "ADACOMPUTE_REDIS_KEY", "environment variable that holds its password, if any"
     )
@@ -233,10 +269,10 @@ class ServeConfig:
     unit: Literal["samples", "tokens", "money"] = setting(
         "samples", "unit of caps, of the cost in replies, and of a budget that is a bare number"
     )
-    cap: float | str = setting(
+    cap: Total = setting(
         0.0, "most that all requests together may spend: a number, in `unit`, or '5 USD'", default_text="none"
     )
-    key_cap: float | str = setting(0.0, "as `cap`, of each key that has none of its own", default_text="none")
+    key_cap: Total = setting(0.0, "as `cap`, of each key that has none of its own", default_text="none")
     window: Literal["ever", "hour", "day", "month"] = setting(
         "ever", "period after which caps start at 0 again, UTC"
     )
@@ -249,38 +285,48 @@ class ServeConfig:
     vote_tools: bool = setting(True, "vote on calls of tools; false: one sample where tools are given")
     vote_json: bool = setting(True, "vote on JSON where no field is named; false: one sample")
     vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
-    min_agreement: float = setting(0.0, "votes are weak where the winner's share is smaller, 0 to 1")
+    min_agreement: Annotated[float, Meta(ge=0, le=1)] = setting(
+        0.0, "votes are weak where the winner's share is smaller, 0 to 1"
+    )
     weak: Literal["mark", "refuse"] = setting("mark", "mark weak votes in the reply, or refuse (422)")
     stream_mode: Literal["wait", "first"] = setting(
         "wait",
         "of a stream that is voted on; wait: gives the winner; first: the first sample, then the verdict",
     )
-    explore: float = setting(
+    explore: Annotated[float, Meta(ge=-1, le=1, description="a number from 0 to 1")] = setting(
         -1.0,
         "share of requests that get as many samples as there can be, to learn from",
         default_text="none; a small share where a menu has no policy",
     )
     record: str = setting("", "pool that traffic is recorded into, with its texts", default_text="none")
     show_texts: bool = setting(False, "show texts in the dashboard")
-    concurrency: int = setting(256, "upstream calls at the same time, at most")
-    max_requests: int = setting(1000, "requests at the same time; more are turned away with 503")
-    max_body: int = setting(33_554_432, "bytes of a request")
+    concurrency: Annotated[int, Meta(ge=1, le=65_536)] = setting(
+        256, "upstream calls at the same time, at most"
+    )
+    max_requests: Limit = setting(1000, "requests at the same time; more are turned away with 503")
+    max_body: Annotated[int, Meta(ge=1, le=2**30)] = setting(33_554_432, "bytes of a request")
     forward: bool = setting(True, "pass on to the upstream what else is asked for under /v1/")
-    max_upload: int = setting(536_870_912, "bytes of an upload that is passed on")
-    cors: tuple[str, ...] = setting(
+    max_upload: Annotated[int, Meta(ge=1, le=2**40)] = setting(
+        536_870_912, "bytes of an upload that is passed on"
+    )
+    cors: tuple[Origin, ...] = setting(
         (), "origins whose web pages may use the API, e.g. https://app.example.com; * with keys only"
     )
-    max_messages: int = setting(512, "messages of a request")
-    max_depth: int = setting(32, "depth of a request's nesting")
-    max_tokens: int = setting(32_768, "most that a request may allow for one response")
-    max_n: int = setting(128, "choices that a client may ask for itself")
-    deadline: float = setting(600.0, "seconds of a request, at most")
-    client_timeout: float = setting(
+    max_messages: Limit = setting(512, "messages of a request")
+    max_depth: Annotated[int, Meta(ge=1, le=512)] = setting(32, "depth of a request's nesting")
+    max_tokens: Annotated[int, Meta(ge=1, le=100_000_000)] = setting(
+        32_768, "most that a request may allow for one response"
+    )
+    max_n: Annotated[int, Meta(ge=1, le=1024)] = setting(128, "choices that a client may ask for itself")
+    deadline: Seconds = setting(600.0, "seconds of a request, at most")
+    client_timeout: Seconds = setting(
         60.0, "seconds that a client may let us wait: to send the rest, or to read"
     )
-    grace: float = setting(30.0, "seconds that requests have to finish after a signal to stop")
+    grace: Annotated[float, Meta(ge=0, le=86_400)] = setting(
+        30.0, "seconds that requests have to finish after a signal to stop"
+    )
     log: Literal["debug", "info", "warning", "error"] = setting("info", "what is logged, on stderr")
-    otel: str = setting(
+    otel: CollectorAddress = setting(
         "",
         "OpenTelemetry collector (OTLP over HTTP), e.g. http://127.0.0.1:4318; env: as OTEL_… variables say",
         default_text="none",
@@ -289,25 +335,18 @@ class ServeConfig:
     tls_key: str = setting("", "key of the certificate (PEM), without a password")
 
     def __post_init__(self) -> None:
-        for name, low, high in _SERVE_RANGES:
-            value = getattr(self, name)
-            if isinstance(value, str):  # a cap in words, which is parsed with its currency
-                continue
-            is_unset = name == "explore" and value == -1.0
-            if not (low <= value <= high or is_unset):
-                bound = f"to {high:,.10g}" if math.isfinite(high) else "up"
-                raise ConfigError(f"{name} {value:,.10g} can't be used; give {low:g} {bound}")
+        _check_limits(self)
+        if -1 < self.explore < 0:  # -1 is the default
+            raise ConfigError(f"explore is {self.explore:g}; give a number from 0 to 1")
         _check_budgets(self)
-        check_redis(self.redis, self.fleet)
-        check_collector(self.otel)
-        if not self.state:
-            raise ConfigError("state '' names no file; give one, e.g. adacompute-gateway.sqlite")
         compile_vote_pattern(self.vote_pattern)
-        _check_cors(self.cors, keys=bool(self.keys_file))
-        for entry in self.policies:
-            name, _, folder = entry.partition("=")
-            if not name.strip() or not folder.strip():
-                raise ConfigError(f"policies has {entry!r}; give NAME=FOLDER, e.g. maths=policies/maths")
+        if self.fleet != DEFAULT_FLEET and not self.redis:  # without Redis it would have caps of its own
+            raise ConfigError(f"fleet {self.fleet!r} is shared through Redis, and redis isn't given; give it")
+        if "*" in self.cors and not self.keys_file:
+            raise ConfigError(
+                "cors '*' lets every web page use the gateway, and there are no keys; give keys_file, or the "
+                "origins that may, e.g. https://app.example.com"
+            )
 
 
 _MAX_SAMPLES = 1024.0  # of a budget in samples
@@ -335,29 +374,6 @@ def _check_budgets(settings: ServeConfig) -> None:
         raise ConfigError(f"budget {budget} is above max_budget {most}; lower it, or raise that")
 
 
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-
-
-def _check_cors(origins: tuple[str, ...], *, keys: bool) -> None:
-    """Check the setting cors: ConfigError where one can't be what a browser sends."""
-    for origin in origins:
-        if origin == "*" and keys:
-            continue
-        if origin == "*":
-            raise ConfigError(
-                "cors '*' lets every web page use the gateway, and there are no keys; give keys_file, or the "
-                "origins that may, e.g. https://app.example.com"
-            )
-        default_port = (origin.startswith("https://") and origin.endswith(":443")) or (
-            origin.startswith("http://") and origin.endswith(":80")
-        )
-        if not _ORIGIN.fullmatch(origin) or default_port:
-            raise ConfigError(
-                f"cors {origin!r} is not an origin as browsers send it; give scheme, host and port alone, "
-                "e.g. https://app.example.com or http://localhost:3000"
-            )
-
-
 def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
     """Compile the setting vote_pattern; ConfigError where it is not a regular expression."""
     try:
@@ -366,27 +382,6 @@ def compile_vote_pattern(pattern: str) -> re.Pattern[str]:
         raise ConfigError(
             f"vote_pattern {pattern!r} is not a regular expression ({exc}); fix or remove it"
         ) from exc
-
-
-_SERVE_RANGES = (  # allowed range of ServeConfig's settings, both ends included
-    ("port", 0, 65_535),
-    ("workers", 1, 64),
-    ("cap", 0.0, math.inf),
-    ("key_cap", 0.0, math.inf),
-    ("min_agreement", 0.0, 1.0),
-    ("explore", 0.0, 1.0),
-    ("concurrency", 1, 65_536),
-    ("max_requests", 1, 1_000_000),
-    ("max_body", 1, 1_073_741_824),
-    ("max_upload", 1, 1_099_511_627_776),
-    ("max_messages", 1, 1_000_000),
-    ("max_depth", 1, 512),
-    ("max_tokens", 1, 100_000_000),
-    ("max_n", 1, 1024),
-    ("deadline", 0.001, 86_400.0),
-    ("client_timeout", 0.001, 86_400.0),
-    ("grace", 0.0, 86_400.0),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -437,49 +432,27 @@ def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None =
     file = path or (Path(named) if (named := environ.get(ENV_PREFIX + "CONFIG")) else None)
     if file is None and Path(SETTINGS_FILE).is_file():
         file = Path(SETTINGS_FILE)
-    tables = {} if file is None else _read_tables(file)
-    places = {(stage, key): f"{file}, [{stage}]" for stage, table in tables.items() for key in table}
-    for variable, text in environ.items():
-        if (target := _split_variable(variable)) is not None:
-            stage, key = target
-            tables.setdefault(stage, {})[key] = text
-            places[target] = f"environment variable {variable}"
-    stages = {name: hint for name, hint in get_type_hints(Config).items() if name in tables}
-    return Config(**{name: _build_section(name, hint, tables[name], places) for name, hint in stages.items()})
+    sections = get_type_hints(Config)
+    tables = {} if file is None else read_toml(file, "settings file")
+    for name, table in tables.items():
+        if name not in sections or not isinstance(table, dict):
+            raise ConfigError(f"{file}: unknown section {name!r}; {_suggest(name, list(sections))}")
+    places = {stage: dict.fromkeys(table, f"{file}, [{stage}]") for stage, table in tables.items()}
+    for stage, variable in itertools.product(sections, environ):
+        head = f"{ENV_PREFIX}{stage.upper()}_"
+        if variable.startswith(head) and variable != VERIFIER_KEY:
+            key = variable.removeprefix(head).lower()
+            tables.setdefault(stage, {})[key] = environ[variable]
+            places.setdefault(stage, {})[key] = f"environment variable {variable}"
+    return Config(**{name: _build_section(sections[name], tables[name], places[name]) for name in tables})
 
 
-def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
-    data = read_toml(file, "settings file")
-    known = [f.name for f in fields(Config)]
-    for name, table in data.items():
-        if name not in known or not isinstance(table, dict):
-            raise ConfigError(f"{file}: unknown section {name!r}; {_suggest(name, known)}")
-    return data
-
-
-def _split_variable(variable: str) -> tuple[str, str] | None:
-    """`ADACOMPUTE_ANSWERS_EXTRACT` -> ("answers", "extract"); None for a variable of no section."""
-    if variable == VERIFIER_KEY:
-        return None
-    for stage in fields(Config):
-        head = f"{ENV_PREFIX}{stage.name.upper()}_"
-        if variable.startswith(head):
-            return stage.name, variable[len(head) :].lower()
-    return None
-
-
-def _build_section(name: str, kind: type, table: dict[str, Any], places: dict[tuple[str, str], str]) -> Any:  # noqa: ANN401 - one of the dataclasses of settings
-    hints = get_type_hints(kind)
-    values = {}
-    for key, value in table.items():
-        place = places[name, key]
-        if key not in hints:
-            raise ConfigError(f"{place}: unknown setting {key!r}; {_suggest(key, list(hints))}")
-        values[key] = convert_value(value, hints[key], f"{place}: {key}")
+def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str, str]) -> Any:  # noqa: ANN401 - one of the dataclasses of settings
+    values = _convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
-        return kind(**values)
-    except ConfigError as exc:
-        origins = dict.fromkeys(places[name, key] for key in table)  # where they come from
+        return section(**values)
+    except ConfigError as exc:  # settings that don't go together
+        origins = dict.fromkeys(places[key] for key in table)
         raise ConfigError(f"{' and '.join(origins)}: {exc}") from exc
 
 
@@ -493,47 +466,66 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{what} {str(file)!r} is not valid TOML ({exc}); fix it there") from exc
 
 
-def convert_value(value: object, hint: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-    """A TOML value or an environment text as the hinted type; the ConfigError names the place."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is UnionType:  # float | str: a number where it is one
-        return _convert_number_or_text(value, place)
-    if origin is Literal:
-        if value in args:
-            return value
-        raise ConfigError(f"{place} is {value!r}; give one of {', '.join(map(str, args))}")
-    if origin is tuple:
+def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
+    """A TOML value or an environment text as the annotated type; the ConfigError names the place."""
+    if get_origin(kind) is tuple:
         items = value.split(",") if isinstance(value, str) else value
-        if isinstance(value, dict):  # headers and query, as a table
-            items = [f"{name}={text}" for name, text in value.items()]
-        if not isinstance(items, list):
-            raise ConfigError(f"{place} is {value!r}; give a list")
-        return tuple(convert_value(item, args[0], place) for item in items)
-    return convert_scalar(value, hint, place)
-
-
-def _convert_number_or_text(value: object, place: str) -> float | str:
-    """A number, or a text that isn't one."""
-    with contextlib.suppress(ConfigError):
-        return float(convert_scalar(value, float, place))
-    if isinstance(value, str):
-        return value
-    raise ConfigError(f"{place} is {value!r}; give a number or a text")
-
-
-def convert_scalar(value: object, kind: type, place: str) -> Any:  # noqa: ANN401 - a value of that type
-    """As `convert_value`, for one number, text or boolean."""
-    kind_names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    if kind is bool and isinstance(value, str):
-        value = {"true": True, "1": True, "false": False, "0": False}.get(value.strip().lower(), value)
-    elif kind in (int, float) and isinstance(value, str):
+        if isinstance(items, dict):  # headers and query, as a table
+            items = [f"{name}={text}" for name, text in items.items()]
+        if not isinstance(items, list | tuple):
+            raise ConfigError(f"{place} is {format_value(value)}; give a list")
+        return tuple(convert_value(item, get_args(kind)[0], place) for item in items)
+    plain = value.strip() if isinstance(value, str) and kind is not str else value
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    for each in kinds:  # a number where it is one, else a text
         with contextlib.suppress(ValueError):
-            value = kind(value.strip())
-    elif kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is kind and not (isinstance(value, float) and not math.isfinite(value)):
-        return value
-    raise ConfigError(f"{place} is {value!r}; give {kind_names[kind]}")
+            converted = msgspec.convert(plain, each, strict=not isinstance(plain, str))
+            if not isinstance(converted, float) or math.isfinite(converted):
+                return converted
+    shown = "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
+    raise ConfigError(f"{place} is {shown}; give {' or '.join(map(_describe_kind, kinds))}")
+
+
+_SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")  # stands in an address beside a password or a key
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", dict: "a table"}
+
+
+def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
+    """What a setting may be, in words."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    if get_origin(kind) is not Annotated:
+        return _NAMES[kind]
+    kind, meta = get_args(kind)
+    if meta.description:
+        return str(meta.description)
+    if meta.ge is None:
+        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if meta.le is None else f", up to {meta.le:,}")
+    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if meta.le is None else f"to {meta.le:,}")
+
+
+@cache
+def _find_limits(section: type) -> dict[str, Any]:
+    """The types of a section's settings that say more than int, float or str."""
+    plain, kinds = get_type_hints(section), get_type_hints(section, include_extras=True)
+    return {name: kind for name, kind in kinds.items() if kind != plain[name]}
+
+
+def _check_limits(section: object) -> None:
+    """Raise a ConfigError if a setting is outside of what its type allows."""
+    section_type: type = type(section)
+    for name, kind in _find_limits(section_type).items():
+        object.__setattr__(section, name, convert_value(getattr(section, name), kind, name))
+
+
+def _convert_table(
+    table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of a table as their types; a ConfigError names the key's place, also of an unknown key."""
+    for key in table:
+        if key not in kinds:
+            raise ConfigError(f"{places[key]}: unknown setting {key!r}; {_suggest(key, list(kinds))}")
+    return {key: convert_value(value, kinds[key], f"{places[key]}: {key}") for key, value in table.items()}
 
 
 def _suggest(name: str, known: list[str]) -> str:
@@ -541,9 +533,10 @@ def _suggest(name: str, known: list[str]) -> str:
     return suggest_name(name, known).strip() or f"known are {', '.join(known)}"
 
 
-MIN_KEY_LENGTH = 16  # characters of a client's key
-
 _KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
+_KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without blanks
+_CLIENT_KEY = re.compile(r"[!-~]{16,}")
+_KEY_KINDS = {"key": Any, "key_env": str, "cap": Annotated[float, Meta(gt=0)] | str, "operator": bool}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,7 +571,7 @@ def read_key(
     text = text.strip()
     if not text:
         return None
-    if not text.isprintable() or not text.isascii() or " " in text:  # the message doesn't show it
+    if not _KEY_TEXT.fullmatch(text):  # the message doesn't show it
         raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
     return Secret(text, source=place)
 
@@ -592,9 +585,7 @@ def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[
     keys: dict[Secret, KeyConfig] = {}
     for name, table in read_toml(file, "keys file").items():
         if not isinstance(table, dict):  # the line isn't quoted: it may be the key itself
-            raise ConfigError(
-                f"{file}: a line stands before the first section; begin with [NAME], then key ="
-            )
+            raise ConfigError(f"{file}: a line is before the first section; begin with [NAME], then key =")
         key = _read_client_key(f"{file}, [{name}]", name, table, environ)
         if key.key in keys:
             raise ConfigError(f"{file}, [{name}]: has the key of [{keys[key.key].name}]; give it its own")
@@ -605,33 +596,23 @@ def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[
 
 
 def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
-    known = ["key", "key_env", "cap", "operator"]
     if not _KEY_NAME.fullmatch(name):
         raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
-    for setting in table:
-        if setting not in known:
-            raise ConfigError(f"{place}: unknown setting {setting!r}; {_suggest(setting, known)}")
-    if ("key" in table) == ("key_env" in table):
+    values = _convert_table(table, _KEY_KINDS, dict.fromkeys(table, place))
+    if ("key" in values) == ("key_env" in values):
         raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
-    variable = convert_scalar(table.get("key_env", ""), str, f"{place}: key_env")
-    text = environ.get(variable, "").strip() if "key_env" in table else table["key"]
-    source = f"environment variable {variable}" if "key_env" in table else "key"
-    if "key_env" in table and not text:
-        raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key instead")
-    if not isinstance(text, str) or len(text) < MIN_KEY_LENGTH:  # no message shows it
-        raise ConfigError(
-            f"{place}: {source} has fewer than {MIN_KEY_LENGTH} characters; "
+    source, text = "key", values.pop("key", None)
+    if "key_env" in values:
+        variable = values.pop("key_env")
+        source, text = f"environment variable {variable}", environ.get(variable, "").strip()
+        if not text:
+            raise ConfigError(f"{place}: {source} (key_env) is not set; set it to the key, or give key")
+    if not isinstance(text, str) or not _CLIENT_KEY.fullmatch(text):
+        raise ConfigError(  # which doesn't show it
+            f"{place}: {source} has fewer than 16 characters, or blanks or special characters; "
             "make one with `openssl rand -hex 24`"
         )
-    if not text.isprintable() or not text.isascii() or " " in text:
-        raise ConfigError(
-            f"{place}: {source} has blanks or special characters; make one with `openssl rand -hex 24`"
-        )
-    cap = table.get("cap")
-    if not isinstance(cap, str | None) and (cap := convert_scalar(cap, float, f"{place}: cap")) <= 0.0:
-        raise ConfigError(f"{place}: cap is {cap:g}; give a number above 0, or leave it out")
-    operator = convert_scalar(table.get("operator", False), bool, f"{place}: operator")
-    return KeyConfig(name=name, key=Secret(text), cap=cap, operator=operator)
+    return KeyConfig(name=name, key=Secret(text), **values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -670,9 +651,8 @@ class MenuConfig:
 
     def _guess_cost(self, mode: ModeConfig) -> float:
         limits = [mode.options.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        prices = TokenPrices(input=mode.endpoint.input_price, output=mode.endpoint.output_price)
         unit: BudgetUnit = "money" if self.has_prices else "tokens"
-        return prices.guess_cost(max_tokens=min(filter(None, limits), default=None), unit=unit)
+        return mode.endpoint.prices.guess_cost(max_tokens=min(filter(None, limits), default=None), unit=unit)
 
     @property
     def default(self) -> ModeConfig:
@@ -681,23 +661,27 @@ class MenuConfig:
         return marked[0] if marked else self.by_cost[-1]
 
 
-_MODE_FIELDS = {  # keys of a mode's table that aren't settings of an [endpoint]
-    "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
-    "cached_price": "price of a million cached prompt tokens",
-    "options": "fields that are merged into every request, and system_suffix",
-    "prompt_tokens": "tokens of a prompt, for recorded samples",
-    "default": "true: answers what can't be voted on; else the dearest mode does",
+_MODE_KINDS = {  # types of what a mode's table may hold: all settings of an [endpoint], and these
+    "upstream": str,
+    "cached_price": Price,
+    "options": dict,
+    "prompt_tokens": Any,  # of a prompt, for recorded samples
+    "default": bool,
+    **get_type_hints(EndpointConfig, include_extras=True),
 }
-MODE_KEYS = (*_MODE_FIELDS, *(each.name for each in fields(EndpointConfig) if each.name != "url"))
+del _MODE_KINDS["url"]
+MODE_KEYS = tuple(_MODE_KINDS)
 _SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
 # what would draw more samples or longer ones than are counted, or change what is voted on
-_REFUSED_OPTIONS = frozenset(
-    (
-        *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
-        *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
-    )
+_REFUSED_OPTIONS = (
+    *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
+    *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
 _RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
+_MODE_REMEDIES = {
+    "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
+    "model": "its name at the upstream",
+}
 _MAX_MODES = 16
 _MODE_NAME = 64  # characters
 
@@ -750,65 +734,39 @@ def _read_mode(place: str, name: str, table: object) -> ModeConfig:
             f"{place}: can't be a mode's name; give 1 to {_MODE_NAME} characters without a comma, "
             f"and not {' or '.join(_RESERVED_MODES)}"
         )
-    settings = {key: hint for key, hint in get_type_hints(EndpointConfig).items() if key != "url"}
-    for key in table:
-        if key not in MODE_KEYS:
-            raise ConfigError(f"{place}: unknown setting {key!r}; {_suggest(key, list(MODE_KEYS))}")
-    for key in ("upstream", "model"):
-        if not table.get(key):
-            meaning = _MODE_FIELDS.get(key, "its name at the upstream")
-            raise ConfigError(f"{place}: has no {key}; give {meaning}")
-    values = {
-        key: convert_value(table[key], settings[key], f"{place}: {key}") for key in table if key in settings
-    }
-    options = _read_mode_options(place, table.get("options", {}))
-    suffix = options.pop("system_suffix", "")
-    try:
-        endpoint = EndpointConfig(
-            url=convert_scalar(table["upstream"], str, f"{place}: upstream"), **{"key_env": "", **values}
-        )
-    except ConfigError as exc:
-        raise ConfigError(f"{place}: {exc}") from exc
-    cached = None
-    if "cached_price" in table:
-        cached = _read_cached_price(place, table["cached_price"], endpoint.input_price)
+    values = _convert_table(table, _MODE_KINDS, dict.fromkeys(table, place))
+    values.pop("prompt_tokens", None)
+    for key, remedy in _MODE_REMEDIES.items():
+        if not values.get(key):
+            raise ConfigError(f"{place}: has no {key}; give {remedy}")
+    options = _check_mode_options(place, values.pop("options", {}))
+    cached, input_price = values.pop("cached_price", None), values.get("input_price", 0.0)
+    if cached is not None and cached > input_price:
+        raise ConfigError(f"{place}: cached_price is {cached:g}; give 0 to {input_price:g}, the input_price")
     return ModeConfig(
         name=name,
-        endpoint=endpoint,
         cached_price=cached,
+        system_suffix=convert_value(options.pop("system_suffix", ""), str, f"{place}: options.system_suffix"),
         options=options,
-        system_suffix=convert_scalar(suffix, str, f"{place}: options.system_suffix"),
-        is_default=convert_scalar(table.get("default", False), bool, f"{place}: default"),
+        is_default=values.pop("default", False),
+        endpoint=EndpointConfig(url=values.pop("upstream"), **{"key_env": "", **values}),
     )
 
 
-def _read_mode_options(place: str, options: object) -> dict[str, Any]:
-    if not isinstance(options, dict):
-        raise ConfigError(f"{place}: options is {options!r:.60}; give a table, e.g. {{ max_tokens = 256 }}")
+def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
     for key in options:
         if key in _SET_OPTIONS:
             raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
         if key in _REFUSED_OPTIONS:
             raise ConfigError(f"{place}: options.{key} is not supported; leave it out, or give max_tokens")
     for key in ("max_tokens", "max_completion_tokens"):
-        if key in options and (type(options[key]) is not int or options[key] < 1):
-            raise ConfigError(
-                f"{place}: options.{key} is {options[key]!r:.60}; give a whole number from 1 up"
-            )
+        if key in options:
+            options[key] = convert_value(options[key], Count, f"{place}: options.{key}")
     try:
         json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as exc:  # a date, or nan
         raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
-    return dict(options)
-
-
-def _read_cached_price(place: str, value: object, input_price: float) -> float:
-    price = float(convert_scalar(value, float, f"{place}: cached_price"))
-    if not 0 <= price <= input_price:
-        raise ConfigError(
-            f"{place}: cached_price is {price:g}; give 0 to {input_price:g}, the input_price, or leave it out"
-        )
-    return price
+    return options
 
 
 def apply_menu(config: Config, menu: MenuConfig) -> Config:
@@ -831,59 +789,6 @@ def apply_menu(config: Config, menu: MenuConfig) -> Config:
         output_price=max(endpoint.output_price for endpoint in endpoints),
     )
     return replace(config, endpoint=endpoint)
-
-
-_FLEET_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_REDIS_REMEDY = "give redis://HOST:PORT/DB, or rediss:// for TLS"
-
-
-def check_redis(url: str, fleet: str) -> None:
-    """Raises a ConfigError if the address or the fleet's name can't be used; never shows a password."""
-    if not _FLEET_NAME.fullmatch(fleet):
-        raise ConfigError(f"fleet {fleet!r} can't be a name; give 1 to 64 of A-Z a-z 0-9 _ . -")
-    if not url and fleet != DEFAULT_FLEET:  # without Redis it would have caps of its own
-        raise ConfigError(
-            f"fleet {fleet!r} is shared through Redis, and redis isn't given; {_REDIS_REMEDY} (--redis)"
-        )
-    if not url:
-        return
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigError(f"redis is not an address; {_REDIS_REMEDY}") from None
-    if parts.password is not None or "@" in parts.path + parts.query + parts.fragment:
-        raise ConfigError(
-            "redis has a password in it, which others could see; leave it out, and put it into the "
-            "environment variable ADACOMPUTE_REDIS_KEY (redis_key_env) or a file (redis_key_file)"
-        )
-    if parts.query or parts.fragment:  # not shown: it may hold a secret
-        raise ConfigError(f"redis has something after its database; {_REDIS_REMEDY}")
-    is_complete = parts.scheme in ("redis", "rediss") and parts.hostname and port != 0
-    if not is_complete or not re.fullmatch(r"/?[0-9]{0,5}", parts.path):
-        raise ConfigError(f"redis {url!r} can't be used; {_REDIS_REMEDY}")
-
-
-OTEL_FROM_ENV = "env"  # the setting otel: the standard environment variables say where the collector is
-_OTEL_REMEDY = "give http://HOST:PORT, https://… for TLS, or env"
-
-
-def check_collector(url: str) -> None:
-    """Raises a ConfigError if the collector's address can't be used; never shows a password."""
-    if url in ("", OTEL_FROM_ENV):
-        return
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConfigError(f"otel is not an address; {_OTEL_REMEDY}") from None
-    if "@" in url or parts.query or parts.fragment:  # not shown: it may hold a secret
-        raise ConfigError(
-            "otel holds more than an address, which others could see; leave it out, and give credentials in "
-            "the environment variable OTEL_EXPORTER_OTLP_HEADERS"
-        )
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise ConfigError(f"otel {url!r} can't be used; {_OTEL_REMEDY}")
 
 
 def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:

@@ -1,6 +1,6 @@
 """The frozen records that pass between rooms: problems, samples, calls, accuracy tables, allocations.
 
-Fields have names and units. A `Secret` is a key that is never printed.
+Fields have names and units.
 """
 
 import re
@@ -8,10 +8,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Meta
 
 from adacompute.errors import (
     BudgetInvalid,
@@ -32,6 +33,7 @@ __all__ = [
     "Cap",
     "CapUse",
     "Failure",
+    "Finite",
     "Frontier",
     "Mix",
     "ModeName",
@@ -40,7 +42,6 @@ __all__ = [
     "Problem",
     "Recorded",
     "Sample",
-    "Secret",
     "Signals",
     "TokenPrices",
     "Trace",
@@ -62,6 +63,7 @@ else:
 
 
 Paid = Literal["yes", "no", "maybe"]
+Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,15 +343,15 @@ class Problem:
 class Signals:
     """What the log-probabilities of single tokens tell beyond their mean, in nats; None: not known."""
 
-    tail: float | None = None  # mean log-probability of the last 64 tokens
-    window: float | None = None  # lowest mean log-probability of 32 tokens in a row
-    answer_sum: float | None = None  # log-probability of the answer's own tokens
-    answer_least: float | None = None  # lowest of one of the answer's tokens
-    answer_entropy: float | None = None  # greatest entropy at one of the answer's tokens
-    confidence: float | None = None  # minus the mean log-probability of the likeliest tokens, mean
-    confidence_tail: float | None = None  # of the last 64 tokens
-    confidence_window: float | None = None  # lowest mean of 32 tokens in a row
-    score: float | None = None  # what a verifier or reward model gave the response
+    tail: Finite | None = None  # mean log-probability of the last 64 tokens
+    window: Finite | None = None  # lowest mean log-probability of 32 tokens in a row
+    answer_sum: Finite | None = None  # log-probability of the answer's own tokens
+    answer_least: Finite | None = None  # lowest of one of the answer's tokens
+    answer_entropy: Finite | None = None  # greatest entropy at one of the answer's tokens
+    confidence: Finite | None = None  # minus the mean log-probability of the likeliest tokens, mean
+    confidence_tail: Finite | None = None  # of the last 64 tokens
+    confidence_window: Finite | None = None  # lowest mean of 32 tokens in a row
+    score: Finite | None = None  # what a verifier or reward model gave the response
 
 
 SIGNAL_NAMES: Final = tuple(signal.name for signal in fields(Signals))
@@ -412,74 +414,9 @@ class Recorded:
     failures: tuple[Failure, ...] = ()
 
 
-_MASK = "***"
-_SHORTEST_KEY = 8  # characters; a shorter one is a dummy, which may be a word in any text
-_SHORTEST_DUMMY = 4  # characters; from here on a dummy is masked in messages, as a whole word
-
-
-class Secret:
-    """A key. Printed, logged, compared in a message or put into a record it is `***`; `reveal()` gives it.
-
-    One of fewer than 8 characters (servers without keys are given `EMPTY`, `none` or `x`) is not treated as
-    a secret in texts, where it would be masked out of answers; in messages it still is, from 4 characters
-    on, as a whole word.
-
-    >>> key = Secret("sk-123456")
-    >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
-    (Secret('***'), '***', 'the server said: bad key ***')
-    >>> dummy = Secret("none")
-    >>> dummy.mask("none of these"), dummy.mask_message("wrong key: none")
-    ('none of these', 'wrong key: ***')
-    """
-
-    __slots__ = ("_text", "masked", "source")
-
-    def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
-        """`others` are masked beside it, and never revealed."""
-        self._text = text
-        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # in texts
-        self.source = source  # where it came from, in words; "": from a caller
-
-    @property
-    def is_maskable(self) -> bool:
-        """Whether anything of it is long enough to be masked in texts."""
-        return bool(self.masked)
-
-    def reveal(self) -> str:
-        """The text itself, for the one place that sends it."""
-        return self._text
-
-    def mask(self, text: str) -> str:
-        """The text with every occurrence of the secret masked: endpoints do quote keys."""
-        for each in self.masked:
-            text = text.replace(each, _MASK)
-        return text
-
-    def mask_message(self, message: str) -> str:
-        """The message with the secret masked, even a short one."""
-        message = self.mask(message)
-        if len(self._text) < _SHORTEST_DUMMY or self._text not in message:
-            return message
-        return re.sub(rf"(?<!\w){re.escape(self._text)}(?!\w)", _MASK, message)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __repr__(self) -> str:
-        return f"Secret({_MASK!r})"
-
-    def __str__(self) -> str:
-        return _MASK
-
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is never written; read it again where it is needed")
-
-
 ModeName = int | float | str  # what a column is called: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 _LARGEST_COST = 1e200  # of a cost, and of 1 / cost: beyond it gains per cost and sums overflow
 
@@ -534,13 +471,22 @@ class AccuracyTable:
             else tuple(_check_names(modes, values.shape[1], "modes"))
         )
         labels = None if ids is None else tuple(str(i) for i in _check_names(ids, len(values), "ids"))
-        _check_accuracy(values, names, labels)
-        _check_costs(cost_array, names, labels, order)
-        error = None if standard_error is None else _copy_array(standard_error, "standard_error")
-        _check_error(error, values, names, labels)
-        for array in (values, cost_array, error):
-            if array is not None:
-                array.setflags(write=False)
+        _check_cells("accuracy", values, (values >= 0) & (values <= 1), names, labels, "a number from 0 to 1")
+        payable = (cost_array == 0) | ((cost_array >= 1 / _LARGEST_COST) & (cost_array <= _LARGEST_COST))
+        remedy = f"a number from 0 up (0, or {1 / _LARGEST_COST:g} to {_LARGEST_COST:g})"
+        _check_cells("cost", cost_array, payable, names, labels, remedy)
+        if order == "ascending":
+            _check_order(cost_array, names, labels)
+        error = None
+        if standard_error is not None:
+            error = _copy_array(standard_error, "standard_error")
+            if error.shape != values.shape:
+                raise TableInvalid(f"standard_error of shape {error.shape} doesn't fit; give {values.shape}")
+            remedy = "a number from 0 up, or NaN where it can't be known"
+            _check_cells("standard_error", error, ~((error < 0) | np.isinf(error)), names, labels, remedy)
+            error.setflags(write=False)
+        for array in (values, cost_array):
+            array.setflags(write=False)
         return cls(
             accuracy=values,
             costs=cost_array,
@@ -610,44 +556,18 @@ def _check_shape(values: Floats, costs: Floats) -> None:
         )
 
 
-def _check_accuracy(values: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None) -> None:
-    if values.min() >= 0 and values.max() <= 1:  # false where there is a NaN
-        return
-    row, column = (int(i) for i in np.argwhere(~((values >= 0) & (values <= 1)))[0])
-    raise TableInvalid(
-        f"accuracy of {_describe_problem(row, ids)} in mode {names[column]!r} "
-        f"(row {row}, column {column}) is {values[row, column]}; give a number from 0 to 1"
-    )
-
-
-def _check_error(
-    error: Floats | None, values: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None
+def _check_cells(
+    what: str, values: Floats, valid: Bools, names: Sequence[ModeName], ids: Sequence[str] | None, remedy: str
 ) -> None:
-    if error is None:
-        return
-    if error.shape != values.shape:
-        raise TableInvalid(
-            f"standard_error of shape {error.shape} doesn't fit; give (problems, modes) = {values.shape}"
-        )
-    if (invalid := (error < 0) | np.isinf(error)).any():
-        row, column = (int(i) for i in np.argwhere(invalid)[0])
-        raise TableInvalid(
-            f"standard_error of {_describe_problem(row, ids)} in mode {names[column]!r} "
-            f"(row {row}, column {column}) is {error[row, column]}; "
-            "give a number from 0 up, or NaN where it can't be known"
-        )
-
-
-def _check_costs(costs: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...] | None, order: str) -> None:
-    least = float(np.min(costs, where=costs != 0, initial=_LARGEST_COST))
-    if not (least >= 1 / _LARGEST_COST and costs.max() <= _LARGEST_COST):
-        valid = (costs == 0) | ((costs >= 1 / _LARGEST_COST) & (costs <= _LARGEST_COST))
+    """Raises a TableInvalid that names the first cell that isn't valid."""
+    if not valid.all():
         *row, column = (int(i) for i in np.argwhere(~valid)[0])
-        raise TableInvalid(
-            f"cost of mode {names[column]!r}{_describe_cell(row, column, ids)} is {costs[*row, column]}; "
-            f"give a number from 0 up (0, or {1 / _LARGEST_COST:g} to {_LARGEST_COST:g})"
-        )
-    if order == "ascending" and (fall := _find_falls(costs)).any():
+        place = f"{names[column]!r}{_describe_cell(row, column, ids)}"
+        raise TableInvalid(f"{what} of mode {place} is {values[*row, column]}; give {remedy}")
+
+
+def _check_order(costs: Floats, names: Sequence[ModeName], ids: Sequence[str] | None) -> None:
+    if (fall := _find_falls(costs)).any():
         *row, column = (int(i) for i in np.argwhere(fall)[0])
         raise TableInvalid(
             f"cost of mode {names[column + 1]!r}{_describe_cell(row, column + 1, ids)} "
@@ -656,17 +576,17 @@ def _check_costs(costs: Floats, names: tuple[ModeName, ...], ids: tuple[str, ...
         )
 
 
-def _find_falls(costs: Floats) -> npt.NDArray[np.bool_]:
+def _find_falls(costs: Floats) -> Bools:
     return np.asarray(costs[..., 1:] < costs[..., :-1])
 
 
-def _describe_cell(row: list[int], column: int, ids: tuple[str, ...] | None) -> str:
+def _describe_cell(row: list[int], column: int, ids: Sequence[str] | None) -> str:
     if not row:
         return f" (column {column})"
     return f" for {_describe_problem(row[0], ids)} (row {row[0]}, column {column})"
 
 
-def _describe_problem(row: int, ids: tuple[str, ...] | None) -> str:
+def _describe_problem(row: int, ids: Sequence[str] | None) -> str:
     return f"problem {row if ids is None else ids[row]!r}"
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import adacompute as ac
 from adacompute.policies.features import compute_prompt_features
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
 from adacompute.solve.price_search import PriceSearch, count_choices
 from studies.fleet.redis_times import redis_times
 

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
 from studies.fleet.traffic import HIGH, LOW
 
 __all__ = ["Pacemaker", "Pairs"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.serve import pacer
-from adacompute.serve.fleet.redis_client import DEFAULT_TIMING
+from adacompute.serve.pricing import pacer
+from adacompute.serve.spending.redis_client import DEFAULT_TIMING
 from studies.fleet.fleet import EASY, HARD, Fleet, Outcome, Service, simulate
 from studies.fleet.pacemaker import group_for
 from studies.fleet.single import simulate_singly

@@ -48,7 +48,7 @@ def redis_times(rounds: int = 4) -> dict[str, Any]:
 def _measured(fsync: str, rounds: int) -> list[dict[str, float]]:
     with _server(fsync) as client:
         script = client.register_script(
-            files("adacompute.serve.fleet").joinpath("batch.lua").read_text("utf-8")
+            files("adacompute.serve.spending").joinpath("batch.lua").read_text("utf-8")
         )
         caller = _Caller(script)
         return [_timed(client, partial(caller.call, size), rounds) for size in _SIZES]

@@ -201,6 +201,7 @@ def test_it_is_shared_by_threads(judge):
     assert sorted(found) == [(n, n == 1) for n in range(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc, which Linux alone has")
 def test_neither_processes_nor_pipes_are_left_behind():
     helper = HelperProcess(limit=0.4)  # a busy machine gives so much within six seconds

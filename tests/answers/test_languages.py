@@ -88,6 +88,7 @@ def test_a_reply_that_may_mean_one_of_several_means_the_one_that_another_gives()
     assert ac.read_answers([both, both, "About 300.", "206."], question)[:2] == [None, None]
 
 
+@pytest.mark.slow
 def test_the_sandbox_reads_several_replies_alike():
     case = CASES[0]
     texts = case["same"] + case["other"]

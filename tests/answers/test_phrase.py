@@ -180,6 +180,7 @@ def test_a_question_is_read_from_its_ends():
     assert [letter for letter, _ in read_question("Which?\nA) x\nB) y\nC) z").options] == ["A", "B", "C"]
 
 
+@pytest.mark.slow
 def test_c12_hostile_replies_take_no_longer_than_others():
     units = (
         "a|1 |not |I think |is |'s |( |1,1|1-1-|Jan |and |, |\"|one |hundred and |Dr. |- a\n|: |in |yes |! "

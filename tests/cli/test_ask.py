@@ -100,6 +100,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(adacompute):
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_prompt_may_come_from_stdin(tmp_path: Path):
     with Upstream(sure) as up:
         words = [COMMAND, "ask", "-", "--endpoint", up.url]
@@ -212,6 +213,7 @@ def test_what_the_endpoint_refuses_is_said_in_its_words(adacompute):
     assert "answered 400: too long for me" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_one_line_whatever_is_under_way(number: signal.Signals, tmp_path: Path):
     with Upstream(Stall()) as up:

@@ -254,6 +254,7 @@ def test_a_broken_settings_file_blocks_no_help(adacompute, tmp_path: Path):
     assert "adacompute.toml" in adacompute("demo", code=1).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("redirect", "code"), [(">&-", 0), (">/dev/full", 1), (">&- 2>&-", 0)])
 def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path, redirect: str, code: int):
     command = f"{Path(sys.executable).parent / 'adacompute'} pool samples.jsonl {redirect}"

@@ -21,6 +21,7 @@ from adacompute.cli.demo import (
     ask_gateway,
 )
 from adacompute.problems import Template
+from shared import read_recorded
 from tiers import leave_to_nightly
 
 NAMES = sorted(RECORDINGS, reverse=True)  # words first, of which the demo makes a page
@@ -86,7 +87,7 @@ def test_the_menus_table_is_in_money_and_agrees_with_itself_and_with_the_recordi
 
 
 def test_the_questions_are_ones_that_the_recorded_model_got_right_under_the_same_prompt():
-    recorded = {row.problem.id: row for row in ac.bundled("facts")}
+    recorded = {row.problem.id: row for row in read_recorded("facts")}
     right = []
     for id_ in QUESTION_IDS:
         row = recorded[id_]
@@ -162,6 +163,7 @@ def test_a_file_in_the_way_of_a_report_is_refused_before_any_work(adacompute, tm
     assert (tmp_path / "adacompute-demo" / "words" / "report.html").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_what_the_client_cannot_do_is_said_where_its_replies_would_stand(tmp_path: Path):
     pytest.importorskip("openai")
     asked = [ac.Problem(id="p", question="?", gold="4")]

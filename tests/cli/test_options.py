@@ -4,7 +4,7 @@ import inspect
 import types
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
@@ -80,7 +80,7 @@ def test_options_named_as_settings_have_their_types(command, sections):
         kind = describe_settings(section)[name].hint
         kind = str if get_origin(kind) is Literal else kind
         kind = (
-            str if isinstance(kind, types.UnionType) else kind
+            str if get_origin(kind) in (types.UnionType, Union) else kind
         )  # float | str: a command line has texts only
         kind = list[str] if kind == tuple[str, ...] else kind  # an option that may be given again
         given = hints[name]

@@ -158,6 +158,7 @@ def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize(
     ("typed", "word"), [("adacompute ev", "evaluate"), ("adacompute pool --js", "--json")]

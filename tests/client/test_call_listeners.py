@@ -1,4 +1,4 @@
-"""A call's listener hears of its own attempts, and may stop what comes next."""
+"""A call's listener hears of its own attempts; who is asked before each of them may stop what comes next."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import pytest
 from client_runs import BODY, run_client
 
 from adacompute.client import LOGPROBS, RateLimits, Retries
-from adacompute.errors import EndpointFailed, EndpointRefused
+from adacompute.errors import EndpointFailed, SendingStopped
 from upstream import Honest, Reply, Stall, Status
 
 
@@ -34,23 +34,34 @@ def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
     assert len(run_client(script, run).heard) == 7
 
 
-def test_who_hears_of_an_attempt_may_say_that_there_is_to_be_no_other():
+def allow(times):
+    """Allows so many calls to be sent."""
+    asked = []
+
+    async def may_send(choices):
+        asked.append(choices)
+        return len(asked) <= times
+
+    return may_send
+
+
+def test_a_retry_that_may_not_be_sent_raises_what_failed():
     async def run(client, up):
         with pytest.raises(EndpointFailed):
-            await client.call(BODY, on_call=lambda _: False)
+            await client.call(BODY, may_send=allow(1))
         with pytest.raises(EndpointFailed):
-            await client.stream(BODY, on_call=lambda _: False).__aenter__()
+            await client.stream(BODY, may_send=allow(1)).__aenter__()
 
     assert run_client(Status(code=500), run).up.count.requests == 2
 
 
-def drawn_until(script, stop, n, *, most=None, **settings):
-    """Draws n, and says when it hears a call for which `stop` is true that there are to be no others."""
+def drawn(script, n, *, calls, most=None, **settings):
+    """Draws n, of which so many calls may be sent."""
 
     async def run(client, up):
         if most is not None:
             client.quirks.record_choices(n, most, "scripted")
-        return [event async for event in client.draw(BODY, n, on_call=lambda call: not stop(call))]
+        return [event async for event in client.draw(BODY, n, may_send=allow(calls))]
 
     done = run_client(script, run, **settings)
     indices = [event.first + i for event in done.failed for i in range(event.count)]
@@ -59,27 +70,20 @@ def drawn_until(script, stop, n, *, most=None, **settings):
 
 
 def test_what_is_missing_of_a_short_reply_is_not_asked_for_where_nothing_more_may_be_sent():
-    done = drawn_until(Honest(n="short", most=3), lambda call: True, 8)
+    done = drawn(Honest(n="short", most=3), 8, calls=1)
     assert done.up.count.requests == 1
     assert sorted(done.responses) == [0, 1, 2]
-    assert done.error.kind == "stopped"
-    assert "nothing more is sent" in str(done.error)
-    assert (done.failed[0].first, done.failed[0].count, done.failed[0].calls) == (3, 5, ())
+    assert {failed.error.kind for failed in done.failed} == {"stopped"}
+    assert all("nothing more is sent" in str(failed.error) for failed in done.failed)
+    assert sum(failed.count for failed in done.failed) == 5
+    assert not any(failed.calls for failed in done.failed)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
 def test_calls_of_a_draw_that_wait_for_their_turn_are_not_sent_where_nothing_more_may_be(concurrency):
     limits = RateLimits(concurrency=concurrency, adaptive=False)
-    heard = []
-
-    def third(call):
-        heard.append(call)
-        return len(heard) == 3
-
-    done = drawn_until(Reply(delay=0.02), third, 20, most=1, limits=limits)
-    sent = done.up.count.requests  # those under way go on
-    assert 3 <= sent <= 3 + concurrency - 1
-    assert len(done.responses) == sent
+    done = drawn(Reply(delay=0.02), 20, calls=3, most=1, limits=limits)
+    assert done.up.count.requests == len(done.responses) == 3
     assert {failed.error.kind for failed in done.failed} == {"stopped"}
 
 
@@ -89,23 +93,23 @@ def test_other_calls_of_a_draw_are_not_tried_again_nor_waited_for_where_nothing_
 
     patient = Retries(first=100.0, longest=100.0, deadline=1000.0)
     limits = RateLimits(concurrency=4, adaptive=False)
-    done = drawn_until(script, lambda call: call.got > 0, 4, most=1, limits=limits, retries=patient)
+    done = drawn(script, 5, calls=4, most=1, limits=limits, retries=patient)
     assert done.up.count.requests == 4
     assert len(done.responses) == 2
     assert sum(len(failed.calls) for failed in done.failed) == 2
 
 
 def test_a_call_that_was_refused_too_many_is_not_sent_smaller_where_nothing_more_may_be():
-    done = drawn_until(Honest(n="refuse", most=2), lambda call: True, 8)
+    done = drawn(Honest(n="refuse", most=2), 8, calls=1)
     assert done.up.count.requests == 1
-    assert done.error.kind == "stopped"
+    assert {failed.error.kind for failed in done.failed} == {"stopped"}
     assert [call.kind for call in done.failed[0].calls] == ["n-limit"]
 
 
 def test_what_was_refused_is_not_asked_without_it_where_nothing_more_may_be_sent():
     async def run(client, up):
-        with pytest.raises(EndpointRefused, match="logprobs are not supported"):
-            await client.call({**BODY, "logprobs": True}, on_call=lambda _: False, optional=LOGPROBS)
+        with pytest.raises(SendingStopped):
+            await client.call({**BODY, "logprobs": True}, may_send=allow(1), optional=LOGPROBS)
         assert client.quirks.gives_logprobs("scripted") is None
 
     assert run_client(Honest(logprobs="refuse"), run).up.count.requests == 1
@@ -145,46 +149,23 @@ def test_cached_tokens_are_told_where_they_can_be_true(cached, found, stream):
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-def test_who_hears_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
+def test_who_is_asked_may_take_time_to_say_and_nothing_is_sent_meanwhile(allowed):
     async def run(client, up):
-        said = asyncio.get_running_loop().create_future()
-        calling = asyncio.create_task(client.call(BODY, on_call=lambda call: call.kind == "ok" or said))
-        while up.count.in_flight or up.count.requests < 1:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.1)  # longer than it waits before it tries again
-        assert up.count.requests == 1
-        assert not calling.done()
+        asked, said = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def may_send(choices):
+            asked.set()
+            return await said
+
+        calling = asyncio.create_task(client.call(BODY, may_send=may_send))
+        await asked.wait()
+        await asyncio.sleep(0.05)
+        assert up.count.requests == 0
         said.set_result(allowed)
         if allowed:
             await calling
         else:
-            with pytest.raises(EndpointFailed):
+            with pytest.raises(SendingStopped):
                 await calling
 
-    def script(number, body):
-        return Status(code=500) if number == 1 else Reply()
-
-    assert run_client(script, run).up.count.requests == 1 + allowed
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-def test_all_calls_of_a_draw_wait_until_it_is_said(allowed):
-    async def run(client, up):
-        said = asyncio.get_running_loop().create_future()
-        client.quirks.record_choices(6, 1, "scripted")
-        events = []
-
-        async def drawing():
-            events.extend([event async for event in client.draw(BODY, 6, on_call=lambda _: said)])
-
-        task = asyncio.create_task(drawing())
-        while up.count.requests < 2 or up.count.in_flight:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.05)
-        assert up.count.requests == 2  # both that were under way
-        said.set_result(allowed)
-        await task
-        return events
-
-    done = run_client(Reply(texts=["1"]), run, limits=RateLimits(concurrency=2))
-    assert done.up.count.requests == (6 if allowed else 2)
+    assert run_client(Reply(), run).up.count.requests == int(allowed)

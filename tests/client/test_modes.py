@@ -73,7 +73,7 @@ def test_the_default_mode_is_the_one_that_says_so(tmp_path: Path):
         (("upstream = \"http://127.0.0.1:8081/v1\"\n", ""), "[small]: has no upstream; give address"),
         (("model = \"tiny\"\n", ""), "[small]: has no model; give its name at the upstream"),
         (("input_price = 0.1", "input_pric = 0.1"), "unknown setting 'input_pric'; did you mean"),
-        (("input_price = 0.1", "input_price = -1"), "[small]: input_price -1 can't be used; give 0 or more"),
+        (("input_price = 0.1", "input_price = -1"), "[small]: input_price is -1; give a number from 0 up"),
         (("input_price = 0.1", "input_price = 'dear'"), "[small]: input_price is 'dear'; give a number"),
         (("output_price = 0.4\n", ""), "[small]: has no output_price, and [small] has input_price; give"),
         (("input_price = 2.0\noutput_price = 8.0", ""), "[large]: has no input_price, and [small] has"),

@@ -230,6 +230,7 @@ def test_a_private_ca_is_trusted_where_it_is_named(folder: Path):
         ask(ca_file=str(folder / "client.pem"))
 
 
+@pytest.mark.slow
 def test_the_variable_ssl_cert_file_names_one_too(folder: Path):
     code = "import asyncio, sys; sys.path[:0] = sys.argv[1:2]; from test_proxies import post; "
     code += "print(asyncio.run(post(sys.argv[2])))"

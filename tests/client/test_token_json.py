@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adacompute.client.large_json import TokenLogprob
 from adacompute.client.response_parser import Response, build_responses, parse_choices, read_json, read_tokens
 from adacompute.client.server_quirks import ModelQuirks
-from adacompute.client.token_json import TokenLogprob
-from adacompute.records import Secret
+from adacompute.secret import Secret
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 LOGPROBS = st.floats(-20.0, 0.0) | st.integers(-20, 0)

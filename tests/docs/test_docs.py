@@ -12,16 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from harness import import_script
 from kept import Examples, assert_same_text
 from recorded_replies import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-spec = importlib.util.spec_from_file_location("docs_script", ROOT / "scripts" / "docs.py")
-assert spec is not None
-assert spec.loader is not None
-docs = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(docs)
+docs = import_script("docs")
 
 PAGES = docs.pages()
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
@@ -114,6 +111,7 @@ follow_imports = skip
 """
 
 
+@pytest.mark.nightly  # `make check` has the types of the package itself
 @pytest.mark.timeout(900)
 def test_the_python_examples_of_all_pages_are_well_typed_for_their_users(tmp_path: Path):
     for page, name in zip(PAGES, NAMES, strict=True):

@@ -19,7 +19,6 @@ def pictures() -> dict[str, str]:
     return import_script("pictures").draw_files()
 
 
-@pytest.mark.slow
 def test_the_pictures_of_the_docs_are_drawn_from_their_numbers(pictures: dict[str, str]):
     for name, svg in pictures.items():
         kept = (FOLDER / name).read_text("utf-8")
@@ -41,7 +40,6 @@ def test_every_picture_is_on_a_page_and_described_in_words(pictures: dict[str, s
     assert all(len(alt) > 20 for alt in shown.values())
 
 
-@pytest.mark.slow
 def test_the_numbers_of_the_pictures_are_what_is_measured():
     measured = import_script("picture_numbers")
     votes = measured.measure_votes()

@@ -4,7 +4,6 @@ In the place of the model stand the responses that it gave when `facts` was reco
 that behaves as `adacompute local` does. The report has tests of its own, and takes longer than all else here.
 """
 
-import importlib.util
 import re
 import socket
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import import_script
 from recorded_replies import ADDRESS, serve_recording
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,11 +19,7 @@ PAGE = ROOT / "docs" / "quickstart.md"
 # what `fit` says only where a budget is underspent: calls end in any order, so a price may be a little other
 OPTIONAL = re.compile(r"^ *Many requests have equal votes here.*?by lot\.\n", re.DOTALL | re.MULTILINE)
 
-spec = importlib.util.spec_from_file_location("walk_script", ROOT / "scripts" / "walk.py")
-assert spec is not None
-assert spec.loader is not None
-walk = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(walk)
+walk = import_script("walk")
 
 
 @pytest.fixture

@@ -62,6 +62,7 @@ def test_prices_fall_and_costs_rise_to_what_was_asked_for():
         assert again.accuracy.mean == pytest.approx(row.accuracy, abs=0.02)  # of the budget, met
 
 
+@pytest.mark.slow
 def test_where_one_price_cannot_meet_a_budget_what_to_expect_is_that_of_two_in_turn():
     policy = StoppingPolicy(weigh=None).copy_for(words())
     some = draw_paths(words(), rng=np.random.default_rng(0), orders=8)

@@ -1,18 +1,13 @@
 """The page of evaluations: a bar is reached by its numbers, never by words."""
 
 import copy
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-FILE = Path(__file__).resolve().parent.parent.parent / "scripts" / "evaluation_page.py"
-spec = importlib.util.spec_from_file_location("evaluation_page", FILE)
-assert spec is not None
-assert spec.loader is not None
-made = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(made)
+from harness import import_script
+
+made = import_script("evaluation_page")
 
 BUDGETS = [1.5, 2.0, 3.0, 4.0, 6.0]
 GOOD = {"mean": 0.02, "low": 0.01, "high": 0.03}

@@ -143,7 +143,6 @@ def test_a_saving_is_told_only_where_the_menu_gains_for_sure():
     assert not all(row.gain is None or (row.gain.low or 0) > 0 for row in evaluation.rows)
 
 
-@pytest.mark.slow
 def test_a_mode_that_is_never_right_is_not_worth_having():
     evaluation = evaluate_modes(skills=(0.0, 0.7), budgets=(2.0, 3.0), families=True)
     assert evaluation.worth is not True
@@ -151,7 +150,6 @@ def test_a_mode_that_is_never_right_is_not_worth_having():
     assert "families" in evaluation.protocol
 
 
-@pytest.mark.slow
 def test_without_grades_agreement_with_the_dearest_mode_is_judged():
     evaluation = evaluate_modes(graded=False)
     assert evaluation.basis == "agreement"

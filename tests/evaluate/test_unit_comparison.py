@@ -12,14 +12,14 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded
 from adacompute.evaluate import match_cost
 from adacompute.evaluate.protocols import run_policies
 from adacompute.evaluate.unit_comparison import compare_in_unit
+from shared import read_votes
 
 QUICK = {"policies": ("fixed", "asc"), "folds": 2, "orders": 8, "votes": "plain"}
 
 
 @pytest.fixture(scope="module")
 def ballots():
-    whole = ac.bundled("facts").ballots()
-    return whole.only(np.arange(80))
+    return read_votes("facts").only(np.arange(80))
 
 
 def with_tokens(ballots, each: np.ndarray):

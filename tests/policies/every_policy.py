@@ -45,7 +45,7 @@ WEIGH = VoteWeights(signal="logprob", scale=-0.2)
 
 @functools.cache
 def ballots() -> Ballots:
-    return read_votes("words").only(range(0, 360, 6))  # 60 problems of all templates
+    return read_votes("words").only(range(0, 360, 10))  # 36 problems of all templates
 
 
 def made(kind: str, weighed: bool = False, **given: Any) -> Policy:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import math
 from fractions import Fraction
 
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.errors import AdacomputeError, PolicyInvalid, TooFewSamples
+from adacompute.errors import TooFewSamples
 from adacompute.evaluate.rivals import DoublingPolicy, PetsPolicy
 from adacompute.policies.agreement import (
     AdaptiveConsistency,
@@ -111,6 +110,7 @@ def test_esc_fills_a_window_that_another_dial_began_before_it_looks():
     assert rule.more("?", Tally.of(["1"] * 4), 0.5) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drawn", ["aaaaabb", "aaaabbc", "aaabbcc", "aaaab--", "abcdef", "aaab---"])
 def test_the_cost_of_esc_over_all_orders_never_rises_with_the_dial(drawn):
     orders = sorted(set(itertools.permutations(drawn)))  # equally many of each: letters that agree are alike
@@ -151,40 +151,6 @@ def test_a_run_is_how_many_of_the_last_samples_gave_one_answer(answers):
     tally = Tally.of(answers)
     last = list(itertools.takewhile(lambda answer: answer == answers[-1], reversed(answers)))
     assert tally.run == (0 if not answers or answers[-1] is None else len(last))
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        AdaptiveConsistency(wave=3, longest=20),
-        EarlyStopping(longest=9, weigh=WEIGH),
-    ],
-    ids=lambda policy: policy.kind,
-)
-def test_what_is_stored_comes_back_and_nothing_else_does(policy):
-    stored = json.loads(json.dumps(policy.settings()))
-    again = type(policy).restore(stored, {})
-    assert again.settings() == policy.settings()
-    assert (again.weigh, again.longest, again.max_waves) == (policy.weigh, policy.longest, policy.max_waves)
-    for change, named in (
-        ({"longest": 0}, "longest 0"),
-        ({"longest": True}, "longest True"),
-        ({"longest": math.nan}, "longest nan"),
-        ({"longest": 10**9}, "longest 1000000000"),
-        ({"weigh": "logprob"}, "weigh 'logprob'"),
-        ({"weigh": {"signal": "logprob", "scale": math.nan, "sharpness": 2.0}}, "scale nan"),
-        ({"more": 1}, "'more' is not known"),
-    ):
-        with pytest.raises(PolicyInvalid, match=named):
-            type(policy).restore(stored | change, {})
-    with pytest.raises(PolicyInvalid, match="'longest' is missing"):
-        type(policy).restore({}, {})
-
-
-def test_a_wave_that_cannot_be_is_refused():
-    for wave in (0, 1.5, "2"):
-        with pytest.raises(AdacomputeError, match=f"wave {wave!r}"):
-            AdaptiveConsistency(wave=wave)
 
 
 def test_waves_of_several_look_only_between_them():

@@ -335,6 +335,7 @@ def _write_often(folder: Path, writer: int, times: int) -> None:
         write_artefact(folder, kind="asc", settings={"value": value}, arrays={"a": np.full(500, value)})
 
 
+@pytest.mark.slow
 def test_a_reader_always_sees_one_whole_policy_while_two_write(tmp_path):
     folder = tmp_path / "p"
     _write_often(folder, 0, 1)

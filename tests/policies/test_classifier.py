@@ -179,34 +179,6 @@ def test_stored_arrays_that_no_learner_gave_are_refused(model: str, wrong: str):
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"learned": 3},
-        {"learned": {"budget": 2.0}},
-        {"classes": [4, 1]},
-        {"classes": [1, 99]},
-        {"classes": []},
-        {"scorer": "pickle"},
-        {"scorer": "constant"},
-        {"entropy": 1},
-        {"budget": "much"},
-        {"features": "text"},
-        {"features": "smell"},
-        {"model": "gpt"},
-        {"longest": 0},
-    ],
-    ids=str,
-)
-def test_stored_settings_that_no_classifier_had_are_refused(change: dict[str, Any]):
-    policy = fitted("xgboost")
-    settings = policy.settings()
-    inner = set(change) <= {"classes", "scorer", "entropy", "budget"}
-    settings = {**settings, "learned": {**settings["learned"], **change}} if inner else {**settings, **change}
-    with pytest.raises(PolicyInvalid, match="classifier"):
-        ClassifierPolicy.restore(settings, policy.arrays())
-
-
 def test_fitting_needs_a_budget_that_can_be_and_samples_for_it():
     with pytest.raises(PolicyError, match="budget"):
         ClassifierPolicy().fit(words())
@@ -225,28 +197,6 @@ def test_fitting_needs_a_budget_that_can_be_and_samples_for_it():
     )  # of 8 there is one vote: right or wrong
     assert set(policy.predict_budgets(words())) <= {1, 2, 4, 8}
     assert set(ClassifierPolicy(longest=8).fit(eight, budget=2.0).predict_budgets(words())) <= {1, 2, 4, 8}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"model": "gpt"},
-        {"features": "smell"},
-        {"features": ""},
-        {"features": "text+text"},
-        {"features": None},
-        {"budgets": ()},
-        {"budgets": (4, 2)},
-        {"budgets": (32, 64)},
-        {"seed": -1},
-        {"longest": 0},
-        {"weigh": "logprob"},
-    ],
-    ids=str,
-)
-def test_settings_that_cant_be_are_refused(wrong: dict[str, Any]):
-    with pytest.raises(PolicyError):
-        ClassifierPolicy(**wrong)
 
 
 def test_serving_imports_no_training_library():

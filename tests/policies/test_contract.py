@@ -174,7 +174,7 @@ def test_it_never_asks_beyond_the_longest_wherever_a_request_stands(kind, weighe
         logprobs = (-rng.exponential(20.0, drawn)).tolist()
         known = [Sample(answer=a, tokens=50, logprob=x) for a, x in zip(answers, logprobs, strict=True)]
         tallies.append(Tally.of(known, weigh=policy.weigh))
-    prompts = [ballots().prompts[i % 60] for i in range(300)]
+    prompts = [ballots().prompts[i % 36] for i in range(300)]
     drawn = np.array([tally.drawn for tally in tallies])
     for dial in DIALS[policy.dial]:
         more = np.array(policy.more_batch(prompts, tallies, dial))
@@ -227,22 +227,6 @@ def test_odd_prompts_are_prompts_too(kind):
         more = policy.more_batch(ODD, tallies, dial)
         assert all(0 <= count <= policy.longest for count in more)
         assert more == [policy.more(p, t, dial) for p, t in zip(ODD, tallies, strict=True)]
-
-
-@kinds
-def test_a_dial_that_can_not_be_is_refused_in_one_line(kind):
-    policy = made(kind)
-    if policy.dial is None:
-        with pytest.raises(PolicyError, match="has no dial") as error:
-            replay(policy, ballots(), price=0.1)
-        assert "\n" not in str(error.value)
-        return
-    for dial in (float("nan"), float("inf"), -0.1, None, True, "0.1"):
-        for tally in (Tally(), Tally.of(["a", "b"])):
-            with pytest.raises(PolicyError) as error:
-                policy.more("What is 2 + 2?", tally, dial)
-            assert "\n" not in str(error.value)
-            assert repr(dial) in str(error.value)
 
 
 @pytest.mark.parametrize("kind", list(UNFITTED))

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import cache
 from itertools import permutations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from adacompute.policies.curve import (
 from adacompute.records import Sample
 from adacompute.solve import best_at
 from shared import read_votes
+from synthetic import make_ballots
 
 BUDGETS = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
 SIGNALS = ("classes", "correct", "tokens", "logprob", "entropy")
@@ -137,19 +137,7 @@ def two_kinds() -> Ballots:
     classes = np.where(correct, 0, rng.integers(1, 4, size=(80, 32)))
     classes[1::2] = np.where(correct[1::2], 0, 1)
     prompts = tuple(f"Count the 7 {w}." if i % 2 == 0 else f"Who was first to {w}?" for i, w in named)
-    unknown = np.full((80, 32), np.nan)
-    return Ballots(
-        ids=tuple(map(str, range(80))),
-        prompts=prompts,
-        subjects=(None,) * 80,
-        levels=(None,) * 80,
-        gold_known=np.ones(80, dtype=bool),
-        classes=classes.astype(np.int32),
-        correct=correct.astype(np.float32),
-        tokens=unknown,
-        logprob=unknown,
-        entropy=unknown,
-    )
+    return make_ballots(classes, correct, prompts=prompts)
 
 
 @pytest.mark.parametrize("features", ["text", "text+entropy"])
@@ -174,14 +162,7 @@ def test_stored_arrays_that_no_curve_had_are_refused(name: str):
             CurvePolicy.restore(policy.settings(), {**rest, **changed})
 
 
-@pytest.mark.parametrize(
-    "change", [{"learned": 1}, {"learned": {}}, {"features": "text"}, {"budgets": [1, 2]}], ids=str
-)
-def test_stored_settings_that_no_curve_had_are_refused(change: dict[str, Any]):
-    with pytest.raises(PolicyInvalid, match="curve"):
-        CurvePolicy.restore({**fitted().settings(), **change}, fitted().arrays())
-
-
+@pytest.mark.slow
 def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
     with pytest.raises(NotFitted, match="fit"):
         CurvePolicy().more("?", Tally(), 0.01)

@@ -215,7 +215,7 @@ def test_with_few_problems_it_decides_by_cascades_and_single_modes(graded):
     assert replay(policy, recorded(graded=graded, problems=12), price=0.1).cost > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_labels_agreement_with_the_dearest_mode_stands_in_for_them():
     policy = fitted(graded=False)
     assert policy.labels_ is False
@@ -309,7 +309,7 @@ def test_a_stored_menu_that_no_policy_wrote_is_refused(name, value):
         MenuPolicy.restore({**policy.settings(), name: value}, policy.arrays())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_modes_can_be_drawn():
     accuracies = {"a": 0.3, "b": 0.45, "c": 0.6, "d": 0.85}
     ballots = make_menu_ballots(accuracies, problems=40, samples=6)

@@ -116,17 +116,6 @@ def test_stored_arrays_that_cannot_be_are_refused_by_name(oracle, change, named)
         OraclePolicy.restore(oracle.settings(), change(dict(oracle.arrays())))
 
 
-def test_stored_settings_that_cannot_be_are_refused_by_name(oracle):
-    for change, named in (
-        ({"learned": "yes"}, "learned 'yes'"),
-        ({"learned": False}, "learned False"),
-        ({"budgets": [1, 2]}, "'slopes'"),
-        ({"longest": None}, "longest None"),
-    ):
-        with pytest.raises(PolicyInvalid, match=named):
-            OraclePolicy.restore(oracle.settings() | change, oracle.arrays())
-
-
 def test_without_grades_there_is_no_oracle(words):
     blind = replace(words, correct=np.full_like(words.correct, np.nan), gold_known=~words.gold_known)
     with pytest.raises(NotRecorded):

@@ -156,7 +156,6 @@ async def _rounds(answers, threshold, budget):
     return counting.rounds
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("abstaining", [0.0, 0.3, 1.0])
 def test_doubling_asks_in_each_round_what_its_hub_asks(abstaining):
     rng = random.Random(3)

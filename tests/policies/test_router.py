@@ -104,6 +104,7 @@ def test_a_batch_is_decided_as_one_prompt_is():
     assert policy.choose([], 0.1).shape == (0,)
 
 
+@pytest.mark.slow
 def test_over_one_mode_it_predicts_and_buys_as_the_curve_of_that_mode():
     votes = read_votes("words").only(range(0, 440, 4))
     plain = CurvePolicy(features="text").fit(votes)

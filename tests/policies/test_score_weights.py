@@ -86,6 +86,7 @@ def test_without_beta_votes_are_plain():
     assert (units == WEIGHT_UNIT).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bare", [False, True])
 def test_where_all_scores_are_equal_decisions_are_as_without(bare):
     ballots = synthetic(40, 16)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from every_policy import KINDS, ballots, made
+from every_policy import KINDS, SAVED, ballots, made
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import (
@@ -23,6 +23,7 @@ from adacompute.replay import replay
 
 HUGE = [10**400, -(10**400), 10**5000]  # beyond floats; the last one beyond what Python writes
 WRONG = [None, True, False, "0.1", math.nan, math.inf, -math.inf, -0.1, [0.1], np.array(0.1), np.nan, *HUGE]
+LENGTHS = (0, True, math.nan, 10**9, None, "16")
 DIALS = {
     "threshold": [0, 1, 0.5, np.float32(0.25), np.int64(1)],
     "price": [0, 1, 3.5, np.float32(0.25), 10**20],
@@ -112,3 +113,112 @@ def test_what_can_not_be_computed_with_is_no_stored_policy(wrong):
     ):
         raise wrong
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "named"),
+    [
+        ("fixed", {"budget": 0.5}, "budget 0.5 is below the cheapest mode"),
+        ("fixed", {"budget": math.nan}, "budget nan"),
+        ("fixed", {"budget": "2"}, "budget '2'"),
+        ("fixed", {"budget": True}, "budget True"),
+        ("fixed", {"budget": 2, "mix": 1}, "mix 1"),
+        ("fixed", {"budget": 2, "seed": -1}, "seed -1"),
+        ("fixed", {"budget": 2, "longest": 0}, "longest 0"),
+        ("fixed", {"budget": 2, "longest": 2.0}, "longest 2.0"),
+        ("fixed", {"budget": 2, "weigh": "logprob"}, "weigh 'logprob'"),
+        ("fixed", {"budget": 4, "budgets": (4, 8), "longest": 2}, "beyond longest 2"),
+        ("random", {"budget": 2, "budgets": (2, 1)}, "budgets (2, 1)"),
+        ("random", {"budget": 2, "budgets": (1, True)}, "budgets"),
+        ("random", {"budget": 2, "budgets": ()}, "budgets"),
+        ("random", {"budget": 2, "budgets": "124"}, "budgets"),
+        ("heuristic", {"budget": -1}, "budget -1"),
+        ("shuffled", {"budget": 0}, "budget 0"),
+        ("asc", {"wave": 0}, "wave 0"),
+        ("asc", {"wave": 1.5}, "wave 1.5"),
+        ("asc", {"wave": "2"}, "wave '2'"),
+        ("classifier", {"model": "gpt"}, "'gpt'"),
+        ("classifier", {"features": "smell"}, "'smell'"),
+        ("classifier", {"features": ""}, "''"),
+        ("classifier", {"features": "text+text"}, "'text+text'"),
+        ("classifier", {"features": None}, "None"),
+        ("classifier", {"budgets": (32, 64)}, "32"),
+        ("classifier", {"seed": -1}, "seed -1"),
+        ("stopping", {"max_waves": 0}, "max_waves 0"),
+        ("stopping", {"ladder": (4, 2)}, "ladder (4, 2)"),
+        ("stopping", {"ladder": (1, 32)}, "ladder (1, 32)"),
+        ("stopping", {"weigh": "loud"}, "weigh 'loud'"),
+        ("stopping", {"draw_cost": -1}, "draw_cost -1"),
+        ("stopping", {"prior": "x"}, "prior 'x'"),
+        ("stopping", {"features": "yes"}, "features 'yes'"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_name_in_one_line(kind, given, named):
+    with pytest.raises(AdacomputeError) as error:
+        COMPARED[kind](**given)
+    assert named in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", SAVED)
+def test_every_stored_setting_has_to_be_there_and_no_other(kind):
+    settings, arrays = made(kind).settings(), made(kind).arrays()
+    changed = {f"'{name}' is missing": _without(settings, name) for name in settings}
+    changed |= {f"longest {value!r}": settings | {"longest": value} for value in LENGTHS}
+    changed["'more' is not known"] = settings | {"more": 1}
+    for named, stored in changed.items():
+        with pytest.raises(PolicyInvalid) as error:
+            COMPARED[kind].restore(stored, arrays)
+        assert named in str(error.value)
+        assert kind in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "named"),
+    [
+        ("fixed", {"budget": None}, "budget None"),
+        ("fixed", {"budget": math.nan}, "budget nan"),
+        ("fixed", {"weigh": "logprob"}, "weigh 'logprob'"),
+        ("fixed", {"weigh": {"signal": "logprob"}}, "weigh"),
+        ("fixed", {"weigh": {"signal": "x", "scale": 1.0, "sharpness": 2.0}}, "signal 'x'"),
+        ("fixed", {"weigh": {"signal": "logprob", "scale": math.nan, "sharpness": 2.0}}, "scale nan"),
+        ("fixed", {"budgets": [1, 2.5]}, "budgets"),
+        ("fixed", {"budgets": {"1": 2}}, "budgets"),
+        ("guarantee", {"longest": 257}, "longest 257"),
+        ("guarantee", {"delta": 0}, "delta 0"),
+        ("guarantee", {"delta": 1.0}, "delta 1.0"),
+        ("guarantee", {"delta": "0.05"}, "delta '0.05'"),
+        ("oracle", {"learned": "yes"}, "learned 'yes'"),
+        ("oracle", {"learned": False}, "learned False"),
+        ("oracle", {"budgets": [1, 2]}, "'slopes'"),
+        ("classifier", {"learned": 3}, "classifier"),
+        ("classifier", {"learned": {"budget": 2.0}}, "classifier"),
+        ("classifier", {"learned.classes": [4, 1]}, "classifier"),
+        ("classifier", {"learned.classes": [1, 99]}, "classifier"),
+        ("classifier", {"learned.classes": []}, "classifier"),
+        ("classifier", {"learned.scorer": "pickle"}, "classifier"),
+        ("classifier", {"learned.scorer": "constant"}, "classifier"),
+        ("classifier", {"learned.entropy": 1}, "classifier"),
+        ("classifier", {"learned.budget": "much"}, "classifier"),
+        ("classifier", {"features": "text"}, "classifier"),
+        ("classifier", {"features": "smell"}, "'smell'"),
+        ("classifier", {"model": "gpt"}, "'gpt'"),
+        ("curve", {"learned": 1}, "curve"),
+        ("curve", {"learned": {}}, "curve"),
+        ("curve", {"features": "text"}, "curve"),
+        ("curve", {"budgets": [1, 2]}, "curve"),
+    ],
+)
+def test_a_stored_setting_that_cannot_be_is_refused_by_name(kind, change, named):
+    settings = made(kind).settings()
+    for name, value in change.items():
+        outer, _, inner = name.partition(".")
+        settings = settings | {outer: settings[outer] | {inner: value} if inner else value}
+    with pytest.raises(PolicyInvalid) as error:
+        COMPARED[kind].restore(settings, made(kind).arrays())
+    assert named in str(error.value)
+
+
+def _without(settings, name):
+    return {key: value for key, value in settings.items() if key != name}

@@ -140,6 +140,7 @@ except PoolFull as exc:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "target"),
     [("import", "new.sqlite"), ("import", "old.sqlite"), ("export", "out.jsonl"), ("export", "out.parquet")],

@@ -110,6 +110,7 @@ def test_a_read_only_folder_can_be_read(closed: Path):
     assert names(closed) == ["p.sqlite"]
 
 
+@pytest.mark.slow
 def test_in_a_read_only_folder_a_log_is_read_or_said_to_be_unreadable(closed: Path):
     run(KILLED, closed / "p.sqlite")
     for path in closed.iterdir():

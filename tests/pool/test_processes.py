@@ -56,6 +56,7 @@ print(len(pool), pool.verify().ok)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_exits_takes_nothing_from_its_parent(tmp_path: Path):
     said = run(FORK, tmp_path / "p.sqlite").splitlines()
     assert [("of which this is a fork; open it again" in text) for text in said[:3]] == [True] * 3

@@ -154,6 +154,7 @@ def test_problems_with_too_few_samples_are_an_error_or_left_out():
             calibrate(policy, ballots, 4.0, too_few="ignore")
 
 
+@pytest.mark.slow
 def test_what_is_calibrated_is_settled_and_what_is_replayed_is_not(words):
     class Settling(AdaptiveConsistency):
         """Its votes are weighed on the samples' own scale, once it has seen them."""

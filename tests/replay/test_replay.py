@@ -69,6 +69,7 @@ def test_cost_and_accuracy_are_the_means_over_problems(words):
     assert "20 random orders" in found.protocol
 
 
+@pytest.mark.slow
 def test_deciding_beforehand_is_scored_exactly_and_orders_agree(words):
     policy = RandomPolicy(3.0)
     exact = replay(policy, words)

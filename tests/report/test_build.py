@@ -13,6 +13,7 @@ from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.folder import render_files
 from adacompute.report.page import build_share
+from synthetic import make_ballots
 from tiers import leave_to_nightly
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -28,21 +29,10 @@ def drawn(problems: int, samples: int, *, seed: int = 0, tokens: bool = True) ->
     for row, own in zip(classes, answers, strict=True):
         names: dict[int, int] = {}
         row[:] = [names.setdefault(int(one), len(names)) for one in own]
-    shape, blank = (problems, samples), np.full((problems, samples), np.nan)
-    return Ballots(
-        ids=tuple(f"p{at}" for at in range(problems)),
-        prompts=tuple(
-            f"{HOSTILE} what is {at} + {at}?" + " more" * (problems - at) for at in range(problems)
-        ),
-        subjects=(None,) * problems,
-        levels=(None,) * problems,
-        gold_known=np.ones(problems, dtype=bool),
-        classes=classes,
-        correct=right.astype(np.float32),
-        tokens=rng.integers(20, 60, shape).astype(np.float64) if tokens else blank,
-        logprob=blank,
-        entropy=blank,
-        modes=(Mode(name=HOSTILE, model=HOSTILE),),
+    prompts = (f"{HOSTILE} what is {at} + {at}?" + " more" * (problems - at) for at in range(problems))
+    counted = {"tokens": rng.integers(20, 60, right.shape).astype(np.float64)} if tokens else {}
+    return make_ballots(
+        classes, right, prompts=tuple(prompts), modes=(Mode(name=HOSTILE, model=HOSTILE),), **counted
     )
 
 

@@ -11,8 +11,9 @@ from adacompute.client import Endpoint, RateLimits, Retries
 from adacompute.policies.base import Policy
 from adacompute.pool import bundled, open_pool
 from adacompute.problems import Template
-from adacompute.records import Problem, Recorded, Sample
-from adacompute.sampling import Answers, Asking, answer
+from adacompute.records import Problem, Recorded, Sample, TokenPrices
+from adacompute.sampling import Answers, Asking, SourcePlan, answer
+from shared import read_recorded
 from upstream import Reply, Status, Upstream
 
 MODEL = "scripted"
@@ -21,8 +22,7 @@ ASKING = Asking(model=MODEL, template=Template.named("plain"), sampling={"max_to
 
 def facts(count: int | None = None) -> list[Recorded]:
     """The bundled recording: problems, each with its samples."""
-    with bundled("facts") as pool:
-        return list(pool)[:count]
+    return read_recorded("facts")[:count]
 
 
 def said(sample: Sample) -> str:
@@ -95,20 +95,15 @@ def ask(
     concurrency: int = 8,
     gold: bool = True,
     asking: Asking = ASKING,
+    prices: TokenPrices | None = None,
     **how: Any,
 ) -> Answers:
     """Answers the recorded problems from an upstream into a pool at `path`."""
     with open_pool(path, create=True, default_task=task()) as pool:
         problems = [one.problem if gold else without_gold(one.problem) for one in recorded]
-        return answer(
-            problems,
-            pool,
-            policy=policy,
-            budget=budget,
-            endpoint=endpoint(up, concurrency=concurrency),
-            asking=asking,
-            **how,
-        )
+        where = endpoint(up, concurrency=concurrency)
+        plan = SourcePlan(endpoint=where, asking=asking, prices=prices or TokenPrices())
+        return answer(problems, pool, plan, policy=policy, budget=budget, **how)
 
 
 @functools.cache

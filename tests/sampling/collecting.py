@@ -13,7 +13,7 @@ from adacompute.client import BreakerSettings, Endpoint, RateLimits, Retries, Ti
 from adacompute.pool import Pool
 from adacompute.problems import Template
 from adacompute.records import Problem
-from adacompute.sampling import Asking, Collected, collect
+from adacompute.sampling import Asking, Collected, SourcePlan, collect
 
 UPSTREAM = Path(__file__).resolve().parent.parent / "client" / "upstream.py"
 QUICK = Retries(attempts=5, deadline=20.0, first=0.01, longest=0.05)
@@ -38,14 +38,20 @@ def endpoint(url: str, *, concurrency: int = 4, **fields: Any) -> Endpoint:
     return Endpoint(url=url, **settings | fields)
 
 
-def run(pool: Pool, url: str, *, count: int = 3, samples: int = 5, **fields: Any) -> Collected:
+def plan(url: str, **fields: Any) -> SourcePlan:
+    """How the upstream is asked; `fields` are those of the plan and of its endpoint."""
     told = {
         name: fields.pop(name)
         for name in ("concurrency", "retries", "key", "breaker", "timeouts")
         if name in fields
     }
-    given = {"endpoint": endpoint(url, **told), "asking": asking(), "samples": samples} | fields
-    return collect(problems(count), pool, **given)
+    return SourcePlan(**{"endpoint": endpoint(url, **told), "asking": asking()} | fields)
+
+
+def run(pool: Pool, url: str, *, count: int = 3, samples: int = 5, **fields: Any) -> Collected:
+    run_names = ("max_cost", "retry_rounds", "another", "regrade", "progress", "signals")
+    how = {name: fields.pop(name) for name in run_names if name in fields}
+    return collect(problems(count), pool, plan(url, samples=samples, **fields), **how)
 
 
 def stored(pool: Pool) -> dict[tuple[str, int], str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "client")]
 
-from collecting import asking, endpoint, problems  # noqa: E402 - of the folder that was just added
+from collecting import plan, problems  # noqa: E402 - of the folder that was just added
 
 from adacompute.pool import open_pool  # noqa: E402
 from adacompute.sampling import collect  # noqa: E402
@@ -23,8 +23,7 @@ PROBLEMS, SAMPLES, CONCURRENCY = 60, 10, 4
 
 def live(url: str, path: str) -> None:
     with open_pool(path, create=True) as pool:
-        where = endpoint(url, concurrency=CONCURRENCY)
-        collect(problems(PROBLEMS), pool, endpoint=where, asking=asking(), samples=SAMPLES)
+        collect(problems(PROBLEMS), pool, plan(url, concurrency=CONCURRENCY, samples=SAMPLES))
 
 
 def main(url: str, path: str, kills: int, seed: int) -> None:

@@ -8,7 +8,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "client")]
 
 import killed  # noqa: E402 - of the folders that were just added
 from batches import ASKING  # noqa: E402
-from collecting import endpoint, problems  # noqa: E402
+from collecting import plan, problems  # noqa: E402
 
 from adacompute.policies.stopping import StoppingPolicy  # noqa: E402
 from adacompute.pool import open_pool  # noqa: E402
@@ -22,10 +22,9 @@ def live(url: str, path: str) -> None:
         answer(
             problems(REQUESTS),
             pool,
+            plan(url, concurrency=CONCURRENCY, asking=ASKING),
             policy=StoppingPolicy(),
             budget=BUDGET,
-            endpoint=endpoint(url, concurrency=CONCURRENCY),
-            asking=ASKING,
         )
 
 

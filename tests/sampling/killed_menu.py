@@ -20,7 +20,7 @@ from adacompute.policies import load_policy  # noqa: E402
 from adacompute.pool import Pool, open_pool  # noqa: E402
 from adacompute.pool.menu import MODE_PARAMETER  # noqa: E402
 from adacompute.problems import Template  # noqa: E402
-from adacompute.sampling import answer, build_mode_plan  # noqa: E402
+from adacompute.sampling import answer, build_plan  # noqa: E402
 
 REQUESTS, BUDGET, CONCURRENCY = 60, 0.5, 4
 
@@ -28,7 +28,7 @@ REQUESTS, BUDGET, CONCURRENCY = 60, 0.5, 4
 def live(given: str, path: str) -> None:
     small, large, policy = given.split()
     plans = [
-        build_mode_plan(
+        build_plan(
             ModeEndpoint(
                 name=name,
                 endpoint=endpoint(url, concurrency=CONCURRENCY),
@@ -44,9 +44,9 @@ def live(given: str, path: str) -> None:
         answer(
             problems(REQUESTS),
             pool,
+            plans,
             policy=load_policy(policy),
             budget=f"{1000 * BUDGET} USD per 1000",
-            menu=plans,
         )
 
 

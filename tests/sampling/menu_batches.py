@@ -13,11 +13,11 @@ import adacompute as ac
 from adacompute.answers import Tally
 from adacompute.client.modes import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool import bundled, open_pool
+from adacompute.pool import open_pool
 from adacompute.problems import Template
 from adacompute.records import Recorded, Sample, Signals, TokenPrices
-from adacompute.sampling import Answers, ModePlan, answer, build_mode_plan
-from shared import share
+from adacompute.sampling import Answers, SourcePlan, answer, build_plan
+from shared import read_recorded, share
 from upstream import Upstream
 
 PROMPT = 20  # tokens that the upstreams count for each prompt
@@ -28,10 +28,9 @@ MAX_TOKENS = 24
 @share
 def recordings() -> dict[str, list[Recorded]]:
     """The samples of both modes, of the same problems in the same order."""
-    with bundled("facts") as small, bundled("facts-qwen") as large:
-        by_id = {recorded.problem.id: recorded for recorded in large}
-        first = list(small)
-        return {"small": first, "large": [by_id[recorded.problem.id] for recorded in first]}
+    small, large = read_recorded("facts"), read_recorded("facts-qwen")
+    by_id = {recorded.problem.id: recorded for recorded in large}
+    return {"small": small, "large": [by_id[recorded.problem.id] for recorded in small]}
 
 
 @share
@@ -59,9 +58,9 @@ def two_upstreams(recorded: dict[str, list[Recorded]], **scripts: Any) -> Iterat
         yield {"small": small, "large": large}
 
 
-def mode_plans(ups: dict[str, Upstream], *, concurrency: int = 8, **sampling: Any) -> list[ModePlan]:
+def mode_plans(ups: dict[str, Upstream], *, concurrency: int = 8, **sampling: Any) -> list[SourcePlan]:
     return [
-        build_mode_plan(
+        build_plan(
             ModeEndpoint(
                 name=name,
                 endpoint=endpoint(up.url, concurrency=concurrency),
@@ -82,6 +81,7 @@ def ask_menu(
     *,
     budget: str,
     policy: Any = None,
+    plans: Any = None,
     **options: Any,
 ) -> Answers:
     """Answers the recorded problems from two upstreams into a pool at `path`."""
@@ -89,9 +89,10 @@ def ask_menu(
         return answer(
             [each.problem for each in recorded["small"]],
             pool,
+            mode_plans(ups) if plans is None else plans,
             policy=menu_policy() if policy is None else policy,
             budget=budget,
-            **{"menu": mode_plans(ups), **options},
+            **options,
         )
 
 
@@ -113,7 +114,7 @@ def live_sample(sample: Sample, mode: str) -> Sample:
     return replace(sample, correct=None, mode=mode, signals=signals)
 
 
-def drawn_modes(path: Path, plans: Sequence[ModePlan], id_: str) -> list[str]:
+def drawn_modes(path: Path, plans: Sequence[SourcePlan], id_: str) -> list[str]:
     """The modes of a request's stored samples, in the order drawn."""
     with open_pool(path) as pool:
         indexes = {

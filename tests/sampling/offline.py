@@ -27,6 +27,10 @@ class PathVotes:
         self.paths = paths
         self.drawn = np.zeros(len(paths), dtype=np.int64)
 
+    @property
+    def drawn_by_mode(self) -> np.ndarray:
+        return self.drawn[:, None]
+
     def __len__(self) -> int:
         return len(self.drawn)
 
@@ -52,12 +56,13 @@ def batch_on(
     votes = PathVotes(paths)
     reading = fitted.read(ballots.prompts)
     limit = int(budget * len(ballots))
-    rounds = WavePlanner(fitted, votes, reading, find_room=lambda: limit - votes.spent)  # type: ignore[arg-type]
     opening = decide_first_wave(fitted, reading, None if fitted.dial is None else highest_dial(fitted))
-    chosen = rounds.plan_first(opening)
+    room = {"opening": opening, "find_room": lambda: limit - votes.spent}
+    rounds = WavePlanner(fitted, votes, reading, **room)  # type: ignore[arg-type]
+    chosen = rounds.plan_first()
     while chosen is not None:
         votes.drawn[chosen[0]] += chosen[1]
-        assert rounds.record_wave(chosen[0]) == []
+        assert rounds.record_wave() == []
         chosen = rounds.plan_next(width)
     return rounds, paths, votes.drawn
 

@@ -93,6 +93,7 @@ def test_without_log_probabilities_votes_are_plain_and_that_is_said(tmp_path: Pa
     assert all(one.best is not None for one in done.each if one.answer is not None)
 
 
+@pytest.mark.slow
 def test_weights_are_on_the_scale_of_the_models_first_samples(tmp_path: Path):
     recorded = facts(40)
     path = tmp_path / "p.sqlite"
@@ -153,6 +154,7 @@ def test_a_request_that_nothing_is_left_for_says_so(tmp_path: Path):
     assert "raise the budget" in done.each[-1].error
 
 
+@pytest.mark.slow
 def test_gold_answers_have_no_say_in_a_vote(tmp_path: Path):
     recorded = facts(25)
     with Upstream(Recording(recorded)) as up:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from batches import Recording, facts, said
+from batches import ASKING, Recording, facts, said
 
+from adacompute.client import Endpoint
 from adacompute.errors import CollectError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Problem
-from adacompute.sampling import RequestAnswer, check_output, write_answers
+from adacompute.sampling import RequestAnswer, SourcePlan, check_output, write_answers
 from adacompute.sampling.answer import ANSWER_COLUMNS
 from upstream import Upstream
 
@@ -113,8 +114,6 @@ def test_what_cant_be_used_is_named_in_one_line_before_anything_is_sent(
 
 
 def test_every_format_holds_the_same_whatever_a_request_brings_along(tmp_path: Path, recorded):
-    from batches import ASKING
-
     problems = [
         Problem(id="a", question='a "quoted",\nline', extra={"answer": "x", "n": 1, "deep": {"k": [1]}}),
         Problem(id="b", question="½ 🎲", gold="2", level=3, extra={"n": 2.5, "flag": True}),
@@ -125,9 +124,10 @@ def test_every_format_holds_the_same_whatever_a_request_brings_along(tmp_path: P
             id="b", answer=None, votes={}, agreement=0.0, samples=0, tokens=None, error="timeout: late"
         ),
     ]
+    plan = SourcePlan(endpoint=Endpoint(url="http://127.0.0.1:9/v1"), asking=ASKING)
     with open_pool(tmp_path / "p.sqlite", create=True) as pool:
         for suffix in (".jsonl", ".csv", ".parquet"):
-            write_answers(tmp_path / f"out{suffix}", problems, answers, pool, asking=ASKING)
+            write_answers(tmp_path / f"out{suffix}", problems, answers, pool, plan)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert lines[0]["input_answer"] == "x"
     assert lines[0]["answer"] == "1"

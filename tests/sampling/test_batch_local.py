@@ -9,7 +9,7 @@ from adacompute.client import Endpoint, RateLimits
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
-from adacompute.sampling import Asking, answer
+from adacompute.sampling import Asking, SourcePlan, answer
 
 
 @pytest.mark.nightly
@@ -22,9 +22,9 @@ def test_a_real_model_answers_a_handful_of_questions_within_the_budget(local_mod
     )
     with open_pool(tmp_path / "p.sqlite", create=True) as pool:
         where = Endpoint(url=local_model.url, limits=RateLimits(concurrency=4))
+        plan = SourcePlan(endpoint=where, asking=asking)
         found = [
-            answer(problems, pool, policy=StoppingPolicy(), budget=budget, endpoint=where, asking=asking)
-            for budget in (1.5, 2.0)
+            answer(problems, pool, plan, policy=StoppingPolicy(), budget=budget) for budget in (1.5, 2.0)
         ]
     assert [done.spent for done in found] == [12, 16]
     for done in found:

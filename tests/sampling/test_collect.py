@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collecting import asking, endpoint, planned, problems, run, stored
+from collecting import asking, plan, planned, problems, run, stored
 
 from adacompute.client import BreakerSettings, Retries, Timeouts
 from adacompute.errors import CollectError, RecordInvalid, SourceChanged
@@ -275,7 +275,7 @@ def test_c31_another_problem_under_the_same_id_is_refused(pool: Pool):
         with pytest.raises(
             CollectError, match=r"problem 'p1' is asked differently in the pool: 'What is 1 \+ 2"
         ):
-            collect(changed, pool, endpoint=endpoint(up.url), asking=asking(), samples=5)
+            collect(changed, pool, plan(up.url, samples=5))
         assert up.count.requests == before
 
 
@@ -283,9 +283,9 @@ def test_what_was_not_known_of_a_problem_is_filled_in_and_its_samples_are_graded
     bare = [Problem(id="p1", question="1 + 1?", extra={"notes": "easy"})]
     told = [Problem(id="p1", question="1 + 1?", gold="2", level=3, extra={"source": "me"})]
     with Upstream(Reply(texts=["The answer is 2.", "The answer is 3."])) as up:
-        collect(bare, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
+        collect(bare, pool, plan(up.url, samples=2))
         assert [s.correct for r in pool for s in r.samples] == [None, None]
-        again = collect(told, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
+        again = collect(told, pool, plan(up.url, samples=2))
         assert (again.added, up.count.requests) == (0, 1)
         (found,) = pool
         assert (found.problem.gold, found.problem.level) == ("2", 3)
@@ -293,10 +293,10 @@ def test_what_was_not_known_of_a_problem_is_filled_in_and_its_samples_are_graded
         assert [s.correct for s in found.samples] == [1.0, 0.0]
         other = [replace(told[0], gold="3")]
         with pytest.raises(RecordInvalid, match=r"gold is '3', and in the pool '2'; .* --regrade"):
-            collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=2)
-        collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=2, regrade=True)
+            collect(other, pool, plan(up.url, samples=2))
+        collect(other, pool, plan(up.url, samples=2), regrade=True)
         assert [s.correct for r in pool for s in r.samples] == [0.0, 1.0]
-        more = collect(other, pool, endpoint=endpoint(up.url), asking=asking(), samples=4)
+        more = collect(other, pool, plan(up.url, samples=4))
         assert more.added == 2
     assert pool.verify().ok
     assert [s.correct for r in pool for s in r.samples] == [0.0, 1.0, 0.0, 1.0]
@@ -308,12 +308,12 @@ def test_what_a_template_shows_of_a_problem_may_not_change(pool: Pool, tmp_path:
     hinted = asking(template=Template.read(tmp_path / "hinted.txt"))
     first = [Problem(id="p1", question="1 + 1?", extra={"hint": "small", "notes": "a"})]
     with Upstream() as up:
-        collect(first, pool, endpoint=endpoint(up.url), asking=hinted, samples=1)
+        collect(first, pool, plan(up.url, asking=hinted, samples=1))
         notes = [replace(first[0], extra={"hint": "small", "notes": "b"})]
-        assert collect(notes, pool, endpoint=endpoint(up.url), asking=hinted, samples=1).complete
+        assert collect(notes, pool, plan(up.url, asking=hinted, samples=1)).complete
         other = [replace(first[0], extra={"hint": "large", "notes": "a"})]
         with pytest.raises(CollectError, match="hint was 'small', is 'large'"):
-            collect(other, pool, endpoint=endpoint(up.url), asking=hinted, samples=1)
+            collect(other, pool, plan(up.url, asking=hinted, samples=1))
 
 
 def test_grades_that_were_given_are_not_made_again(pool: Pool):
@@ -388,7 +388,5 @@ def test_prices_that_only_score_can_use_are_refused(tmp_path: Path, fields: dict
     prices = TokenPrices(input=1.0, output=2.0, **fields)
     with open_pool(tmp_path / "pool.db", create=True) as pool:
         with pytest.raises(CollectError, match="are for score"):
-            collect(
-                problems(1), pool, endpoint=endpoint("http://127.0.0.1:9/v1"), asking=asking(), prices=prices
-            )
+            collect(problems(1), pool, plan("http://127.0.0.1:9/v1", prices=prices))
         assert len(pool) == 0

@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from collecting import asking, count, endpoint, planned, problems, process, run, stored
+from collecting import asking, count, endpoint, plan, planned, problems, process, run, stored
 
 from adacompute.errors import CollectError
 from adacompute.pool import DrawnSamples, Pool, open_pool
 from adacompute.problems import Template
 from adacompute.records import Call, Problem, Sample, TokenPrices
-from adacompute.sampling import Asking, collect
+from adacompute.sampling import Asking, SourcePlan, collect
 from upstream import Garbage, Honest, Reply, Status, Upstream
 
 COMMAND = Path(sys.executable).parent / "adacompute"
@@ -190,7 +190,7 @@ def test_two_signals_after_another_stop_still_end_it_in_order(tmp_path: Path):
 
 def test_a_problem_given_twice_is_refused_before_anything_is_sent(pool: Pool):
     with Upstream() as up, pytest.raises(CollectError, match="the id 'p0' is there twice"):
-        collect([*problems(2), problems(1)[0]], pool, endpoint=endpoint(up.url), asking=asking())
+        collect([*problems(2), problems(1)[0]], pool, plan(up.url))
     assert up.count.requests == 0
 
 
@@ -217,6 +217,9 @@ WRONG = {
     "a pool's path": {"pool": "p.sqlite"},
     "an address": {"endpoint": "http://127.0.0.1:9/v1"},
     "asking": {"asking": "m"},
+    "no plan": {"plans": ["m"]},
+    "a plan twice": {"plans": [plan("http://127.0.0.1:9/v1")] * 2},
+    "samples": {"samples": 0},
     "rounds": {"retry_rounds": "2"},
     "max_cost": {"max_cost": "1", "prices": TokenPrices(output=1.0)},
 }
@@ -226,8 +229,10 @@ WRONG = {
 def test_wrong_arguments_are_named_in_one_line(pool: Pool, name: str):
     right = {"problems": problems(1), "pool": pool, "endpoint": endpoint("http://127.0.0.1:9/v1")}
     given = right | {"asking": asking(), "samples": 1} | WRONG[name]
+    source = {name: given.pop(name) for name in ("endpoint", "asking", "samples", "prices") if name in given}
+    plans = given.pop("plans", None)
     with pytest.raises(CollectError) as caught:
-        collect(given.pop("problems"), given.pop("pool"), **given)
+        collect(given.pop("problems"), given.pop("pool"), plans or SourcePlan(**source), **given)
     assert "\n" not in str(caught.value)
     assert "give" in str(caught.value)
 
@@ -235,7 +240,7 @@ def test_wrong_arguments_are_named_in_one_line(pool: Pool, name: str):
 def test_problems_may_come_as_they_are_read(pool: Pool):
     with Upstream() as up:
         made = (Problem(id=f"p{i}", question="?") for i in range(3))
-        assert collect(made, pool, endpoint=endpoint(up.url), asking=asking(), samples=2).complete
+        assert collect(made, pool, plan(up.url, samples=2)).complete
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def test_it_writes_samples_and_costs_by_mode_and_says_what_each_mode_took(adacom
     assert b"sk-menu" not in b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
+@pytest.mark.nightly
 def test_a_batch_over_a_menu_can_be_fitted_on(adacompute: Callable, folder: Path):
     with two_upstreams(unseen(COUNT)) as ups:
         write_menu(folder, ups)
@@ -119,12 +120,12 @@ def test_without_a_policy_cascades_decide_at_the_prices_of_the_menu(adacompute: 
         (("--menu", "menu.toml", "--endpoint", "http://127.0.0.1:1/v1"), "--menu says this for each mode"),
         (
             ("--endpoint", "{small}", "--model", "m"),
-            "policy: a menu policy over small, large asks several modes",
+            "policy: a menu policy over small, large chooses among several modes",
         ),
-        (("--menu", "one.toml"), "the policy draws from small, large, and the menu has small; add large"),
+        (("--menu", "one.toml"), "over small, large needs the mode 'large', and the menu has small"),
         (
             ("--menu", "menu.toml", "--policy", "single"),
-            "decides for one mode, and the menu has small, large",
+            "draws samples of one mode, and the menu has small, large",
         ),
         (("--menu", "menu.toml", "--policy", "stopping"), "give a menu of one mode"),
         (("--menu", "menu.toml", "--budget", "3"), "is in samples, which cost differently in small, large"),

@@ -25,13 +25,15 @@ from menu_batches import (
 
 from adacompute.answers import Tally
 from adacompute.client import BreakerSettings, Retries
-from adacompute.client.modes import estimate_menu
+from adacompute.client.verifier import build_verifier
+from adacompute.config import EndpointConfig, VerifierConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, PolicyError
 from adacompute.policies import StoppingPolicy
+from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import Menu, Mode, open_pool, read_modes
 from adacompute.records import Problem, Sample, TokenPrices
-from adacompute.sampling import ModePlan
-from adacompute.sampling.answer import build_answer
+from adacompute.sampling import SourcePlan
+from adacompute.sampling.answer import build_answer, estimate_plan_menu
 from tiers import leave_to_nightly
 from upstream import Reply, Status, Upstream
 
@@ -174,13 +176,10 @@ def test_upstreams_that_were_never_reached_are_given_up_with_the_cause(tmp_path:
     patient = Retries(attempts=1000, deadline=20.0, first=0.01, longest=0.02)
     breaker = BreakerSettings(failures=1000, first_contact=0.2)
     plans = [
-        replace(
-            plan,
-            mode=replace(plan.mode, endpoint=replace(plan.mode.endpoint, retries=patient, breaker=breaker)),
-        )
+        replace(plan, endpoint=replace(plan.endpoint, retries=patient, breaker=breaker))
         for plan in mode_plans(ups)
     ]
-    done = ask_menu(recorded, tmp_path / "p.sqlite", ups, budget="500 USD per 1000", menu=plans)
+    done = ask_menu(recorded, tmp_path / "p.sqlite", ups, budget="500 USD per 1000", plans=plans)
     assert done.stopped == "endpoint"
     assert "Connection refused" in str(done.why)
 
@@ -219,7 +218,7 @@ def test_a_menu_of_one_mode_is_answered_as_an_endpoint(tmp_path: Path):
         plans = mode_plans({"small": up})
         both = {"small": recorded}
         path = tmp_path / "p.sqlite"
-        done = ask_menu(both, path, {"small": up}, budget=2, policy=StoppingPolicy(), menu=plans)
+        done = ask_menu(both, path, {"small": up}, budget=2, policy=StoppingPolicy(), plans=plans)
         assert up.count.requests == done.spent == 40
     assert [use.name for use in done.modes] == ["small"]
     assert done.unit == "samples"
@@ -231,17 +230,21 @@ def test_what_does_not_fit_together_is_said_before_anything_is_sent(tmp_path: Pa
     with two_upstreams(recorded) as ups:
         plans = mode_plans(ups)
         free = [replace_prices(plan) for plan in plans]
+        judge = build_verifier(VerifierConfig(url=ups["small"].url, model="judge"), EndpointConfig())
+        scored = [plans[0], replace(plans[1], verifier=judge)]
         for error, words, options in (
-            (PolicyError, "asks several modes, and there is one endpoint; give the menu", {"menu": ()}
-             | {"endpoint": plans[0].mode.endpoint, "asking": plans[0].asking}),
-            (CollectError, "an endpoint and a menu were given", {"endpoint": plans[0].mode.endpoint}),
-            (PolicyError, "draws from small, large, and the menu has small; add large", {"menu": plans[:1]}),
-            (PolicyError, "a stopping policy decides for one mode, and the menu has small, large; fit one",
+            (PolicyError, "several modes, and samples of one model are drawn here; give their menu",
+             {"plans": replace(plans[0], asking=replace(plans[0].asking, mode=""))}),
+            (PolicyError, "over small, large needs the mode 'large', and the menu has small",
+             {"plans": plans[:1]}),
+            (PolicyError, "stopping policy draws samples of one mode, and the menu has small, large; fit one",
              {"policy": StoppingPolicy()}),
+            (PolicyError, "a fixed policy draws samples of one mode", {"policy": FixedPolicy(2)}),
+            (CollectError, "a verifier scores samples of one model", {"plans": scored}),
             (BudgetInvalid, "is in samples, which cost differently in small, large; give money, e.g. '2 USD",
              {"budget": 3}),
             (BudgetInvalid, "is in tokens, which cost differently", {"budget": "500 tokens"}),
-            (BudgetInvalid, "needs prices, and no mode of the menu has any", {"menu": free}),
+            (BudgetInvalid, "needs prices, and no mode of the menu has any", {"plans": free}),
             (BudgetOutOfRange, "below what one sample of 'small' costs on average; give 5.87 USD per 1,000",
              {"budget": "1 USD per 1000"}),
             (BudgetOutOfRange, "one sample of mode 'small' can cost", {"budget": "6 USD per 1000"}),
@@ -253,18 +256,18 @@ def test_what_does_not_fit_together_is_said_before_anything_is_sent(tmp_path: Pa
         assert [up.count.requests for up in ups.values()] == [0, 0]
 
 
-def replace_prices(plan: ModePlan) -> ModePlan:
-    return replace(plan, mode=replace(plan.mode, prices=TokenPrices()))
+def replace_prices(plan: SourcePlan) -> SourcePlan:
+    return replace(plan, prices=TokenPrices())
 
 
 def test_the_menu_of_modes_without_recordings_is_estimated_by_their_prices():
     with two_upstreams(unseen(1)) as ups:
-        modes = [plan.mode for plan in mode_plans(ups)]
-    menu = estimate_menu(modes, prompt_tokens=100, completion_tokens=50)
-    assert menu == Menu(
-        modes=(Mode(name="small", cost=0.03), Mode(name="large", cost=0.6)), unit="money", currency="USD"
+        short, long = mode_plans(ups), mode_plans(ups, max_tokens=4000)
+    problem = Problem(id="p", question="?" * 276)  # 100 tokens, at three characters a token and 8 a message
+    assert estimate_plan_menu(short, [problem]) == Menu(
+        modes=(Mode(name="small", cost=0.0196), Mode(name="large", cost=0.392)), unit="money", currency="USD"
     )
-    assert estimate_menu(modes, prompt_tokens=0)["large"].cost == pytest.approx(300 * 8000e-6)
+    assert estimate_plan_menu(long, [problem])["large"].cost == pytest.approx((100 * 2000 + 300 * 8000) / 1e6)
 
 
 @pytest.mark.slow

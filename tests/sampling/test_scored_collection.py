@@ -7,14 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
-from collecting import run
+from collecting import asking, run
 
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import EndpointConfig, VerifierConfig
 from adacompute.errors import CollectError
 from adacompute.pool import Pool, open_pool
 from adacompute.records import SIGNAL_NAMES
-from adacompute.sampling.collect import make_engine
+from adacompute.sampling import SourcePlan
 from upstream import Garbage, Honest, Reply, Stall, Status, Upstream
 
 
@@ -86,7 +86,7 @@ def test_an_engine_elsewhere_has_no_verifier(pool):
         def open_sampler(self, *_, **__): ...
 
     with Upstream() as up, pytest.raises(CollectError, match="--engine local"):
-        make_engine(Elsewhere(), verifier(up, model="judge"))
+        SourcePlan(endpoint=Elsewhere(), asking=asking(), verifier=verifier(up, model="judge"))
 
 
 def test_a_second_interrupt_stores_the_samples_that_are_being_scored(pool):

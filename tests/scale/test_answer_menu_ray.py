@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from collecting import problems
@@ -13,18 +12,17 @@ from menu_batches import PRICES, menu_policy, mode_plans
 
 from adacompute.client import Endpoint
 from adacompute.pool import open_pool
-from adacompute.records import Secret
-from adacompute.sampling import Answers, ModePlan, answer
+from adacompute.sampling import Answers, SourcePlan, answer
 from adacompute.scale.collect import RayEngine
+from adacompute.secret import Secret
 from upstream import Upstream
 
 KEYS = {"small": "sk-small-0123456789", "large": "sk-large-9876543210"}
 
 
-def plan_modes(ups: dict[str, Upstream]) -> list[ModePlan]:
+def plan_modes(ups: dict[str, Upstream]) -> list[SourcePlan]:
     return [
-        replace(plan, mode=replace(plan.mode, endpoint=add_key(plan.mode.endpoint, KEYS[plan.name])))
-        for plan in mode_plans(ups, seed=5)
+        replace(plan, endpoint=add_key(plan.endpoint, KEYS[plan.name])) for plan in mode_plans(ups, seed=5)
     ]
 
 
@@ -32,11 +30,9 @@ def add_key(endpoint: Endpoint, key: str) -> Endpoint:
     return replace(endpoint, key=Secret(key))
 
 
-def run(path: Path, plans: list[ModePlan], **options: Any) -> Answers:
+def run(path: Path, plans: list[SourcePlan]) -> Answers:
     with open_pool(path, create=True) as pool:
-        return answer(
-            problems(24), pool, policy=menu_policy(), budget="90 USD per 1000", menu=plans, **options
-        )
+        return answer(problems(24), pool, plans, policy=menu_policy(), budget="90 USD per 1000")
 
 
 @pytest.mark.usefixtures("on_ray")
@@ -46,11 +42,11 @@ def test_a_menu_on_the_cluster_draws_what_one_process_does_within_the_same_money
         plans = plan_modes(ups)
         alone = run(tmp_path / "here.sqlite", plans)
         before = {name: up.count.requests for name, up in ups.items()}
-        engines = {
-            plan.name: RayEngine(endpoint=plan.mode.endpoint, workers=2, place=place, modes=2)
+        on_ray = [
+            replace(plan, endpoint=RayEngine(endpoint=plan.endpoint, workers=2, place=place, modes=2))
             for place, plan in enumerate(plans)
-        }
-        both = run(tmp_path / "there.sqlite", plans, engines=engines)
+        ]
+        both = run(tmp_path / "there.sqlite", on_ray)
         served = {name: up.count.requests - before[name] for name, up in ups.items()}
     assert both.stopped is None
     assert both.failures == {}

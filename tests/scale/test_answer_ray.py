@@ -23,7 +23,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template
-from adacompute.sampling import Answers, Asking, answer
+from adacompute.sampling import Answers, Asking, SourcePlan, answer
 from adacompute.sampling.plan import SampleRun
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine
@@ -49,14 +49,8 @@ def run(
     path: Path, where: Endpoint | SamplingEngine, *, policy: Policy, budget: float | str, many: int
 ) -> Answers:
     with open_pool(path, create=True) as pool:
-        return answer(
-            problems(many),
-            pool,
-            policy=policy,
-            budget=budget,
-            endpoint=where,
-            asking=asking(sampling=SEEDED),
-        )
+        plan = SourcePlan(endpoint=where, asking=asking(sampling=SEEDED))
+        return answer(problems(many), pool, plan, policy=policy, budget=budget)
 
 
 def digest(path: Path) -> str:
@@ -125,14 +119,8 @@ def test_a_real_model_answers_through_rays_processors(tmp_path: Path, local_mode
         top_logprobs=3,
     )
     with open_pool(tmp_path / "pool.sqlite", create=True) as pool:
-        done = answer(
-            problems(2),
-            pool,
-            policy=FixedPolicy(2),
-            budget=2.0,
-            endpoint=HttpEngine(url=local_model.url, workers=1, width=2),
-            asking=how,
-        )
+        plan = SourcePlan(endpoint=HttpEngine(url=local_model.url, workers=1, width=2), asking=how)
+        done = answer(problems(2), pool, plan, policy=FixedPolicy(2), budget=2.0)
         samples = [sample for recorded in pool for sample in recorded.samples]
     assert (done.spent, done.failures) == (4, {})
     assert all(sample.text and 0 < (sample.tokens or 0) <= 7 for sample in samples)

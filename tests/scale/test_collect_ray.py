@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from behaviours import Honest, Reply, Stall, Status
-from collecting import asking, count, endpoint, planned, problems, process, stored
+from collecting import asking, count, endpoint, plan, planned, problems, process, stored
 from drawn_on_ray import COMMAND, SEEDED, Steady, exported
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from adacompute.client import RateLimits
 from adacompute.errors import EngineUnavailable, PoolError, SourceChanged
 from adacompute.pool import open_pool
-from adacompute.records import Secret, TokenPrices
-from adacompute.sampling import Collected, collect
-from adacompute.sampling.collect import find_shard_folder, make_shard_path, merge_leftover_shards, merge_shard
+from adacompute.records import TokenPrices
+from adacompute.sampling import Collected, SourcePlan, collect
 from adacompute.sampling.plan import SampleRun
+from adacompute.sampling.shards import make_shard_path, merge_leftover_shards, merge_shard
 from adacompute.scale.collect import (
     RayEngine,
     count_useful_collectors,
@@ -34,6 +34,7 @@ from adacompute.scale.collect import (
     split_limits,
     split_runs,
 )
+from adacompute.secret import Secret
 from upstream import Upstream
 
 KEY = "sk-not-to-be-seen-anywhere"
@@ -47,14 +48,13 @@ def run(
     told = {name: how.pop(name) for name in ("key", "concurrency") if name in how}
     where = endpoint(url, **told)
     with open_pool(path, create=True) as pool:
-        return collect(
-            problems(many),
-            pool,
+        source = SourcePlan(
             endpoint=where if workers is None else RayEngine(endpoint=where, workers=workers),
             asking=how.pop("asking", asking(sampling=SEEDED)),
             samples=samples,
-            **how,
+            prices=how.pop("prices", TokenPrices()),
         )
+        return collect(problems(many), pool, source, **how)
 
 
 @pytest.mark.usefixtures("on_ray")
@@ -77,7 +77,7 @@ def test_the_merged_pool_is_that_of_a_single_collector(tmp_path: Path):
         assert (also.calls, also.prompt_tokens) == (48, 2 * paid.prompt_tokens)  # it came in two runs
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many.sqlite", "one.sqlite"]
     with open_pool(many, write=True) as pool, pytest.raises(SourceChanged, match="other settings"):
-        collect(problems(2), pool, endpoint=RayEngine(endpoint=endpoint(up.url)), asking=asking())
+        collect(problems(2), pool, plan(up.url, endpoint=RayEngine(endpoint=endpoint(up.url))))
 
 
 @pytest.mark.usefixtures("on_ray")
@@ -261,7 +261,7 @@ def test_a_shard_is_taken_in_once_wherever_a_crash_falls(tmp_path: Path):
     with Upstream(Honest()) as up:
         run(tmp_path / "part.sqlite", up.url, workers=None, many=5, samples=4)
     with open_pool(path, create=True) as pool:
-        folder = find_shard_folder(pool)
+        folder = pool.shard_folder
         folder.mkdir()
         shard = make_shard_path(folder)
         shutil.copy(tmp_path / "part.sqlite", shard)
@@ -283,7 +283,7 @@ def test_a_shard_is_taken_in_once_wherever_a_crash_falls(tmp_path: Path):
 
 def test_what_somebody_else_keeps_in_a_folder_of_that_name_stays(tmp_path: Path):
     with open_pool(tmp_path / "pool.sqlite", create=True) as pool:
-        folder = find_shard_folder(pool)
+        folder = pool.shard_folder
         (folder / "more").mkdir(parents=True)
         for name in ("part-0.parquet", "mine.sqlite", "pad"):
             (folder / name).write_text("no shard")

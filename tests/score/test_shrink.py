@@ -8,11 +8,12 @@ from scipy.stats import binom
 
 import adacompute as ac
 from adacompute.errors import ScoreError
-from adacompute.pool import Ballots
 from adacompute.records import AccuracyTable
 from adacompute.score.grades import grade_samples, halves
 from adacompute.score.plain_vote import score_exact_vote
+from shared import read_votes
 from studies.shrinkage import shrink
+from synthetic import make_ballots
 
 BUDGETS = (1, 2, 4, 8, 16)
 PRICES = (0.01, 0.04)
@@ -23,19 +24,7 @@ def measured(seed: int, *, problems: int = 400, samples: int = 16) -> tuple[Accu
     rng = np.random.default_rng(seed)
     p = rng.beta(0.6, 0.6, problems)  # many near 0 and near 1, as problems are
     right = rng.random((problems, samples)) < p[:, None]
-    nothing = np.full(right.shape, np.nan)
-    ballots = Ballots(
-        ids=tuple(map(str, range(problems))),
-        prompts=("?",) * problems,
-        subjects=(None,) * problems,
-        levels=(None,) * problems,
-        gold_known=np.ones(problems, dtype=bool),
-        classes=np.where(right, 0, 1).astype(np.int32),
-        correct=right.astype(np.float32),
-        tokens=nothing,
-        logprob=nothing,
-        entropy=nothing,
-    )
+    ballots = make_ballots(np.where(right, 0, 1), right)
     scored = score_exact_vote(ballots, right.astype(float), (1, 3, 7))
     truth = np.stack([binom.sf(b // 2, b, p) for b in (1, 3, 7)], axis=1)
     return AccuracyTable.of(scored.accuracy, costs=[1, 3, 7], standard_error=scored.standard_error), truth
@@ -73,7 +62,7 @@ def test_over_many_tables_most_of_the_bias_is_gone_and_the_errors_are_honest():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_on_real_samples_claims_come_nearer_and_choices_are_as_good(name: str):
-    ballots, found = ac.bundled(name).ballots(), []
+    ballots, found = read_votes(name), []
     for seed in range(3):
         parts = halves(ballots, np.random.default_rng(seed))
         scored = [score_exact_vote(part, grade_samples(part), BUDGETS) for part in parts]
@@ -173,6 +162,5 @@ def test_a_table_that_does_not_say_how_noisy_it_is_is_refused():
 
 @pytest.mark.parametrize("name", ["facts", "words"])
 def test_a_modes_mean_over_problems_is_left_as_it_is(name: str):
-    with ac.bundled(name) as pool:
-        table = ac.score(pool)
+    table = ac.score(read_votes(name))
     assert shrink(table).accuracy.mean(axis=0) == pytest.approx(table.accuracy.mean(axis=0), abs=1e-4)

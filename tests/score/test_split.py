@@ -12,6 +12,7 @@ import adacompute as ac
 from adacompute.errors import TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, Mode
 from adacompute.score.grades import halves
+from shared import read_votes
 
 ARRAYS = ("classes", "correct", "tokens", "logprob", "entropy")
 
@@ -100,7 +101,7 @@ def test_the_same_seed_gives_the_same_halves_and_another_gives_others():
 
 
 def test_means_of_halves_average_to_the_whole():
-    ballots = ac.bundled("words").ballots()
+    ballots = read_votes("words")
     one, two = halves(ballots, np.random.default_rng(5))
     assert set(one.drawn) == set(two.drawn) == {32}
     mean = (np.nanmean(one.correct, axis=1) + np.nanmean(two.correct, axis=1)) / 2

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_ballots import made as plain
 
-import adacompute as ac
 from adacompute.answers import VoteWeights
 from adacompute.errors import NotRecorded, ScoreError
 from adacompute.pool.ballots import ABSTAINS, Ballots
@@ -18,6 +17,7 @@ from adacompute.records import Sample
 from adacompute.score import aggregates
 from adacompute.score.aggregates import compute_weight_units, score_weighted_vote
 from adacompute.score.grades import grade_samples as grades_of
+from shared import read_votes
 
 Draw = tuple[int, float]  # class, mean log-probability
 WEIGH = VoteWeights(signal="logprob", scale=-0.5)
@@ -208,7 +208,7 @@ def test_two_draws_that_hold_nearly_all_samples_still_have_an_error():
 
 @pytest.mark.slow
 def test_weighing_lifts_two_samples_on_the_bundled_words():
-    ballots = ac.bundled("words").ballots()
+    ballots = read_votes("words")
     plain, weighed = (scored(ballots, (2,), weigh).accuracy.mean() for weigh in (PLAIN, None))
     assert plain == pytest.approx(0.645, abs=0.01)
     assert weighed > plain + 0.07

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 from running import PATIENCE, QUESTION, Answer, Running
 
-from adacompute.serve.ledger import Balance
+from adacompute.serve.spending.ledger import Balance
 
 __all__ = ["Visit", "Watched", "crowd", "ledger_of", "settled", "until", "visits"]
 

@@ -20,7 +20,8 @@ import adacompute as ac
 from adacompute.policies.paths import draw_paths
 from adacompute.replay import PolicyRun, run_policy
 from adacompute.replay.replay import settle_policy
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
+from shared import read_votes
 
 LOW, HIGH = 1e-6, 1.0
 KINDS = ("stationary", "easy then hard", "hard then easy", "seasons", "sorted", "bursts", "spends", "saves")
@@ -54,7 +55,7 @@ class Costs:
 @cache
 def recorded(name: str, points: int = 40) -> Costs:
     """The stopping policy, as it comes, on one of the bundled recordings."""
-    ballots = ac.bundled(name).ballots()
+    ballots = read_votes(name)
     policy = settle_policy(ac.StoppingPolicy(), ballots)
     along = draw_paths(
         ballots, rng=np.random.default_rng(7), orders=4, longest=policy.longest, weigh=policy.weigh

@@ -33,8 +33,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
-from adacompute.serve import server
-from adacompute.serve.chat import Gateway
+from adacompute.serve.http import server
+from adacompute.serve.routes.gateway import Gateway
 
 __all__ = ["QUESTION", "Answer", "Process", "Running"]
 

@@ -18,10 +18,10 @@ from wires import connect, end, post, until
 from adacompute.config import EndpointConfig
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.ledger import Caps, Spend
-from adacompute.serve.local_ledger import Ledger
-from adacompute.serve.reporter import ObserverGuard
-from adacompute.serve.stream_gate import keep_alive
+from adacompute.serve.messages.stream import keep_alive
+from adacompute.serve.spending.ledger import Caps, Spend
+from adacompute.serve.spending.local_ledger import Ledger
+from adacompute.serve.watching.reporter import ObserverGuard
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}

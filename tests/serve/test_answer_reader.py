@@ -6,7 +6,6 @@ import time
 from itertools import pairwise
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,8 @@ from adacompute.client import Response
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.records import Sample
-from adacompute.serve.answer_reader import (
+from adacompute.serve.messages.request_parser import ChatRequest, RequestOptions, build_request
+from adacompute.serve.voting.answer_reader import (
     AnswerReader,
     FieldMemory,
     Reading,
@@ -25,8 +25,6 @@ from adacompute.serve.answer_reader import (
     select_candidates,
     split_sections,
 )
-from adacompute.serve.request_options import RequestOptions
-from adacompute.serve.request_parser import ChatRequest, parse_request
 
 JSON_FORMAT = {"response_format": {"type": "json_object"}}
 MARKS = "Respond with `[[ ## answer ## ]]`, and then `[[ ## completed ## ]]`."
@@ -40,7 +38,7 @@ def apart():
 
 def ask(prompt: str = "What is 6 times 7?", **fields: Any) -> ChatRequest:
     body = {"model": "m", "messages": [{"role": "user", "content": prompt}], **fields}
-    return parse_request(orjson.dumps(body), settings=ServeConfig())
+    return build_request(body, settings=ServeConfig())
 
 
 def read(request: ChatRequest, *texts: str, task: Task | None = None, finish: str = "stop") -> AnswerReader:
@@ -321,6 +319,7 @@ json_texts = st.dictionaries(st.sampled_from(["a", "reasoning", "x"]), values).m
 )
 
 
+@pytest.mark.slow
 @given(
     message=st.fixed_dictionaries(
         {},

@@ -33,7 +33,7 @@ from starlette.websockets import WebSocketDisconnect
 
 import adacompute as ac
 from adacompute.errors import ConfigError
-from adacompute.serve.asgi import GatewayApp
+from adacompute.serve.http.asgi import GatewayApp
 from upstream import Upstream
 
 MESSAGES: Any = QUESTION["messages"]
@@ -114,8 +114,8 @@ def ask(client: openai.OpenAI, **fields: Any) -> Any:
 
 def read_all(state: Path) -> dict[str, Any]:
     """What a gateway has written down, read as the next one would."""
-    from adacompute.serve.ledger import Caps
-    from adacompute.serve.local_ledger import Ledger
+    from adacompute.serve.spending.ledger import Caps
+    from adacompute.serve.spending.local_ledger import Ledger
 
     async def read() -> dict[str, Any]:
         ledger = await Ledger.open(state, Caps(unit="samples", total=None, per_key=None, by_key={}))

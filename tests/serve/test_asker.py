@@ -457,6 +457,7 @@ def test_a_prompt_ends_at_its_deadline():
         ac.ask("stall", endpoint=up.url, deadline=0.3)
 
 
+@pytest.mark.slow
 def test_a_program_that_closes_nothing_ends_all_the_same(tmp_path: Path):
     code = f"""
 import adacompute as ac
@@ -504,12 +505,12 @@ def test_an_endpoint_that_is_not_there_says_so():
         ({"key": "k", "key_file": "f"}, ConfigError, "give one of them"),
         ({"key_env": "NO_SUCH_VARIABLE"}, ConfigError, "NO_SUCH_VARIABLE holds no key"),
         ({"key_file": "nowhere"}, ConfigError, "can't be read"),
-        ({"input_price": -1}, ConfigError, "input_price -1 can't be used"),
+        ({"input_price": -1}, ConfigError, "input_price is -1.0; give a number from 0 up"),
         ({"output_price": "dear"}, ConfigError, "give a number"),
         ({"concurrency": 0}, ConfigError, "concurrency 0 can't be used"),
-        ({"deadline": 0}, ConfigError, "deadline 0 can't be used"),
+        ({"deadline": 0}, ConfigError, "deadline is 0.0; give a number from 0.001 to 86,400"),
         ({"deadline": "soon"}, ConfigError, "deadline is 'soon'; give a number"),
-        ({"state": ""}, ConfigError, "names no file"),
+        ({"state": ""}, ConfigError, "state is ''; give a file"),
         ({"state": 3}, ConfigError, "state is a int; give the path"),
         ({"model": 3}, ConfigError, "model is 3; give a text"),
         ({"currency": 3}, ConfigError, "currency is 3; give a text"),
@@ -554,12 +555,12 @@ def asker() -> Any:
         (b"bytes", {}, "the prompt is a bytes"),
         ({"role": "user"}, {}, "the prompt is a dict"),
         (["a", "b"], {}, "prompts are for ask_many"),
-        ([], {}, "give at least one"),
-        ([{"role": "user"}], {}, "messages[0].content is not a text"),
-        ([3], {}, "messages[0] is not an object"),
+        ([], {}, "give a list of at least one"),
+        ([{"role": "user"}], {}, "messages[0].content is missing; give a text"),
+        ([3], {}, "messages[0] is 3; give an object"),
         ("\ud800", {}, "isn't JSON"),
         (SURE, {"system": 3}, "system is a int"),
-        (SURE, {"temperature": 3}, "temperature is 3; give 0 to 2"),
+        (SURE, {"temperature": 3}, "temperature is 3; give a number from 0 to 2"),
         (SURE, {"temperature": math.nan}, "temperature has the number nan"),
         (SURE, {"options": {"x": {"deep": [1.0, math.inf]}}}, "x has the number inf"),
         (SURE, {"options": {"logprobs": False}}, "logprobs can't be False"),
@@ -575,6 +576,9 @@ def asker() -> Any:
         (SURE, {"options": {"extract": "boxed"}}, "give it as an argument of its own"),
         (SURE, {"options": [1]}, "give a dict"),
         (SURE, {"options": {"seed": object()}}, "give plain data"),
+        (SURE, {"options": {"seed": 2**64}}, "seed has 18446744073709551616, which isn't JSON"),
+        (SURE, {"options": {"metadata": {3: "x"}}}, "metadata has {3: 'x'}, which isn't JSON"),
+        (SURE, {"system": "\ud800"}, "system has '\\ud800', which isn't JSON"),
         (SURE, {"temprature": 1}, "did you mean temperature?"),
         (SURE, {"seed": 1}, "options={'seed': …}"),
     ],
@@ -734,6 +738,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_opens_its_own_and_leaves_its_parents_as_it_was(tmp_path: Path):
     state = str(tmp_path / "state.sqlite")
     with Upstream(Crowd()) as up:

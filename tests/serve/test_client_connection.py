@@ -15,7 +15,7 @@ from running import Running
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from adacompute.serve.client_connection import ClientConnection
+from adacompute.serve.http.client_connection import ClientConnection
 from upstream import Upstream
 
 CHAT = json.dumps({"model": "m", "messages": [{"role": "user", "content": "2+2?"}]}).encode()
@@ -95,7 +95,9 @@ def test_who_waits_for_leave_and_is_refused_is_told_so_at_once(connect: Open):
     line = connect()
     head = HEAD.replace(b"application/json", b"text/plain")
     line.sendall(head + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(CHAT))
-    assert read_reply(line)[0] == 415
+    status, headers, _ = read_reply(line)
+    assert (status, headers["connection"]) == (415, "close")
+    assert read_end(line) == b""  # whether the body comes all the same can't be told
 
 
 def test_a_client_that_offers_another_protocol_is_answered_in_this_one(connect: Open):
@@ -106,6 +108,37 @@ def test_a_client_that_offers_another_protocol_is_answered_in_this_one(connect: 
         status, _, body = read_reply(line)
         assert status == 200
         assert json.loads(body)["choices"]
+
+
+@pytest.mark.parametrize(
+    ("version", "connection"),
+    [(b"1.1", b"Upgrade, close"), (b"1.0", b"Upgrade"), (b"1.1", b"close, upgrade")],
+)
+def test_who_offers_another_protocol_and_wants_no_more_is_disconnected(
+    connect: Open, version: bytes, connection: bytes
+):
+    line = connect()
+    head = b"GET /healthz HTTP/%b\r\nHost: localhost\r\nConnection: %b\r\nUpgrade: h2c\r\n\r\n"
+    line.sendall(head % (version, connection))
+    reply = read_end(line)
+    assert b"connection: close\r\n" in reply
+    assert reply.endswith(b'{"status":"ok"}')
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1\r\n", b"HTTP/1.1\r\nHost: a\r\nHost: localhost\r\n"])
+def test_a_request_without_one_host_is_refused_and_none_behind_it_is_served(connect: Open, head: bytes):
+    line = connect()
+    line.sendall(b"GET /healthz %b\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" % head)
+    reply = read_end(line)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"Host" in reply
+    assert b"HTTP/1.1 200" not in reply
+
+
+def test_a_request_of_http_1_0_needs_no_host(connect: Open):
+    line = connect()
+    line.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert read_end(line).endswith(b'{"status":"ok"}')
 
 
 def test_a_tunnel_is_refused(connect: Open):

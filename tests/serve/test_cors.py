@@ -103,7 +103,7 @@ def test_every_origin_may_be_let_in_only_with_keys(tmp_path: Path):
     ],
 )
 def test_what_is_no_origin_is_refused_at_the_start(origin: str):
-    with pytest.raises(ConfigError, match="is not an origin"):
+    with pytest.raises(ConfigError, match="give an origin as browsers send it"):
         ServeConfig(cors=(origin,))
 
 

@@ -18,8 +18,8 @@ from starlette.routing import Route
 from traffic import PROTOCOL, Clock, hour, told
 
 from adacompute.config import EndpointConfig, ServeConfig
-from adacompute.serve.dashboard import CSP, HEADERS, PAGE
-from adacompute.serve.observability import Observability, SpendStatus
+from adacompute.serve.watching.dashboard import CSP, HEADERS, PAGE
+from adacompute.serve.watching.observability import Observability, SpendStatus
 from upstream import Upstream
 
 in_browser = pytest.mark.skipif(

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from adacompute.serve.pacer import _MAX_KEPT, DialAges, DialMeans
+from adacompute.serve.pricing.pacer import _MAX_KEPT, DialAges, DialMeans
 
 
 @pytest.mark.parametrize("flight", [1, 100, 4_000, 10_000, 60_000])

@@ -14,7 +14,7 @@ from running import Running
 from wires import connect, post, reply_of, until
 
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve.chat import DisconnectWatch
+from adacompute.serve.routes.chat import DisconnectWatch
 from upstream import Upstream
 
 PASSED = {"stream": True, "temperature": 0}

@@ -19,7 +19,7 @@ from running import Running
 from wires import until
 
 from adacompute.errors import RequestInvalid
-from adacompute.serve.forward import FormScanner
+from adacompute.serve.messages.form import FormScanner
 
 FORM = {"content-type": "multipart/form-data; boundary=b"}
 FILE = ("image", "x" * 5000, "a.png")

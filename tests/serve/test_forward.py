@@ -20,7 +20,7 @@ from sdk_clients import sdk
 from starlette.exceptions import HTTPException
 
 from adacompute.config import ServeConfig
-from adacompute.serve.forward import bound_cost, parse_target
+from adacompute.serve.routes.forward import bound_cost, parse_target
 
 KEY = "canary-upstream-key-0123456789"
 EMBED = {"model": "m", "input": "a question"}

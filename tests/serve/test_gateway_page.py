@@ -5,9 +5,9 @@ from pathlib import Path
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ServeError
-from adacompute.serve.observability import Observability
-from adacompute.serve.reply import ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
-from adacompute.serve.request_options import _CHECKS, get_header
+from adacompute.serve.messages.reply import ModeUse, RequestOutcome, VerifierUse, build_extra, build_headers
+from adacompute.serve.messages.request_parser import RequestOptions, get_header
+from adacompute.serve.watching.observability import Observability
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
@@ -61,20 +61,22 @@ def test_every_key_of_a_reply_is_on_the_page_and_no_other():
 
 
 def test_every_header_is_on_the_page():
-    assert named(section("Requests")) == {get_header(name) for name in _CHECKS}
+    assert named(section("Requests")) == {get_header(name) for name in RequestOptions.__struct_fields__}
     assert all(f"`{name}`" in section("Replies") for name in build_headers(TOLD))
 
 
 def test_every_code_of_an_error_is_on_the_page():
-    files = [*sorted((SOURCE / "serve").glob("*.py")), SOURCE / "errors.py"]
+    files = [*sorted((SOURCE / "serve").rglob("*.py")), SOURCE / "errors.py"]
     text = "\n".join(file.read_text("utf-8") for file in files)
     codes = set(re.findall(r'\bcode ?= ?"([a-z_]+)"', text))
-    codes |= set(re.findall(r'"(upstream_[a-z_]+)"', (SOURCE / "serve" / "reply.py").read_text("utf-8")))
+    codes |= set(
+        re.findall(r'"(upstream_[a-z_]+)"', (SOURCE / "serve" / "messages" / "reply.py").read_text("utf-8"))
+    )
     assert ServeError.code in codes
     assert [code for code in sorted(codes) if f"`{code}`" not in section("Errors")] == []
 
 
 def test_every_route_is_on_the_page():
-    routes = set(re.findall(r'\bRoute\("([^"]+)"', (SOURCE / "serve" / "app.py").read_text("utf-8")))
+    routes = set(re.findall(r'\bRoute\("([^"]+)"', (SOURCE / "serve" / "http" / "app.py").read_text("utf-8")))
     shown = section("Routes").replace("NAME", "{name:path}")
     assert {route for route in routes if route not in shown} <= {"/dashboard/data"}

@@ -12,7 +12,7 @@ from running import Answer, Running
 from test_event_loop import Ticks
 
 from adacompute.config import ServeConfig
-from adacompute.serve import request_slots
+from adacompute.serve.routes import chat
 from upstream import Upstream
 
 MEGA = 2**20
@@ -87,7 +87,7 @@ def test_c09_limits_are_settings_and_errors_name_them():
 
 
 def test_c13_the_bodies_of_all_requests_together_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(request_slots, "_MAX_HELD_BYTES", 5 * MEGA)
+    monkeypatch.setattr(chat, "_MAX_HELD_BYTES", 5 * MEGA)
     slow = Reply(texts=["It is 42."], delay=1.0)
     body = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "x" * (2 * MEGA)}]}
     with Upstream(slow) as up, Running(up.url) as gate:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.serve.ledger import NANOS, NO_SPEND, Balance, Caps, Reservation, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import NANOS, NO_SPEND, Balance, Caps, Reservation, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 
 ONE = Spend(samples=1, tokens=10, nanos=100)
 NOON = 1_794_744_000.0  # 2026-11-15T12:00Z
@@ -239,26 +239,17 @@ def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
 def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adacompute.serve.ledger_file._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("adacompute.serve.spending.ledger_file._BUSY_SECONDS", 0.01)
     path = tmp_path / "l.sqlite"
 
     async def scenario() -> None:
         ledger = await Ledger.open(path, Caps(), retry_seconds=0.02)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        held: list[Reservation] = []
-
-        async def reserve_until_refused() -> None:  # until it should have been committed, the log holds it
-            while len(held) < 1000:
-                held.append(await ledger.reserve("alice", ONE))
-                await asyncio.sleep(0.01)
-
         with pytest.raises(LedgerUnavailable) as caught:
-            await reserve_until_refused()
+            await ledger.reserve("alice", ONE)
         assert "locked" in str(caught.value.__cause__)
         other.execute("ROLLBACK")
-        for reservation in held:
-            ledger.settle(reservation, ONE)
         other.close()
         ledger.settle(await reserved_again(ledger), ONE)
         await ledger.close()
@@ -272,8 +263,8 @@ def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from adacompute.serve.ledger import Caps, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 
 async def main():
     ledger = await Ledger.open(Path(sys.argv[1]), Caps(total=10_000_000))

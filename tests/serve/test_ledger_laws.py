@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adacompute.errors import CapReached
-from adacompute.serve.ledger import Caps, Reservation, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Reservation, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 
 KEYS = ("alice", "bob", "operator")
 CAPS = Caps(total=30, per_key=20, by_key={"operator": 12}, window="hour")
@@ -88,7 +88,7 @@ class Sums(RuleBasedStateMachine):
     def crash(self) -> None:
         self.run(self.ledger.reserve("nobody", Spend()))  # all before it is on the disk
         old, self.path = self.path, self.folder / f"{int(self.path.stem) + 1}.sqlite"
-        for end in ("", "-wal", "-log"):
+        for end in ("", "-wal"):
             shutil.copy(f"{old}{end}", f"{self.path}{end}")
         self.run(self.ledger.close())
         self.open()

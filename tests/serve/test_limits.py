@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.errors import RequestInvalid
-from adacompute.serve.request_parser import (
+from adacompute.serve.routes.chat import (
     ClientDisconnected,
     check_content_length,
     check_content_type,

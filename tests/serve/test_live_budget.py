@@ -102,6 +102,7 @@ def test_the_average_meets_the_new_budget_soon_and_all_that_is_shown_is_of_it(ke
         assert 'adacompute_overall_average_cost{unit="money"} NaN' in gate.get("/metrics", BOSS).raw.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_sighup_rereads_the_settings_and_says_what_takes_a_restart(
     workers: int, keys: str, tmp_path: Path, upstream: Upstream, redis_server: RedisServer

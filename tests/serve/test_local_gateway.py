@@ -12,10 +12,10 @@ import pytest
 from openai import OpenAI
 from running import Running
 
-import adacompute as ac
 from adacompute.cli.serve import gather_facts, show_started
 from adacompute.cli.terminal import EXAMPLE_QUESTION
 from adacompute.client.local import LocalModel
+from shared import read_recorded
 
 SUMS = ("What is 2 + 2?", "What is 3 + 4?")
 
@@ -161,7 +161,7 @@ def test_a_real_model_s_sentences_are_voted_on_and_are_no_less_often_right_than_
 
 
 def test_the_request_to_try_is_one_that_the_recorded_model_never_got_wrong():
-    (recorded,) = [row for row in ac.bundled("facts") if row.problem.question == EXAMPLE_QUESTION]
+    (recorded,) = [row for row in read_recorded("facts") if row.problem.question == EXAMPLE_QUESTION]
     assert {sample.correct for sample in recorded.samples} == {1.0}
 
 

@@ -92,7 +92,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", leave_to_nightly(BODIES, but=2))
 def test_a_hostile_reply_of_many_megabytes_is_refused_and_holds_nobody(name: str):
     with Upstream(Garbage(raw=BODIES[name])) as up, Running(up.url, endpoint={"attempts": 1}) as gate:
         gate.ask(headers=ONE)

@@ -18,8 +18,8 @@ from running import Process
 import adacompute as ac
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Ballots
-from adacompute.serve.ledger import Caps
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps
+from adacompute.serve.spending.local_ledger import Ledger
 
 BUDGET = 5e-5  # half a sample of the large mode
 REQUESTS = 2000

@@ -22,9 +22,8 @@ from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.serve.menu_costs import choose_explore
-from adacompute.serve.pacer import guess_start
-from adacompute.serve.policy_registry import MenuScales
+from adacompute.serve.pricing.policy_registry import MenuScales
+from adacompute.serve.pricing.start import choose_explore, guess_start
 from tiers import leave_to_nightly
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
@@ -551,7 +550,7 @@ def test_the_average_goes_on_while_it_learns_what_modes_cost_and_over_a_restart(
 def test_what_modes_cost_since_the_last_save_is_kept_at_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("adacompute.serve.lifespan._SAVE_SECONDS", 3600.0)
+    monkeypatch.setattr("adacompute.serve.routes.lifespan._SAVE_SECONDS", 3600.0)
     more = {"small": "options = { max_tokens = 10 }"}
     with MenuUpstreams(seed=8) as menu:
         with run(menu, tmp_path, "", explore=1.0, budget="0.0005 USD", more=more) as gate:
@@ -580,6 +579,7 @@ def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
     assert extra["samples"] < 16
 
 
+@pytest.mark.slow
 def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
     scales = MenuScales(fit_policy().weigh)
     scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")

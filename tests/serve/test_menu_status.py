@@ -17,12 +17,12 @@ from traffic import MODES, SAMPLE_NANOS, Clock, Policy, menu_hour, menu_request,
 
 import adacompute as ac
 from adacompute.config import EndpointConfig, ServeConfig
-from adacompute.serve.ledger import Spend
-from adacompute.serve.logs import request_log
-from adacompute.serve.menu_status import FAILURE_KINDS, MenuStatus
-from adacompute.serve.observability import Observability
-from adacompute.serve.policy_registry import DRIFT_WINDOW
-from adacompute.serve.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
+from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
+from adacompute.serve.spending.ledger import Spend
+from adacompute.serve.watching.drift import DRIFT_WINDOW
+from adacompute.serve.watching.logs import request_log
+from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
+from adacompute.serve.watching.observability import Observability
 from upstream import Reply, Status, Upstream
 
 PRICES = EndpointConfig(input_price=2.0, output_price=8.0)

@@ -12,8 +12,8 @@ from traffic import Clock, Policy, chart, hour, told
 from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError
 from adacompute.records import Call
-from adacompute.serve.ledger import Spend
-from adacompute.serve.observability import CALL_KINDS, UNVOTED_REASONS, Observability, SpendStatus
+from adacompute.serve.spending.ledger import Spend
+from adacompute.serve.watching.observability import CALL_KINDS, UNVOTED_REASONS, Observability, SpendStatus
 
 
 def families(seen: Observability):

@@ -19,9 +19,9 @@ import adacompute as ac
 from adacompute.errors import BudgetInvalid
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Budget
-from adacompute.serve.ledger import Rates, Spend
-from adacompute.serve.pacer import Pacer, SampleCosts
-from adacompute.serve.policy_registry import ServedPolicy
+from adacompute.serve.pricing.pacer import Pacer, SampleCosts
+from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.spending.ledger import Rates, Spend
 from tiers import leave_to_nightly
 from upstream import Upstream
 
@@ -188,6 +188,7 @@ def test_a_gateway_with_a_budget_in_money_and_no_prices_is_not_opened():
         pass
 
 
+@pytest.mark.slow
 def test_an_asker_keeps_its_average_in_money_too():
     rng = random.Random(5)
     prompts = [
@@ -215,6 +216,7 @@ def test_ask_counts_a_bare_number_as_the_settings_say(adacompute: Callable, tmp_
     assert "write '3 samples' or '3 tokens' to say which" in wrong.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [8, 1500], ids=["short replies", "long replies"])
 def test_a_budget_in_money_is_met_from_the_first_requests_whatever_replies_are_long(length: int):
     def write(number: int, body: dict[str, Any]) -> Reply:

@@ -10,8 +10,9 @@ from traffic import PROTOCOL, Clock, Policy, chart, hour, request, told
 
 from adacompute.config import ServeConfig
 from adacompute.records import Call
-from adacompute.serve.ledger import Rates
-from adacompute.serve.observability import COLUMNS, SPANS, DialTable, Observability, SpendStatus
+from adacompute.serve.spending.ledger import Rates
+from adacompute.serve.watching.observability import Observability, SpendStatus
+from adacompute.serve.watching.traffic_history import COLUMNS, SPANS, DialTable
 
 
 def seen_of(clock: Clock | None = None, **settings: object) -> Observability:

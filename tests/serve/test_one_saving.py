@@ -15,6 +15,7 @@ from crowd import Visit, crowd
 from running import Running
 
 import adacompute as ac
+from shared import read_votes
 from tiers import leave_to_nightly
 from upstream import Upstream
 from warm import Warm
@@ -89,7 +90,7 @@ def test_fit_evaluate_report_and_dashboard_tell_the_same_saving(
 
 
 def test_a_pool_without_calls_pays_for_a_prompt_with_each_sample_and_says_so():
-    ballots = ac.bundled("facts").ballots()
+    ballots = read_votes("facts")
     assert (ballots.charge.tokens, ballots.charge.choices) == (None, 1)
     assert "no calls are recorded" in str(ballots.charge)
     each = ac.TokenPrices(input=1.0, prompts="each")

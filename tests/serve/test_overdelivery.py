@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import Answer, Running
 
-from adacompute.client import Client, Endpoint
-from adacompute.errors import CapReached, SendingStopped
-from adacompute.serve.ledger import Caps, Reservation, Spend
-from adacompute.serve.local_ledger import Ledger
+from adacompute.client import Client, Endpoint, RateLimits
+from adacompute.client.retry import SendPermission
+from adacompute.errors import CapReached, EndpointFailed, SendingStopped
+from adacompute.serve.spending.ledger import Caps, Reservation, Spend
+from adacompute.serve.spending.local_ledger import Ledger
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}
@@ -80,50 +81,71 @@ def test_a_wave_that_is_drawn_in_parts_stops_when_its_own_first_parts_have_used_
     assert account.spent.samples <= 20 + 3 * SURPLUS
 
 
-def test_a_call_that_is_refused_when_it_is_connected_was_not_sent_and_costs_nothing():
+def test_a_call_is_asked_for_once_and_what_is_refused_is_not_sent_and_makes_no_call():
     asked: list[int] = []
 
-    def may_send(choices: int) -> bool:
+    async def may_send(choices: int) -> bool:
         asked.append(choices)
-        return choices == 0  # its turn has come; when it is connected, it may not be sent any more
+        return False
 
     async def scenario(url: str) -> None:
         async with Client(Endpoint(url=url), rng=random.Random(0)) as client:
             for ask in (client.call, _stream(client)):
                 with pytest.raises(SendingStopped) as caught:
                     await ask({"model": "scripted", "messages": []}, may_send=may_send)
-                assert caught.value.paid is False
-                assert [(call.kind, call.paid) for call in caught.value.calls] == [("stopped", "no")]
+                assert (caught.value.paid, caught.value.calls) == (False, ())
             assert client.totals.in_flight == 0
             assert (await client.call({"model": "scripted", "messages": []})).responses
 
     with Upstream() as up:
         asyncio.run(scenario(up.url))
     assert up.count.requests == 1
-    assert asked == [0, 1, 0, 1]
+    assert asked == [1, 1]
 
 
 def _stream(client: Client) -> Callable[..., Any]:
-    async def ask(body: dict[str, Any], *, may_send: Callable[[int], bool]) -> None:
+    async def ask(body: dict[str, Any], *, may_send: SendPermission) -> None:
         async with client.stream(body, may_send=may_send):
             pass
 
     return ask
 
 
-def test_a_retry_is_asked_for_too_and_what_is_refused_in_the_queue_makes_no_call():
-    answers = [True, True, False]
+def test_a_retry_is_asked_for_too_and_if_it_is_refused_what_failed_is_said():
+    answers = [True, False]
+
+    async def may_send(_choices: int) -> bool:
+        return answers.pop(0)
 
     async def scenario(url: str) -> None:
         async with Client(Endpoint(url=url)) as client:
-            with pytest.raises(SendingStopped) as caught:
-                await client.call({"messages": []}, may_send=lambda _choices: answers.pop(0))
+            with pytest.raises(EndpointFailed) as caught:
+                await client.call({"messages": []}, may_send=may_send)
             assert [call.status for call in caught.value.calls] == [500]
 
     with Upstream(Status(code=500)) as up:
         asyncio.run(scenario(up.url))
     assert up.count.requests == 1
     assert not answers
+
+
+def test_a_call_that_is_cancelled_while_it_is_asked_for_gives_its_turn_back():
+    async def never(_choices: int) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    async def scenario(url: str) -> None:
+        limits = RateLimits(concurrency=1, adaptive=False)
+        async with Client(Endpoint(url=url, limits=limits)) as client:
+            waiting = asyncio.create_task(client.call({"messages": []}, may_send=never))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert (await client.call({"messages": []})).responses
+
+    with Upstream() as up:
+        asyncio.run(scenario(up.url))
+    assert up.count.requests == 1
 
 
 STEPS = st.lists(

@@ -12,7 +12,7 @@ from pacing import HIGH, KINDS, LOW, Costs, Outcome, in_tokens, paced, recorded,
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
-from adacompute.serve.pacer import Pacer
+from adacompute.serve.pricing.pacer import Pacer
 from tiers import leave_to_nightly
 
 BUDGETS = (1.2, 2.0, 4.0)
@@ -39,6 +39,7 @@ def test_c18_the_average_is_within_2_percent_after_2000_requests(name: str, kind
         assert sound(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("words", "bursts"), ("facts", "stationary")])
 def test_c18_with_256_requests_in_flight_it_takes_a_few_thousand_more(name: str, kind: str) -> None:
     costs = recorded(name)

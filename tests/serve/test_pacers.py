@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from adacompute.serve.dial_table import DialTable
-from adacompute.serve.pacer import Bounds, Pacer, Pacers
+from adacompute.serve.pricing.pacer import Bounds, Pacer, Pacers
+from adacompute.serve.watching.traffic_history import DialTable
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
 

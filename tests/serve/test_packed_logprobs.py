@@ -12,8 +12,8 @@ from test_loop_stalls import read_events
 
 from adacompute.client import Response
 from adacompute.client.large_json import MAX_INLINE, PackedList
-from adacompute.serve.reply import RequestOutcome, build_chunks, build_completion, dump_json
-from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.messages.reply import RequestOutcome, build_chunks, build_completion, dump_json
+from adacompute.serve.messages.request_parser import ChatRequest
 from upstream import Upstream
 
 COUNT = 1200

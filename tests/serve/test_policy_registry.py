@@ -30,7 +30,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots
 from adacompute.records import Sample, Signals
 from adacompute.replay import run_policy
-from adacompute.serve.policy_registry import (
+from adacompute.serve.pricing.policy_registry import (
     MEMORY,
     ConfidenceScale,
     ModelScales,
@@ -655,7 +655,7 @@ def test_a_policy_in_memory_that_cannot_serve_is_refused():
 
 def test_starting_dials_are_kept_for_a_bounded_number_of_budgets(monkeypatch):
     served = PolicyRegistry.open(ServeConfig(), AdaptiveConsistency()).get("asc")  # has no chart: it guesses
-    monkeypatch.setattr("adacompute.serve.policy_registry._MAX_GUESSES", 3)
+    monkeypatch.setattr("adacompute.serve.pricing.policy_registry._MAX_GUESSES", 3)
     starts = [served.find_start(1.5 + number / 10) for number in range(6)]
     assert len(served._guesses) == 3
     assert [served.find_start(1.5 + number / 10) for number in range(6)] == starts

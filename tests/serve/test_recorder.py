@@ -20,9 +20,9 @@ from adacompute.client import Response
 from adacompute.errors import ConfigError, SourceAmbiguous
 from adacompute.policies import StoppingPolicy
 from adacompute.pool import open_pool
-from adacompute.serve.recorder import RecordedRequest, Recorder, RowWriter, build_problem
-from adacompute.serve.reply import RequestOutcome
-from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.messages.reply import RequestOutcome
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.watching.recorder import RecordedRequest, Recorder, RowWriter, build_problem
 
 
 def ask(question, *, n=1, **parameters):
@@ -211,6 +211,7 @@ def test_a_pool_of_another_task_is_refused(tmp_path):
         asyncio.run(Recorder.open(path, Task("boxed")))
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog):
     path = tmp_path / "traffic.sqlite"
 
@@ -237,7 +238,7 @@ def test_a_pool_that_is_held_drops_and_counts_and_nobody_waits(tmp_path, caplog)
 
 
 def test_texts_that_wait_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("adacompute.serve.recorder._MAX_CHARACTERS", 10_000)
+    monkeypatch.setattr("adacompute.serve.watching.recorder._MAX_CHARACTERS", 10_000)
     path = tmp_path / "traffic.sqlite"
     texts = [(told("The answer is 4. " * 300), ask(f"{i}?")) for i in range(50)]
     recorder = recorded(path, texts)

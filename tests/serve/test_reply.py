@@ -28,8 +28,7 @@ from adacompute.errors import (
     Unauthorized,
     WeakVote,
 )
-from adacompute.serve.ledger import Spend
-from adacompute.serve.reply import (
+from adacompute.serve.messages.reply import (
     RequestOutcome,
     Usage,
     build_chunks,
@@ -39,7 +38,8 @@ from adacompute.serve.reply import (
     build_headers,
     dump_json,
 )
-from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.spending.ledger import Spend
 
 URL = "http://secret-host.internal:8000/v1/chat/completions"
 LOGPROBS = {"content": [{"token": "4", "bytes": [52], "logprob": -0.5, "top_logprobs": []}]}

@@ -13,11 +13,11 @@ from traffic import told
 
 from adacompute.config import ServeConfig
 from adacompute.records import Call
-from adacompute.serve.logs import log_to, request_log
-from adacompute.serve.observability import Observability
-from adacompute.serve.reporter import Reporter
+from adacompute.serve.watching.logs import log_to, request_log
+from adacompute.serve.watching.observability import Observability
+from adacompute.serve.watching.reporter import Reporter
 
-SAMPLING: Any = SimpleNamespace(request="the request", samples=())
+SAMPLING: Any = SimpleNamespace(request="the request", votes=SimpleNamespace(samples=()))
 
 
 class Told(Observability):

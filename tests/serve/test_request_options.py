@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import openai
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +13,13 @@ from running import Running
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.records import Budget
-from adacompute.serve.request_options import RequestOptions
-from adacompute.serve.request_parser import ChatRequest, choose_route, parse_request
+from adacompute.serve.messages.request_parser import (
+    ChatRequest,
+    RequestOptions,
+    Route,
+    build_request,
+    choose_route,
+)
 from upstream import Upstream
 
 SETTINGS = ServeConfig()
@@ -32,13 +36,25 @@ ALL = {
 
 
 def parse(options: Any = None, headers: dict[str, str] | None = None) -> ChatRequest:
-    raw = orjson.dumps(BODY if options is None else {**BODY, "adacompute": options})
-    return parse_request(raw, settings=SETTINGS, headers=headers or {})
+    body = BODY if options is None else {**BODY, "adacompute": options}
+    return build_request(body, settings=SETTINGS, headers=headers or {})
+
+
+def route(options: Any = None, headers: dict[str, str] | None = None) -> Route:
+    return choose_route(
+        parse(options, headers),
+        headers or {},
+        settings=SETTINGS,
+        budget=Budget(2.0),
+        key="k",
+        policies=("stopping", "maths"),
+        default="stopping",
+    )
 
 
 def refused(options: Any = None, headers: dict[str, str] | None = None) -> RequestInvalid:
     with pytest.raises(RequestInvalid) as caught:
-        parse(options, headers)
+        route(options, headers)
     assert caught.value.status == 400
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -49,7 +65,7 @@ def test_options_of_the_body_are_taken_out_of_it():
     request = parse(ALL)
     assert request.body == BODY
     assert request.options == RequestOptions(
-        **{**ALL, "exclude": ("reason", "weather.note"), "budget": Budget(3.0)}  # type: ignore[arg-type]
+        **{**ALL, "exclude": ("reason", "weather.note"), "budget": 3}  # type: ignore[arg-type]
     )
     assert request.prompt_tokens == parse().prompt_tokens
 
@@ -70,6 +86,7 @@ def test_headers_say_the_same_as_the_body():
         "x-adacompute-stream-mode": "first",
     }
     assert parse(None, headers).options == parse(ALL).options
+    assert route(None, headers) == route(ALL)
 
 
 def test_a_header_wins_over_the_body_option_by_option():
@@ -78,16 +95,6 @@ def test_a_header_wins_over_the_body_option_by_option():
 
 
 def test_a_route_follows_the_body_and_headers_win():
-    def route(options: Any, headers: dict[str, str]) -> Any:
-        return choose_route(
-            parse(options, headers),
-            headers,
-            settings=SETTINGS,
-            key="k",
-            policies=("stopping", "maths"),
-            default="stopping",
-        )
-
     found = route(ALL, {"x-adacompute-budget": "2"})
     assert (found.budget, found.policy, found.mode, found.deadline) == (2.0, "maths", "pass", 2.5)
     assert route({"budget": 99}, {}).notes == ("budget 99 is above the limit: it is 16",)
@@ -114,9 +121,9 @@ def test_a_route_follows_the_body_and_headers_win():
         ({"extract": "regex:" + "a" * 301}, "adacompute.extract", "at most 300"),
         ({"extract": 3}, "adacompute.extract", "is 3"),
         ({"exclude": "reason"}, "adacompute.exclude", "give a list"),
-        ({"exclude": ["a", 3]}, "adacompute.exclude", "has 3"),
+        ({"exclude": ["a", 3]}, "adacompute.exclude[1]", "is 3"),
         ({"exclude": ["a"] * 33}, "adacompute.exclude", "at most 32"),
-        ({"fields": [""]}, "adacompute.fields", "1 to 200"),
+        ({"fields": [""]}, "adacompute.fields[0]", "1 to 200"),
         ({"fields": ["a"], "extract": "json:a"}, "fields", "give one of them"),
         ({"stream_mode": "now"}, "adacompute.stream_mode", "is 'now'; give wait or first"),
         ({"stream_mode": ["wait"]}, "adacompute.stream_mode", "give wait or first"),
@@ -131,7 +138,7 @@ def test_what_cannot_be_followed_is_refused_with_its_name_its_value_and_a_remedy
 
 @pytest.mark.parametrize("name", ["extract", "exclude", "fields", "stream-mode"])
 def test_an_empty_header_is_refused(name: str):
-    assert refused(None, {f"x-adacompute-{name}": " "}).param == f"x-adacompute-{name}"
+    assert (refused(None, {f"x-adacompute-{name}": " "}).param or "").startswith(f"x-adacompute-{name}")
 
 
 def test_an_unknown_header_is_refused_before_anything_is_drawn():
@@ -154,6 +161,7 @@ values = st.recursive(
 def test_c10_any_options_are_read_or_refused(options: Any):
     try:
         request = parse(options)
+        route(options)
     except RequestInvalid:
         return
     assert "adacompute" not in request.body

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from adacompute.config import ServeConfig
 from adacompute.errors import RequestInvalid
 from adacompute.policies.features import PROMPT_LIMIT
-from adacompute.serve.request_parser import MEDIA_TOKENS, ChatRequest, parse_request
+from adacompute.serve.messages.request_parser import MEDIA_TOKENS, ChatRequest, build_request
+from adacompute.serve.routes.chat import parse_body
 
 SETTINGS = ServeConfig()
 USER = {"role": "user", "content": "What is 6 times 7?"}
@@ -20,13 +21,17 @@ BODY = {"model": "scripted", "messages": [USER]}
 TAKEN = {"n", "stream", "stream_options"}
 
 
+def parse(raw: bytes, *, settings: ServeConfig = SETTINGS, own: str = "") -> ChatRequest:
+    return build_request(parse_body(raw, settings), settings=settings, default_model=own)
+
+
 def ask(*, settings: ServeConfig = SETTINGS, own: str = "", **fields: Any) -> ChatRequest:
-    return parse_request(orjson.dumps({**BODY, **fields}), settings=settings, default_model=own)
+    return parse(orjson.dumps({**BODY, **fields}), settings=settings, own=own)
 
 
 def refused(raw: bytes, **limits: Any) -> RequestInvalid:
     with pytest.raises(RequestInvalid) as caught:
-        parse_request(raw, settings=ServeConfig(**limits), default_model="own")
+        parse(raw, settings=ServeConfig(**limits), own="own")
     error = caught.value
     assert "\n" not in str(error)
     assert len(str(error)) < 500
@@ -198,8 +203,8 @@ def test_a_response_format_is_passed_on_and_noted(form: object, json_wanted: boo
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": {"text": "x"}}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]"),
-        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0]"),
-        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0]"),
+        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
         ({"model": 3}, "model"),
         ({"n": 0}, "n"),
         ({"n": 129}, "n"),
@@ -286,7 +291,7 @@ def test_a_number_that_would_go_upstream_changed_is_refused():
 
 def test_of_a_name_that_comes_twice_the_last_counts():
     raw = b'{"model":"a","messages":[{"role":"user","content":"x"}],"model":"b@2"}'
-    found = parse_request(raw, settings=SETTINGS)
+    found = parse(raw)
     assert (found.body["model"], found.budget) == ("b", 2.0)
 
 
@@ -299,7 +304,7 @@ def test_c09_nesting_is_capped_without_recursing(opened: bytes, closed: bytes):
     a_turn = opened.count(b"[") + opened.count(b"{")
     head = b'{"model":"m","messages":[{"role":"user","content":"[[[[{{{{"}],"x":'
     fits = (32 - 1) // a_turn
-    assert parse_request(head + nested(fits, opened, closed).replace(b":}", b":0}") + b"}", settings=SETTINGS)
+    assert parse(head + nested(fits, opened, closed).replace(b":}", b":0}") + b"}")
     assert "32 levels" in str(
         refused(head + nested(fits + 1, opened, closed).replace(b":}", b":0}") + b"}", max_depth=32)
     )
@@ -356,11 +361,10 @@ def test_c12_a_hostile_body_of_megabytes_is_read_in_a_blink():
     # not timed: these would take minutes, or the stack, if anything here were quadratic or recursed
     for text in ("\\" * 500_000, "[" * 1_000_000, "x@" * 500_000, "1" * 1_000_000):
         raw = orjson.dumps({"model": "m", "user": text, "messages": [{"role": "user", "content": text}]})
-        assert parse_request(raw, settings=SETTINGS).body["user"] == text
+        assert parse(raw).body["user"] == text
         with pytest.raises(RequestInvalid, match=r"model is a name of \d+ characters"):
-            parse_request(
+            parse(
                 orjson.dumps({"model": text, "messages": [{"role": "user", "content": ""}]}),
-                settings=SETTINGS,
             )
     for many in (b"[],", b"0,", b'"",', b'{"a":0},'):
         raw = b'{"model":"m","messages":[{"role":"user","content":"x"}],"x":[' + many * 60_000 + b"0]}"
@@ -396,7 +400,7 @@ REQUEST = st.fixed_dictionaries(
 def test_c10_random_json_is_asked_or_refused_and_what_is_asked_is_what_came(body: Any):
     raw = json.dumps(body).encode()
     try:
-        found = parse_request(raw, settings=SETTINGS, default_model="own")
+        found = parse(raw, own="own")
     except RequestInvalid:
         refused(raw)
         return
@@ -433,7 +437,7 @@ def test_what_is_asked_rightly_is_never_refused(body: Any):
         raw = orjson.dumps(body)
     except TypeError:  # half surrogates and numbers beyond 64 bits
         return
-    found = parse_request(raw, settings=SETTINGS, default_model="own")
+    found = parse(raw, own="own")
     assert found.n == body.get("n", 1)
     assert found.stream == body.get("stream", False)
 

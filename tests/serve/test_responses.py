@@ -16,8 +16,8 @@ from running import Running
 from sdk_clients import sdk
 
 from adacompute.errors import RequestInvalid
-from adacompute.serve.responses import UntranslatableRequest, translate_request
-from adacompute.serve.responses_endpoint import is_route_missing
+from adacompute.serve.messages.responses import UntranslatableRequest, translate_request
+from adacompute.serve.routes.responses import is_route_missing
 from upstream import Upstream
 
 ASK = {"model": "scripted", "input": "What is 6 times 7?", "temperature": 0.7}

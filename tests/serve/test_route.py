@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from adacompute.config import ServeConfig
+from adacompute.config import ServeConfig, parse_serve_budgets
 from adacompute.errors import RequestInvalid
-from adacompute.serve.request_options import RequestOptions, add_header_options
-from adacompute.serve.request_parser import ChatRequest, Route, choose_route
+from adacompute.serve.messages.request_parser import ChatRequest, Route, choose_route, read_options
 
 POLICIES = ("stopping", "maths", "single")
 
@@ -19,9 +18,10 @@ def route(headers: Any = None, *, budget: float | None = None, **fields: Any) ->
     operator = ServeConfig(**fields)
     received = {"host": "x", "x-other": "1", **headers} if isinstance(headers, dict) else headers or {}
     return choose_route(
-        ChatRequest(body={}, budget=budget, options=add_header_options(RequestOptions(), received, operator)),
+        ChatRequest(body={}, budget=budget, options=read_options(None, received)),
         received,
         settings=operator,
+        budget=parse_serve_budgets(operator)[0],
         key="alice",
         policies=POLICIES,
         default="stopping",
@@ -60,7 +60,13 @@ def test_a_clients_budget_is_served_in_steps_of_a_quarter_with_a_note_and_the_op
     assert route({"x-adacompute-budget": "2.75"}).notes == ()
     for own in (ServeConfig(budget=2.6), ServeConfig(max_budget=2.6)):
         found = choose_route(
-            ChatRequest(body={}, budget=2.6), {}, settings=own, key="k", policies=POLICIES, default="stopping"
+            ChatRequest(body={}, budget=2.6),
+            {},
+            settings=own,
+            budget=parse_serve_budgets(own)[0],
+            key="k",
+            policies=POLICIES,
+            default="stopping",
         )
         assert (found.budget, found.notes) == (2.6, ())
     lanes = {route({"x-adacompute-budget": f"{1 + n / 100:.2f}"}).budget for n in range(1501)}
@@ -172,11 +178,11 @@ def test_a_budget_in_a_unit_that_the_operator_takes_none_in_is_refused_with_thos
 
 
 def route_of(headers: dict[str, str], own: ServeConfig) -> Route:
-    options = add_header_options(RequestOptions(), headers, own)
     return choose_route(
-        ChatRequest(body={}, options=options),
+        ChatRequest(body={}, options=read_options(None, headers)),
         headers,
         settings=own,
+        budget=parse_serve_budgets(own)[0],
         key="k",
         policies=POLICIES,
         default="maths",

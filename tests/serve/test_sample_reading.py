@@ -15,8 +15,8 @@ from adacompute.answers.extract import (
     start_sandbox,
 )
 from adacompute.client import Response
-from adacompute.serve.answer_reader import AnswerReader
-from adacompute.serve.request_parser import ChatRequest
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.voting.answer_reader import AnswerReader
 
 LONG = "We add them up, step by step, and look at each once more. " * 100
 
@@ -117,6 +117,7 @@ def test_c12_hostile_texts_do_not_hold_the_event_loop():
     assert asyncio.run(main()) < 0.02
 
 
+@pytest.mark.slow
 def test_a_helper_that_was_killed_is_replaced():
     assert start_sandbox()
     close_sandbox()

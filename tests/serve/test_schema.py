@@ -17,9 +17,9 @@ from running import QUESTION, Running
 from wires import connect, reply_of
 
 from adacompute.config import ServeConfig
-from adacompute.serve.app import build_app
-from adacompute.serve.reply import ModeUse, RequestOutcome, build_extra, build_headers
-from adacompute.serve.request_options import OPTIONS_FIELD, RequestOptions, get_header
+from adacompute.serve.http.app import build_app
+from adacompute.serve.messages.reply import ModeUse, RequestOutcome, build_extra, build_headers
+from adacompute.serve.messages.request_parser import OPTIONS_FIELD, RequestOptions, get_header
 from upstream import Upstream
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text("utf-8"))
 GATEWAY_PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
 SOURCES = [
     path.read_text("utf-8")
-    for path in (ROOT / "src" / "adacompute" / "errors.py", *(ROOT / "src/adacompute/serve").glob("*.py"))
+    for path in (ROOT / "src" / "adacompute" / "errors.py", *(ROOT / "src/adacompute/serve").rglob("*.py"))
 ]
 QUIET: Any = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 SHAPE = {"message", "type", "param", "code"}
@@ -129,7 +129,7 @@ def follow(part: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("path", VOTED_PATHS)
 def test_the_description_names_every_option_and_header(path: str):
     post = DOCUMENT["paths"][path]["post"]
-    options = {field.name for field in dataclasses.fields(RequestOptions)}
+    options = set(RequestOptions.__struct_fields__)
     assert {follow(part)["name"] for part in post["parameters"]} == set(map(get_header, options))
     assert set(COMPONENTS["schemas"]["Options"]["properties"]) == options
     body = follow(post["requestBody"]["content"]["application/json"]["schema"])

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from running import Running
 from schemathesis.checks import CHECKS, load_all_checks
 
-from adacompute.serve.request_options import OPTIONS_FIELD
+from adacompute.serve.messages.request_parser import OPTIONS_FIELD
 from upstream import Upstream
 
 load_all_checks()

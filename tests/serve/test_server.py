@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +23,8 @@ from running import Process, Running
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
-from adacompute.serve.client_connection import MAX_HEAD_BYTES
-from adacompute.serve.server import open_sockets, resolve_allowed
+from adacompute.serve.http.client_connection import MAX_HEAD_BYTES
+from adacompute.serve.http.server import open_sockets, resolve_allowed
 from upstream import Honest, Upstream
 
 NOBODY = "http://127.0.0.1:9/v1"  # an upstream that is never asked
@@ -196,6 +197,27 @@ def test_c25_sigterm_turns_readiness_off_lets_requests_finish_and_exits_0(tmp_pa
         assert got[0].status == 200
         assert gate.wait() == 0, gate.log
         assert up.count.aborted == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_while_it_opens_ends_it(tmp_path: Path, number: signal.Signals, code: int, workers: str):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # as a Redis that doesn't answer
+        silent.settimeout(60)
+        program = str(Path(sys.executable).parent / "adacompute")
+        address = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        words = ["serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0", "--redis", address]
+        with subprocess.Popen(
+            [program, *words, "--workers", workers], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        ) as process:
+            connection, _ = silent.accept()
+            with connection:
+                assert connection.recv(1)  # it asks, and waits
+                process.send_signal(number)
+                _, told = process.communicate(timeout=60)
+        assert process.returncode == code
+        assert told.count("\n") == 1
+        assert "stopped" in told
 
 
 def test_c25_after_the_grace_time_requests_are_cut_off_and_told_so():

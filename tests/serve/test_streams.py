@@ -19,10 +19,10 @@ from wires import connect, post, until
 from adacompute.answers import Task
 from adacompute.config import ServeConfig
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.serve import stream_gate
-from adacompute.serve.request_parser import ChatRequest
-from adacompute.serve.stream_gate import StreamGate
-from adacompute.serve.vote_eligibility import VoteEligibility, may_be_short_answer
+from adacompute.serve.messages import stream
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.messages.stream import StreamGate
+from adacompute.serve.voting.vote_eligibility import VoteEligibility, may_be_short_answer
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt
@@ -392,7 +392,7 @@ def test_choices_that_a_client_draws_itself_and_tools_stream_at_once_in_either_m
 def test_comments_keep_a_silent_stream_alive_and_an_error_after_them_is_an_event(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(stream_gate, "_KEEPALIVE_SECONDS", 0.1)
+    monkeypatch.setattr(stream, "_KEEPALIVE_SECONDS", 0.1)
 
     def script(_number: int, body: dict[str, Any]) -> Behaviour:
         if body.get("stream"):

@@ -530,7 +530,7 @@ def test_without_the_extra_asking_for_it_is_one_line_with_the_remedy(environ: di
 @pytest.mark.slow
 def test_nothing_of_it_is_loaded_where_it_is_off():
     code = (
-        "import sys, adacompute.serve.server, adacompute.serve.app, adacompute.serve.lifespan\n"
+        "import sys, adacompute.serve.http.server, adacompute.serve.http.app\n"
         "sys.exit(any(name.partition('.')[0] in ('opentelemetry', 'requests') for name in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from running import QUESTION, Running
 
-from adacompute.serve.trace_context import read_trace_headers
+from adacompute.serve.messages.trace_context import read_trace_headers
 from upstream import Honest, Reply, Status, Upstream
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -10,7 +10,7 @@ from crowd import settled
 from running import Running
 
 from adacompute.records import Call
-from adacompute.serve.ledger import Rates
+from adacompute.serve.spending.ledger import Rates
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}

@@ -15,8 +15,8 @@ from running import Running
 
 from adacompute.client.error_object import build_error_object
 from adacompute.errors import RateLimited
-from adacompute.records import Secret
-from adacompute.serve.reply import build_error
+from adacompute.secret import Secret
+from adacompute.serve.messages.reply import build_error
 from upstream import Upstream
 
 ASKED: Any = [{"role": "user", "content": "What is 6 times 7?"}]

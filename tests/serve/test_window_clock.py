@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adacompute.errors import CapReached
-from adacompute.serve.ledger import Caps, Spend, Window, WindowClock, count_elapsed, name_window
-from adacompute.serve.local_ledger import Ledger
+from adacompute.serve.spending.ledger import Caps, Spend, Window, WindowClock, count_elapsed, name_window
+from adacompute.serve.spending.local_ledger import Ledger
 
 NOON = 1_794_744_000.0  # 2026-11-15T12:00Z
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365.25 * 86_400

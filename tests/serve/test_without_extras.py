@@ -124,7 +124,9 @@ def test_the_version_is_said(bare: Callable):
     assert "adacompute" in bare("--version").stdout
 
 
-@pytest.mark.parametrize("words", ["solve facts --budget 2", "score {small}", "pool {small}"])
+@pytest.mark.parametrize(
+    "words", leave_to_nightly(["solve facts --budget 2", "score {small}", "pool {small}"])
+)
 def test_a_pool_is_studied(bare: Callable, small: Path, words: str):
     assert json.loads(bare(*words.format(small=small).split(), "--json").stdout)
 
@@ -145,7 +147,10 @@ def test_a_pool_goes_in_and_out_as_json_lines(bare: Callable, small: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("fit", "dial"), [(fit_curve, ("--budget", "2")), (fit_classifier, ()), (fit_weighed, ("--budget", "2"))]
+    ("fit", "dial"),
+    leave_to_nightly(
+        [(fit_curve, ("--budget", "2")), (fit_classifier, ()), (fit_weighed, ("--budget", "2"))]
+    ),
 )
 def test_a_learned_policy_is_replayed(
     bare: Callable, tmp_path: Path, few: Ballots, small: Path, fit: Callable, dial: tuple

@@ -30,9 +30,9 @@ from adacompute.errors import ConfigError
 from adacompute.policies import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Call
-from adacompute.serve import workers
-from adacompute.serve.fleet.membership import FleetStatus
-from adacompute.serve.observability import Observability
+from adacompute.serve.http import workers
+from adacompute.serve.pricing.fleet import FleetStatus
+from adacompute.serve.watching.observability import Observability
 from clusters import RedisServer
 from upstream import Upstream
 
@@ -88,6 +88,7 @@ def ask_aside(gate: Process, got: list[Answer], count: int) -> list[threading.Th
     return threads
 
 
+@pytest.mark.slow
 def test_two_processes_serve_one_port_with_one_cap_and_all_that_is_shown_and_recorded_is_of_both(
     redis_server: RedisServer, tmp_path: Path
 ):
@@ -234,6 +235,7 @@ def test_a_second_signal_ends_all_workers_at_once(redis_server: RedisServer, tmp
             gate.get("/healthz")
 
 
+@pytest.mark.slow
 def test_clients_need_their_keys_at_every_worker_over_https_and_the_port_is_the_gateways_own(
     redis_server: RedisServer,
     tmp_path: Path,
@@ -258,6 +260,19 @@ def test_clients_need_their_keys_at_every_worker_over_https_and_the_port_is_the_
                 assert f"port {port} of 127.0.0.1 is in use" in refused.stderr
 
 
+def test_a_worker_that_is_started_again_has_the_keys_of_the_others(redis_server: RedisServer, tmp_path: Path):
+    keys, text = tmp_path / "keys.toml", '[{0}]\nkey = "sk-{0}-0123456789abcdef"\n'
+    keys.write_text(text.format("ann"), "utf-8")
+    with Upstream(SURE) as up, serve(up, redis_server, tmp_path, keys_file=str(keys), price=1.0) as gate:
+        keys.write_text(text.format("bob"), "utf-8")
+        for worker in list_workers(gate.pid):
+            os.kill(worker, signal.SIGKILL)
+        until(lambda: len(list_lines(gate, "serves again")) == 2)
+        for name, status in (("ann", 200), ("bob", 401)):
+            headers = {"authorization": f"Bearer sk-{name}-0123456789abcdef"}
+            assert {gate.ask(headers=headers).status for _ in range(4)} == {status}
+
+
 @pytest.mark.parametrize("words", [(), ("--check",)])
 def test_without_redis_workers_are_refused_in_one_line(words: tuple[str, ...], adacompute: Any):
     with Upstream(SURE) as up:
@@ -269,7 +284,11 @@ def test_without_redis_workers_are_refused_in_one_line(words: tuple[str, ...], a
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("0", "workers 0 can't be used; give 1 to 64"), ("65", "workers 65 can't be used"), ("x", "--workers")],
+    [
+        ("0", "workers is 0; give a whole number from 1 to 64"),
+        ("65", "workers is 65; give a whole number from 1 to 64"),
+        ("x", "--workers"),
+    ],
 )
 def test_a_number_of_workers_that_cant_be_is_one_line(value: str, words: str, adacompute: Any):
     done = adacompute("serve", "--upstream", "http://127.0.0.1:9/v1", "--workers", value, code=None)
@@ -293,10 +312,9 @@ def test_a_worker_that_cant_serve_ends_the_whole(redis_server: RedisServer, monk
 
 def test_a_worker_says_why_it_cant_serve_and_ends(tmp_path: Path):
     words = [sys.executable, "-c", workers._WORKER_CODE, str(tmp_path), *sys.path]
-    config = json.dumps(
-        {"endpoint": {"url": "http://127.0.0.1:9/v1"}, "serve": {"redis": "redis://127.0.0.1:9"}}
-    )
-    done = subprocess.run(words, input=f"{config}\n".encode(), capture_output=True, timeout=60, check=False)
+    config = {"endpoint": {"url": "http://127.0.0.1:9/v1"}, "serve": {"redis": "redis://127.0.0.1:9"}}
+    settings = json.dumps({"config": config, "keys": []})
+    done = subprocess.run(words, input=f"{settings}\n".encode(), capture_output=True, timeout=60, check=False)
     assert b"can't be reached" in done.stdout
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Call
-from adacompute.serve.ledger import Spend
-from adacompute.serve.observability import Observability, SpendStatus
-from adacompute.serve.reply import ModeUse, RequestOutcome, Usage
+from adacompute.serve.messages.reply import ModeUse, RequestOutcome, Usage
+from adacompute.serve.spending.ledger import Spend
+from adacompute.serve.watching.observability import Observability, SpendStatus
 
 PROTOCOL = "5-fold over 1,319 problems, held out"
 START = 1_760_000_000.0

@@ -1,26 +1,13 @@
 """The benchmarks of scoring and solving still run, on little; their speed is nobody's test."""
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parent.parent.parent / "benchmarks"
-
-
-def benchmark(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_benchmark", FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from harness import import_script
 
 
 def test_the_solve_benchmark_measures_time_memory_and_vertices():
-    solve = benchmark("solve")
+    solve = import_script("solve", "benchmarks")
     for make in solve.TABLES.values():
         row = solve.row("some", make(np.random.default_rng(0), 3000), solve.SAMPLES)
         assert row["frontier"] > 0
@@ -30,13 +17,13 @@ def test_the_solve_benchmark_measures_time_memory_and_vertices():
 
 
 def test_the_comparison_with_highs_compares_the_same_optimum():
-    rows = benchmark("solve").against_highs(problems=300)
+    rows = import_script("solve", "benchmarks").against_highs(problems=300)
     assert {row["method"] for row in rows} == {"highs", "highs-ipm"}
     assert all(row["difference"] < 1e-7 for row in rows)
 
 
 def test_the_simulation_that_scoring_is_compared_with_gives_the_same_accuracies():
-    score = benchmark("score")
+    score = import_script("score", "benchmarks")
     with score.ac.bundled("facts") as pool:
         ballots = score.first(pool.ballots(), 48, 6)
     simulated = score.simulate(ballots, (1, 4), np.random.default_rng(0))

@@ -210,6 +210,7 @@ def test_thousands_of_problems_are_solved_exactly_with_few_of_them_mixed(kind, s
     ]
 
 
+@pytest.mark.slow
 def test_where_every_problem_is_tied_ten_thousand_are_solved_with_two_of_them_mixed():
     rows = np.random.default_rng(5).random((10_000, 5))
     accuracy = (np.round(np.sort(rows, axis=1) * 48) / 48)[np.arange(len(rows)) % 7]

@@ -1,9 +1,8 @@
 """`adacompute answer`: a batch of requests answered by votes within an average budget, and its result."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,13 +10,16 @@ from adacompute.answers import Task
 from adacompute.cli.collect import (
     NEXT_STEPS,
     STOP_REASONS,
-    estimate_remaining,
+    estimate_plans,
+    find_prices,
     format_errors,
+    open_known_pool,
     print_failures,
     show_account,
     show_answer_rate,
     show_collect_progress,
     show_estimate,
+    show_models,
     show_verifier,
 )
 from adacompute.cli.options import (
@@ -26,10 +28,8 @@ from adacompute.cli.options import (
     EndpointOptions,
     JsonFlag,
     VerifierOptions,
-    get_flags,
     load_settings,
     parse_budget,
-    refuse_endpoint_options,
     warn_counting,
 )
 from adacompute.cli.sampling_options import (
@@ -39,9 +39,9 @@ from adacompute.cli.sampling_options import (
     RunOptions,
     SamplerOptions,
     SamplingOptions,
-    choose_mode_endpoints,
     choose_tasks,
-    resolve_verifier,
+    plan_sources,
+    read_modes,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -54,49 +54,46 @@ from adacompute.cli.terminal import (
     print_message,
     print_table,
 )
-from adacompute.errors import BudgetInvalid, PolicyInvalid, PoolNotFound
+from adacompute.errors import BudgetInvalid, PolicyInvalid
 from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool import open_pool
+from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Budget, Problem, TokenPrices, format_money
-from adacompute.sampling import (
-    Answers,
-    Asking,
-    check_output,
+from adacompute.records import Budget, TokenPrices, format_money
+from adacompute.sampling import Answers, Asking, SourcePlan, check_output, write_answers
+from adacompute.sampling import answer as run_answer
+from adacompute.sampling.answer import (
+    choose_modes,
+    compute_limit,
+    count_prices,
+    estimate_plan_menu,
+    parse_batch_budget,
+)
+from adacompute.sampling.plan import (
+    RemainingSamples,
     check_problems,
-    check_single_mode,
     check_source,
     choose_unit_prices,
     compute_batch_spent,
-    compute_limit,
-    estimate_plan_menu,
     find_remaining_within,
-    parse_money_budget,
-    write_answers,
 )
-from adacompute.sampling import answer as run_answer
-from adacompute.sampling.menu_batch import choose_modes
 
 __all__ = ["answer"]
 
 _UNDERSPENT = 0.95  # share of the budget: spending less is noted
 
 
-def show_answers(
-    result: Answers, file: str, *, policy: str, pool: str, askings: Mapping[str, Asking], prices: TokenPrices
-) -> None:
+def show_answers(result: Answers, file: str, *, policy: str, pool: str, plans: Sequence[SourcePlan]) -> None:
     """Show the result of a batch; `policy` is as it was named, `pool` says where its samples are."""
-    models = [asking.model for asking in askings.values()]
     spent = f"{result.average:.2f} samples each on average, of a budget of {result.budget:g}"
     if result.unit != "samples":
         budget = Budget(result.budget, result.unit, result.currency)
         used = Budget(result.used / result.requests, result.unit, result.currency) if result.used else 0
         spent = f"{used} on average, of a budget of {budget}; {result.average:.2f} samples each"
     print_line(f"{file}: {result.answered:,} of {format_count(result.requests, 'request')} answered, {spent}")
-    print_fact("model" if len(models) == 1 else "models", ", ".join(models))
+    show_models(plans)
     dial = "" if result.price is None else f", down to a {POLICIES[result.policy].dial} of {result.price:.3g}"
     description = "stopping, the prior in the package" if policy == "stopping" else policy
     policy_text = description if policy == result.policy else f"{result.policy}, of {policy}"
@@ -115,14 +112,14 @@ def show_answers(
         accuracy = result.accuracy
         shown = f"{format_percent(accuracy.mean)} ({format_interval(accuracy.low, accuracy.high)})"
         print_fact("accuracy", f"{shown}, {format_count(accuracy.problems, 'request')} with a gold answer")
-    show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
+    show_account(result.account, find_prices(plans), cost=result.cost, at_most=result.at_most)
     if result.errors:
         print_fact("errors", format_errors(result.errors))
     print_fact("samples", f"in {pool}")
     show_answer_rate(result.found, result.finished)
     show_verifier(result.verifier)
     if result.is_over_limit:
-        print_fact("note", _describe_excess(result, list(askings.values())))
+        print_fact("note", _describe_excess(result, [plan.asking for plan in plans]))
     if result.left_out:
         print_fact(
             "note",
@@ -258,124 +255,99 @@ def answer(
     """
     config = load_settings(context)
     sampler.check(endpoint, run.max_cost)
-    if menu is not None:
-        refuse_endpoint_options({**get_flags(endpoint), "--vllm": sampler.vllm})
-    modes = [] if menu is None else choose_mode_endpoints(menu)
-    upstream = endpoint.override(modes[0][1] if modes else config.endpoint)
-    prices = upstream.prices
-    budget = Budget.parse(budget_text, unit=unit, currency=upstream.currency)
-    most = run.read_max_cost(upstream.currency)
-    if len(modes) < 2:
-        _check_budget(budget, prices, vllm=sampler.vllm)
-        warn_counting(budget, prices)
+    menu_config = read_modes(menu, endpoint, sampler, config.endpoint)
+    modes, currency = menu_config.modes, menu_config.currency
+    budget = Budget.parse(budget_text, unit=unit, currency=currency)
+    max_cost = run.read_max_cost(currency)
+    if len(modes) == 1:
+        _check_budget(budget, modes[0].endpoint.prices, vllm=sampler.vllm)
+        warn_counting(budget, modes[0].endpoint.prices)
     check_output(output, overwrite=overwrite)
-    scorer = resolve_verifier(verifier.override(config.verifier), upstream)
     problem_set, template = problems.read()
-    plans = [sampling.plan_mode(mode, template, config.collect) for mode, _ in modes]
-    if len(plans) > 1:
-        parse_money_budget(budget, plans)
     compute_limit(budget, len(problem_set))
-    source_of_policy = context.get_parameter_source("policy_name")
-    if len(plans) > 1 and source_of_policy is not None and source_of_policy.name == "DEFAULT":
-        policy: Policy = MenuPolicy(estimate_plan_menu(plans, problem_set.problems))
-        policy_name = policy.kind
-    else:
+    named = context.get_parameter_source("policy_name")
+    policy: Policy | None = None
+    if len(modes) == 1 or named is None or named.name != "DEFAULT":
         policy = _load_policy(policy_name, budget)
+        modes = choose_modes(policy, modes, policy_name)
     pool_path = output.with_suffix(".pool.sqlite") if pool_option is None else pool_option
     tasks = choose_tasks(reading, config.answers, template, problem_set)
-    options: dict[str, Any] = {"policy": policy, "budget": budget, "max_cost": most}
-    options |= {"another": run.another, "regrade": run.regrade, "verifier": scorer}
-    if plans:
-        plans = list(choose_modes(policy, plans))
-        askings = {plan.name: plan.asking for plan in plans}
-        priced = next((plan.prices for plan in plans if plan.prices), prices)
-        options |= {"menu": plans, "engines": sampler.choose_menu_engines(plans, dry_run=run.dry_run)}
-    else:
-        check_single_mode(policy, policy_name)
-        source, names = sampler.choose_sampler(upstream, pool_path=pool_path, dry_run=run.dry_run)
-        spec = sampling.build_asking(names, template, config.collect)
-        askings, priced = {"": spec}, prices
-        options |= {"endpoint": source, "asking": spec, "prices": prices}
-    if run.dry_run and budget.unit != "samples":
-        sources = [(plan.asking, plan.prices) for plan in plans] or [(askings[""], prices)]
-        _show_most(pool_path, problem_set, sources, budget, another=run.another, json=json)
-        return
+    plans: Sequence[SourcePlan] = plan_sources(
+        modes,
+        template,
+        config,
+        sampling=sampling,
+        sampler=sampler,
+        verifier=verifier,
+        pool_path=pool_path,
+        dry_run=run.dry_run,
+    )
+    parse_batch_budget(budget, plans)
+    if policy is None:
+        policy = MenuPolicy(estimate_plan_menu(plans, problem_set.problems))
+        policy_name, plans = policy.kind, choose_modes(policy, plans)
     if run.dry_run:
-        (spec,) = askings.values()
-        count_left = partial(
-            find_remaining_within,
-            problem_set.problems,
-            budget=budget.amount,
-            model=spec.model,
-            parameters=spec.parameters,
-        )
-        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=run.another)
-        show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
+        _show_dry_run(pool_path, problem_set, plans, budget, tasks[1], another=run.another, json=json)
         return
-    result = _answer_and_write(output, pool_path, problem_set.problems, tasks, askings, priced, options)
+    # a budget in tokens counts those, so its progress shows no money
+    shown_prices = None if budget.unit == "tokens" else find_prices(plans)
+    with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as samples:
+        with show_collect_progress(format_path(output), prices=shown_prices) as report_progress:
+            result = run_answer(
+                problem_set.problems,
+                samples,
+                plans,
+                policy=policy,
+                budget=budget,
+                max_cost=max_cost,
+                another=run.another,
+                regrade=run.regrade,
+                progress=report_progress,
+                signals=STOP_SIGNALS,
+            )
+        if not result.broken_off:
+            write_answers(output, problem_set.problems, result.each, samples, plans)
     file = None if result.broken_off else format_path(output)
     pool = format_path(pool_path)
     if json:
-        models = {name: asking.model for name, asking in askings.items()}
-        named = {"models": models} if plans else {"model": models[""]}
-        print_json({"file": file, "pool": pool, **named, **result.to_dict()})
+        models = {plan.name: plan.asking.model for plan in plans}
+        asked = {"model": models[""]} if menu is None else {"models": models}
+        print_json({"file": file, "pool": pool, **asked, **result.to_dict()})
     elif file is not None:
-        show_answers(result, file, policy=policy_name, pool=pool, askings=askings, prices=priced)
+        show_answers(result, file, policy=policy_name, pool=pool, plans=plans)
     print_next_step(result)
     if result.stopped or result.failures:
         raise typer.Exit(1 if result.signal is None else 128 + result.signal)
 
 
-def _answer_and_write(
-    output: Path,
-    pool_path: Path,
-    problems: Sequence[Problem],
-    tasks: tuple[Task | None, Task],
-    askings: Mapping[str, Asking],
-    prices: TokenPrices,
-    options: Mapping[str, Any],
-) -> Answers:
-    """Answer problems by way of a pool, and write the file unless the run was broken off."""
-    shown_prices = None if options["budget"].unit == "tokens" else prices  # then the progress counts tokens
-    with open_pool(pool_path, create=True, task=tasks[0], default_task=tasks[1]) as pool:
-        with show_collect_progress(format_path(output), prices=shown_prices) as report_progress:
-            result = run_answer(
-                problems,
-                pool,
-                progress=report_progress,
-                signals=STOP_SIGNALS,
-                **options,
-            )
-        if not result.broken_off:
-            write_answers(output, problems, result.each, pool, asking=askings.get("", askings))
-    return result
-
-
-def _show_most(
+def _show_dry_run(
     pool_path: Path,
     problem_set: ProblemSet,
-    sources: Sequence[tuple[Asking, TokenPrices]],
+    plans: Sequence[SourcePlan],
     budget: Budget,
+    task: Task,
     *,
     another: bool,
     json: bool,
 ) -> None:
-    """Show the most that a batch with a budget in tokens or money takes, and what of it is spent already."""
-    problems, spent = problem_set.problems, 0.0
-    try:
-        pool = open_pool(pool_path)
-    except PoolNotFound:
-        check_problems(None, problems, sources[0][0].template)
-    else:
-        ids = {problem.id for problem in problems}
-        with pool:
-            check_problems(pool, problems, sources[0][0].template)
-            for spec, prices in sources:
-                check_source(pool, spec.model, spec.parameters, another=another)
-                counted_prices = prices if len(sources) > 1 else choose_unit_prices(budget, prices)
-                spent += compute_batch_spent(
-                    pool, ids, counted_prices, model=spec.model, parameters=spec.parameters
-                )
+    """Show what a batch takes: an estimate for samples; for tokens and money the most, and what is spent."""
+
+    def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
+        return find_remaining_within(problem_set.problems, pool, plan.asking, budget=budget.amount)
+
+    if budget.unit == "samples":
+        estimates = estimate_plans(pool_path, problem_set, plans, find_left, another=another)
+        show_estimate(estimates, problem_set, plans, task, json=json)
+        return
+    problems, prices, spent = problem_set.problems, count_prices(budget, plans), 0.0
+    with open_known_pool(pool_path) as pool:
+        check_problems(pool, problems, plans[0].asking.template)
+        for plan in plans:
+            if pool is None:
+                break
+            check_source(pool, plan.asking, another=another)
+            ids = {problem.id for problem in problems}
+            spent += compute_batch_spent(pool, ids, plan.asking, prices[plan.name])
     limit, unit = compute_limit(budget, len(problems)), budget.currency or budget.unit
     if json:
         amounts = {"budget": budget.amount, "unit": budget.unit, "currency": budget.currency}

@@ -3,9 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,9 +17,7 @@ from adacompute.cli.options import (
     JsonFlag,
     VerifierOptions,
     build_option,
-    get_flags,
     load_settings,
-    refuse_endpoint_options,
 )
 from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
@@ -30,9 +27,9 @@ from adacompute.cli.sampling_options import (
     RunOptions,
     SamplerOptions,
     SamplingOptions,
-    choose_mode_endpoints,
     choose_tasks,
-    resolve_verifier,
+    plan_sources,
+    read_modes,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -49,33 +46,31 @@ from adacompute.errors import PoolNotFound, shorten
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
 from adacompute.records import Account, TokenPrices, format_money
-from adacompute.sampling import (
-    Asking,
-    Collected,
-    CollectedMenu,
-    CollectProgress,
+from adacompute.sampling import Collected, CollectProgress, SourcePlan
+from adacompute.sampling import collect as run_collect
+from adacompute.sampling.plan import (
     CostEstimate,
-    ModePlan,
     RemainingSamples,
     check_problems,
     check_source,
-    collect_menu,
     estimate_cost,
     find_remaining,
 )
-from adacompute.sampling import collect as run_collect
 
 __all__ = [
     "NEXT_STEPS",
     "STOP_REASONS",
     "collect",
-    "estimate_remaining",
+    "estimate_plans",
+    "find_prices",
     "format_errors",
+    "open_known_pool",
     "print_failures",
     "show_account",
     "show_answer_rate",
     "show_collect_progress",
     "show_estimate",
+    "show_models",
     "show_verifier",
 ]
 
@@ -103,55 +98,21 @@ def show_collect_progress(
         yield report
 
 
-@contextmanager
-def show_menu_progress(
-    label: str, plans: Sequence[ModePlan]
-) -> Iterator[Callable[[str, CollectProgress], None]]:
-    """Yield a function of a mode and its progress, which shows that of all modes."""
-    start, announced = time.monotonic(), False
-    latest: dict[str, CollectProgress] = {}
-    currency = plans[0].prices.currency if any(plan.prices for plan in plans) else ""
-    with open_progress(label, noun="samples", last_line=True, transient=False) as update:
-
-        def report(mode: str, progress: CollectProgress) -> None:
-            nonlocal announced
-            latest[mode] = progress
-            if len(latest) < len(plans):  # the others begin in a moment
-                return
-            states = list(latest.values())
-            in_flight = sum(state.in_flight for state in states)
-            if all(state.stopping for state in states) and in_flight and not announced:
-                announced = True
-                calls = format_count(in_flight, "call")
-                print_message(f"{label}: finishing {calls} in flight; Ctrl-C again gives them up")
-            text = _format_menu_progress(latest, time.monotonic() - start, currency)
-            update(sum(state.stored for state in states), sum(state.planned for state in states), text)
-
-        yield report
-
-
-def _format_menu_progress(latest: Mapping[str, CollectProgress], seconds: float, currency: str) -> str:
-    states = latest.values()
-    parts = [f"{name} {state.stored:,} of {state.planned:,}" for name, state in latest.items()]
-    parts.append(f"{sum(state.added for state in states) / max(seconds, 1e-9):,.1f} a second")
-    if currency:  # what was spent is counted over all modes
-        parts.append(f"cost {format_money(max(state.cost for state in states))} {currency}")
-    for name, state in latest.items():
-        if state.errors:
-            parts.append(f"{name}: {format_errors(state.errors)}")
-    return ", ".join(parts)
-
-
 def _format_progress(progress: CollectProgress, seconds: float, prices: TokenPrices | None) -> str:
     rate = progress.added / max(seconds, 1e-9)
     remaining = progress.planned - progress.stored
-    parts = [f"{rate:,.1f} a second", f"{progress.tokens:,} tokens"]
+    modes = progress.modes or {"": progress}
+    parts = [
+        f"{name} {mode.stored:,} of {mode.planned:,}" for name, mode in modes.items() if name and mode.planned
+    ]
+    parts += [f"{rate:,.1f} a second", f"{progress.tokens:,} tokens"]
     if prices:
         parts.append(f"cost {format_money(progress.cost)} {prices.currency}")
     if remaining and rate > 0:
         parts.append(f"{timedelta(seconds=round(remaining / rate))} to go")
-    if progress.errors:
-        parts.append(format_errors(progress.errors))
+    for name, mode in modes.items():
+        if mode.errors:
+            parts.append(f"{name and f'{name}: '}{format_errors(mode.errors)}")
     return ", ".join(parts)
 
 
@@ -177,136 +138,89 @@ _FEW_ANSWERS = 0.5  # share of samples with an answer, or that were not cut off
 
 
 def show_estimate(
-    estimation: CostEstimate,
-    problem_set: ProblemSet,
-    spec: Asking,
-    task: Task,
-    prices: TokenPrices,
-    *,
-    json: bool,
-) -> None:
-    """Show what a run would take, and the first prompt as the model would get it."""
-    prompt = spec.template.messages(problem_set.problems[0])
-    golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
-    if json:
-        details = {"template": spec.template.name, "extract": task.extract, "gold_known": len(golds)}
-        print_json({**estimation.to_dict(), **details, "first_prompt": prompt})
-        return
-    samples, problems = (
-        format_count(estimation.samples, "sample"),
-        format_count(estimation.problems, "problem"),
-    )
-    print_line(f"to draw: {samples} of {problems}; nothing was sent")
-    if estimation.stored:
-        print_fact("stored", f"{format_count(estimation.stored, 'sample')} already")
-    calls = f"{estimation.calls_most:,}"
-    if estimation.calls_least < estimation.calls_most:
-        least = (
-            f"{estimation.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
-        )
-        calls = f"{least}, {calls} where it gives one"
-    print_fact("calls", calls)
-    prompts = f"{estimation.prompt_tokens_most:,}"
-    if estimation.prompt_tokens_least < estimation.prompt_tokens_most:
-        prompts = f"{estimation.prompt_tokens_least:,} to {prompts}"
-    print_fact("prompts", f"{prompts} tokens, estimated from their length")
-    most = (
-        "no limit"
-        if estimation.completion_tokens_most is None
-        else f"at most {estimation.completion_tokens_most:,} tokens"
-    )
-    so_far = (
-        "" if estimation.completion_tokens is None else f"{estimation.completion_tokens:,} tokens as so far, "
-    )
-    print_fact("responses", so_far + most)
-    likely = "" if estimation.cost is None else f"about {format_money(estimation.cost)} {prices.currency}, "
-    most = (
-        "no limit"
-        if estimation.cost_most is None
-        else f"at most {format_money(estimation.cost_most)} {prices.currency}"
-    )
-    print_fact("cost", likely + most if prices else "not known; give --input-price and --output-price")
-    print_fact("template", f"{spec.template.name}; answers are read by {task.extract!r}")
-    of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
-    print_fact(
-        "gold", f"{len(golds):,} {of_all}, e.g. {shorten(repr(golds[0]), 40)}" if golds else f"none {of_all}"
-    )
-    print_line("The first prompt:")
-    _print_prompt(prompt)
-
-
-def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
-    for turn in messages:
-        for number, text in enumerate(turn["content"].split("\n")):
-            print_line(f"  {turn['role'] if not number else '':<11} {text}")
-
-
-def show_collect_result(result: Collected, pool_path: Path, spec: Asking, prices: TokenPrices) -> None:
-    """Show what a collection has stored, spent and found."""
-    stored = f"{result.stored:,} of {format_count(result.planned, 'planned sample')}"
-    print_line(f"{format_path(pool_path)}: {stored}, {result.added:,} new")
-    print_fact("model", spec.model)
-    show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
-    show_answer_rate(result.answered, result.finished)
-    show_verifier(result.verifier)
-    if result.per_call == 1:
-        print_fact("note", "the endpoint gives one sample a call, so each call pays for the prompt again")
-    if result.logprobs is False and spec.logprobs:
-        print_fact("note", "the endpoint gives no log-probabilities: votes will be plain")
-    if result.errors:
-        print_fact("errors", format_errors(result.errors))
-    if result.complete:
-        print_line(f"Go on with: adacompute pool {format_path(pool_path)}")
-
-
-def show_menu_estimate(
     estimates: Mapping[str, CostEstimate],
     problem_set: ProblemSet,
-    plans: Sequence[ModePlan],
+    plans: Sequence[SourcePlan],
     task: Task,
     *,
     json: bool,
 ) -> None:
-    """Show what a run would take, mode by mode and in total, and the first prompt of the first mode."""
-    currency, has_prices = plans[0].prices.currency, any(plan.prices for plan in plans)
-    total = _sum_estimates(estimates, plans)
-    first_prompts = {plan.name: plan.asking.messages(problem_set.problems[0]) for plan in plans}
+    """Show what a run would take, in total and by mode, and the first prompt as the model would get it."""
+    total, prices = _sum_estimates(estimates, plans), find_prices(plans)
+    template, prompt = plans[0].asking.template, plans[0].asking.messages(problem_set.problems[0])
+    golds = [problem.gold for problem in problem_set.problems if problem.gold is not None]
     if json:
+        details = {"template": template.name, "extract": task.extract, "gold_known": len(golds)}
         modes = {
             plan.name: {
                 "model": plan.asking.model,
                 **estimates[plan.name].to_dict(),
-                "first_prompt": first_prompts[plan.name],
+                "first_prompt": plan.asking.messages(problem_set.problems[0]),
             }
             for plan in plans
         }
-        details = {"template": plans[0].asking.template.name, "extract": task.extract, "currency": currency}
-        print_json({**total.to_dict(), **details, "modes": modes})
+        by_mode = {} if "" in modes else {"currency": prices.currency, "modes": modes}
+        print_json({**total.to_dict(), **details, "first_prompt": prompt, **by_mode})
         return
-    samples = format_count(total.samples, "sample")
-    print_line(f"to draw: {samples} of {format_count(len(plans), 'mode')}; nothing was sent")
+    part = format_count(total.problems, "problem") if len(plans) == 1 else format_count(len(plans), "mode")
+    print_line(f"to draw: {format_count(total.samples, 'sample')} of {part}; nothing was sent")
+    if total.stored:
+        print_fact("stored", f"{format_count(total.stored, 'sample')} already")
+    calls = f"{total.calls_most:,}"
+    if total.calls_least < total.calls_most:
+        least = f"{total.calls_least:,} where the endpoint gives all of a problem's samples in one call (n)"
+        calls = f"{least}, {calls} where it gives one"
+    print_fact("calls", calls)
+    prompts = _format_range(total.prompt_tokens_least, total.prompt_tokens_most)
+    print_fact("prompts", f"{prompts} tokens, estimated from their length")
+    so_far = "" if total.completion_tokens is None else f"{total.completion_tokens:,} tokens as so far, "
+    longest = total.completion_tokens_most
+    print_fact("responses", so_far + ("no limit" if longest is None else f"at most {longest:,} tokens"))
+    likely = "" if total.cost is None else f"about {format_money(total.cost)} {prices.currency}, "
+    most = "no limit"
+    if total.cost_most is not None:
+        most = f"at most {format_money(total.cost_most)} {prices.currency}"
+    print_fact("cost", likely + most if prices else "not known; give input_price and output_price")
+    print_fact("template", f"{template.name}; answers are read by {task.extract!r}")
+    of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
+    print_fact(
+        "gold", f"{len(golds):,} {of_all}, e.g. {shorten(repr(golds[0]), 40)}" if golds else f"none {of_all}"
+    )
+    if len(plans) > 1:
+        _show_mode_estimates(estimates, plans, prices)
+    print_line("The first prompt:" if len(plans) == 1 else f"The first prompt, to {plans[0].name}:")
+    _print_prompt(prompt)
+
+
+def _show_mode_estimates(
+    estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan], prices: TokenPrices
+) -> None:
+    """Show what each mode would take."""
     headings = ["mode", "model", "to draw", "stored", "calls", "prompt tokens", "response tokens"]
-    headings += [f"cost, {currency}", f"at most, {currency}"] if has_prices else []
-    models = {plan.name: plan.asking.model for plan in plans}
-    rows = [
-        [name, models.get(name, ""), *_format_estimate(estimate, has_prices=has_prices)]
-        for name, estimate in [*estimates.items(), ("total", total)]
-    ]
+    headings += [f"cost, {prices.currency}", f"at most, {prices.currency}"] if prices else []
+    rows = []
+    for plan in plans:
+        estimate = estimates[plan.name]
+        longest = estimate.completion_tokens_most
+        cells = [plan.name, plan.asking.model, f"{estimate.samples:,}", f"{estimate.stored:,}"]
+        cells.append(_format_range(estimate.calls_least, estimate.calls_most))
+        cells.append(_format_range(estimate.prompt_tokens_least, estimate.prompt_tokens_most))
+        cells.append("no limit" if longest is None else f"at most {longest:,}")
+        costs = ["–" if cost is None else format_money(cost) for cost in (estimate.cost, estimate.cost_most)]
+        rows.append(cells + (costs if prices else []))
     print_table(headings, rows)
-    print_line()
-    if not has_prices:
-        print_fact("cost", "not known; give input_price and output_price in the menu's tables")
-    print_fact("template", f"{plans[0].asking.template.name}; answers are read by {task.extract!r}")
-    print_line(f"The first prompt, to {plans[0].name}:")
-    _print_prompt(first_prompts[plans[0].name])
 
 
-def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[ModePlan]) -> CostEstimate:
+def _format_range(least: int, most: int) -> str:
+    return f"{least:,} to {most:,}" if least < most else f"{most:,}"
+
+
+def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[SourcePlan]) -> CostEstimate:
     """All modes together; what isn't known of one isn't known of all, but a mode without prices is free."""
     free = [plan.name for plan in plans if not plan.prices]
 
     def add(name: str) -> Any:  # noqa: ANN401 - a number or None
-        is_money = name in ("cost", "cost_most") and len(free) < len(plans)
+        is_money = name in ("cost", "cost_most") and len(plans) - len(free) > 0 and len(plans) > 1
         values = [
             0.0 if is_money and (mode in free or not estimate.samples) else getattr(estimate, name)
             for mode, estimate in estimates.items()
@@ -316,62 +230,65 @@ def _sum_estimates(estimates: Mapping[str, CostEstimate], plans: Sequence[ModePl
     return CostEstimate(**{each.name: add(each.name) for each in fields(CostEstimate)})
 
 
-def _format_estimate(estimate: CostEstimate, *, has_prices: bool) -> list[str]:
-    def show_range(least: int, most: int) -> str:
-        return f"{least:,} to {most:,}" if least < most else f"{most:,}"
-
-    def show_money(cost: float | None) -> str:
-        return "–" if cost is None else format_money(cost)
-
-    most = estimate.completion_tokens_most
-    cells = [
-        f"{estimate.samples:,}",
-        f"{estimate.stored:,}",
-        show_range(estimate.calls_least, estimate.calls_most),
-        show_range(estimate.prompt_tokens_least, estimate.prompt_tokens_most),
-        "no limit" if most is None else f"at most {most:,}",
-    ]
-    return cells + ([show_money(estimate.cost), show_money(estimate.cost_most)] if has_prices else [])
+def find_prices(plans: Sequence[SourcePlan]) -> TokenPrices:
+    """Return prices in the currency of all modes: not 0 where any mode has prices."""
+    return next((plan.prices for plan in plans if plan.prices), plans[0].prices)
 
 
-def show_menu_result(result: CollectedMenu, pool_path: Path, menu: Path, plans: Sequence[ModePlan]) -> None:
-    """Show what a collection from a menu has stored and spent, mode by mode and in total."""
-    stored = f"{result.stored:,} of {format_count(result.planned, 'planned sample')}"
+def _print_prompt(messages: Sequence[Mapping[str, Any]]) -> None:
+    for turn in messages:
+        for number, text in enumerate(turn["content"].split("\n")):
+            print_line(f"  {turn['role'] if not number else '':<11} {text}")
+
+
+def show_collect_result(
+    result: Collected, pool_path: Path, plans: Sequence[SourcePlan], menu: Path | None
+) -> None:
+    """Show what a collection has stored, spent and found, in total and by mode."""
+    stored, prices = (
+        f"{result.stored:,} of {format_count(result.planned, 'planned sample')}",
+        find_prices(plans),
+    )
     print_line(f"{format_path(pool_path)}: {stored}, {result.added:,} new")
-    currency, has_prices = plans[0].prices.currency, any(plan.prices for plan in plans)
-    headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
-    headings += ["answers", "cut off", *([f"cost, {currency}"] if has_prices else [])]
-    rows = []
+    show_models(plans)
+    show_account(result.account, prices, cost=result.cost, at_most=result.at_most)
+    show_answer_rate(result.answered, result.finished)
+    show_verifier(result.verifier)
     for plan in plans:
-        mode = result.modes[plan.name]
-        cut_off = None if mode.finished is None else 1 - mode.finished
-        tokens = (mode.account.prompt_tokens, mode.account.completion_tokens)
-        cells = [f"{mode.stored:,} of {mode.planned:,}", f"{mode.added:,}", f"{mode.account.calls:,}"]
-        cells += [*(f"{count:,}" for count in tokens), format_percent(mode.answered), format_percent(cut_off)]
-        rows.append(
-            [plan.name, plan.asking.model, *cells, *([format_money(mode.cost)] if has_prices else [])]
-        )
-    accounts = [mode.account for mode in result.modes.values()]
-    sums = [sum(each.calls for each in accounts), sum(each.prompt_tokens for each in accounts)]
-    sums.append(sum(each.completion_tokens for each in accounts))
-    total = ["total", "", f"{result.stored:,} of {result.planned:,}", f"{result.added:,}"]
-    total += [*(f"{count:,}" for count in sums), "", ""]
-    print_table(headings, [*rows, [*total, *([format_money(result.cost)] if has_prices else [])]])
-    if result.at_most > result.cost:
-        text = (
-            f"at most {format_money(result.at_most)} {currency}: some calls that gave nothing may be charged"
-        )
-        print_fact("cost", text)
-    for plan in plans:
-        mode = result.modes[plan.name]
-        if mode.logprobs is False and plan.asking.logprobs:
-            print_fact("note", f"{plan.name} gives no log-probabilities: its votes will be plain")
-        if mode.errors:
-            print_fact("errors", f"{plan.name}: {format_errors(mode.errors)}")
-        show_verifier(mode.verifier)
+        part, place = result.modes.get(plan.name, result), plan.name or "the endpoint"
+        if part.per_call == 1:
+            print_fact("note", f"{place} gives one sample a call, so each call pays for the prompt again")
+        if part.logprobs is False and plan.asking.logprobs:
+            print_fact("note", f"{place} gives no log-probabilities: votes will be plain")
+        if part.errors:
+            print_fact("errors", f"{plan.name and f'{plan.name}: '}{format_errors(part.errors)}")
+    if len(plans) > 1:
+        _show_mode_results(result, prices)
     if result.complete:
-        prices = f" --prices {format_path(menu)}" if has_prices else ""
-        print_line(f"Go on with: adacompute evaluate {format_path(pool_path)}{prices}")
+        step = f"pool {format_path(pool_path)}"
+        if menu is not None:
+            step = f"evaluate {format_path(pool_path)}{f' --prices {format_path(menu)}' if prices else ''}"
+        print_line(f"Go on with: adacompute {step}")
+
+
+def _show_mode_results(result: Collected, prices: TokenPrices) -> None:
+    """Show what each mode gave and cost."""
+    headings = ["mode", "model", "samples", "new", "calls", "prompt tokens", "response tokens"]
+    headings += ["answers", "cut off", *([f"cost, {prices.currency}"] if prices else [])]
+    rows = []
+    for name, mode in result.modes.items():
+        counts = (mode.added, mode.account.calls, mode.account.prompt_tokens, mode.account.completion_tokens)
+        cut_off = None if mode.finished is None else 1 - mode.finished
+        cells = [name, mode.model or "", f"{mode.stored:,} of {mode.planned:,}"]
+        cells += [*(f"{count:,}" for count in counts), format_percent(mode.answered), format_percent(cut_off)]
+        rows.append([*cells, *([format_money(mode.cost)] if prices else [])])
+    print_table(headings, rows)
+
+
+def show_models(plans: Sequence[SourcePlan]) -> None:
+    """Show the model, or those of all modes."""
+    models = [plan.asking.model for plan in plans]
+    print_fact("model" if len(models) == 1 else "models", ", ".join(models))
 
 
 def show_answer_rate(answered: float | None, finished: float | None) -> None:
@@ -452,14 +369,22 @@ class WantedSamples:
     count: int | None = None
     by_mode: Mapping[str, int] = field(default_factory=dict)
 
-    def get_count(self, mode: str) -> int:
-        """Of one mode of a menu."""
+    def list_counts(self, modes: Sequence[str]) -> list[int]:
+        """Return the number of each mode; an endpoint without a menu has no name."""
         if self.count is not None:
-            return self.count
-        if mode not in self.by_mode:
-            reason = f"has no number for mode {mode!r}; give all of them, or one number for all"
+            return [self.count] * len(modes)
+        if "" in modes:
+            raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
+        reason = ""
+        for name in self.by_mode:
+            if name not in modes:
+                reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(modes)}"
+        for name in modes:
+            if name not in self.by_mode:
+                reason = reason or f"has no number for mode {name!r}; give all of them, or one number for all"
+        if reason:
             raise typer.BadParameter(reason, param_hint="--samples")
-        return self.by_mode[mode]
+        return [self.by_mode[name] for name in modes]
 
 
 def _parse_samples(text: str) -> WantedSamples:
@@ -514,113 +439,47 @@ def collect(
     """
     config = load_settings(context)
     sampler.check(endpoint, run.max_cost)
-    if menu is not None:
-        refuse_endpoint_options(get_flags(endpoint))
-        if sampler.is_ray:
-            reason = "the modes of --menu are asked from this process; leave this option out"
-            raise typer.BadParameter(reason, param_hint="--engine")
-    elif wanted is not None and wanted.count is None:
-        raise typer.BadParameter("only --menu has modes; give one number", param_hint="--samples")
+    modes = read_modes(menu, endpoint, sampler, config.endpoint)
+    if menu is not None and sampler.is_ray:
+        reason = "the modes of --menu are asked from this process; leave this option out"
+        raise typer.BadParameter(reason, param_hint="--engine")
+    samples = (wanted or WantedSamples(config.collect.samples)).list_counts(modes.names)
+    max_cost = run.read_max_cost(modes.currency)
     problem_set, template = problems.read()
-    tasks = choose_tasks(reading, config.answers, template, problem_set)
-    counts = WantedSamples(config.collect.samples) if wanted is None else wanted
-    scoring = verifier.override(config.verifier)
-    if menu is not None:
-        modes = choose_mode_endpoints(menu)
-        _check_mode_names(counts, [mode.name for mode, _ in modes])
-        plans = [
-            sampling.plan_mode(
-                mode,
+    task, default_task = choose_tasks(reading, config.answers, template, problem_set)
+    plans = [
+        replace(plan, samples=count)
+        for plan, count in zip(
+            plan_sources(
+                modes.modes,
                 template,
-                config.collect,
-                samples=counts.get_count(mode.name),
-                verifier=resolve_verifier(scoring, settings),
-            )
-            for mode, settings in modes
-        ]
-        _run_menu_collection(
-            problem_set, pool_path, menu, plans, tasks, run=run, retry_failed=retry_failed, json=json
+                config,
+                sampling=sampling,
+                sampler=sampler,
+                verifier=verifier,
+                pool_path=pool_path,
+                dry_run=run.dry_run,
+            ),
+            samples,
+            strict=True,
         )
-        return
-    upstream = endpoint.override(config.endpoint)
-    scorer = resolve_verifier(scoring, upstream)
-    source, names = sampler.choose_sampler(upstream, pool_path=pool_path, dry_run=run.dry_run)
-    spec = sampling.build_asking(names, template, config.collect)
-    wanted_samples = counts.get_count("")
-    prices = upstream.prices
+    ]
     if run.dry_run:
-        count_left = partial(
-            find_remaining,
-            problem_set.problems,
-            samples=wanted_samples,
-            model=spec.model,
-            parameters=spec.parameters,
-        )
-        estimation = estimate_remaining(pool_path, problem_set, spec, prices, count_left, another=run.another)
-        show_estimate(estimation, problem_set, spec, tasks[1], prices, json=json)
+
+        def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:
+            return find_remaining(problem_set.problems, pool, plan.asking, samples=plan.samples)
+
+        estimates = estimate_plans(pool_path, problem_set, plans, find_left, another=run.another)
+        show_estimate(estimates, problem_set, plans, default_task, json=json)
         return
-    task, default_task = tasks
     with (
         open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
-        show_collect_progress(format_path(pool_path), prices=prices) as report_progress,
+        show_collect_progress(format_path(pool_path), prices=find_prices(plans)) as report_progress,
     ):
         result = run_collect(
             problem_set.problems,
             pool,
-            endpoint=source,
-            asking=spec,
-            samples=wanted_samples,
-            prices=prices,
-            max_cost=run.read_max_cost(prices.currency),
-            retry_rounds=retry_failed,
-            another=run.another,
-            regrade=run.regrade,
-            progress=report_progress,
-            signals=STOP_SIGNALS,
-            verifier=scorer,
-        )
-    if json:
-        print_json({"pool": format_path(pool_path), "model": spec.model, **result.to_dict()})
-    else:
-        show_collect_result(result, pool_path, spec, prices)
-    print_remaining(result)
-    if code := _compute_exit_code(result):
-        raise typer.Exit(code)
-
-
-def _check_mode_names(counts: WantedSamples, names: Sequence[str]) -> None:
-    for name in counts.by_mode:
-        if name not in names:
-            reason = f"names {name!r}, which is no mode of --menu; there are {', '.join(names)}"
-            raise typer.BadParameter(reason, param_hint="--samples")
-
-
-def _run_menu_collection(
-    problem_set: ProblemSet,
-    pool_path: Path,
-    menu: Path,
-    plans: Sequence[ModePlan],
-    tasks: tuple[Task | None, Task],
-    *,
-    run: RunOptions,
-    retry_failed: int,
-    json: bool,
-) -> None:
-    """Collect from every mode of a menu into one pool, or say what that would take."""
-    task, default_task = tasks
-    max_cost = run.read_max_cost(plans[0].prices.currency)
-    if run.dry_run:
-        estimates = _estimate_modes(pool_path, problem_set, plans, another=run.another)
-        show_menu_estimate(estimates, problem_set, plans, default_task, json=json)
-        return
-    with (
-        open_pool(pool_path, create=True, task=task, default_task=default_task) as pool,
-        show_menu_progress(format_path(pool_path), plans) as report_progress,
-    ):
-        result = collect_menu(
-            problem_set.problems,
-            pool,
-            plans=plans,
+            plans,
             max_cost=max_cost,
             retry_rounds=retry_failed,
             another=run.another,
@@ -629,60 +488,45 @@ def _run_menu_collection(
             signals=STOP_SIGNALS,
         )
     if json:
-        fields = result.to_dict()
-        for plan in plans:
-            fields["modes"][plan.name] = {"model": plan.asking.model, **fields["modes"][plan.name]}
-        print_json({"pool": format_path(pool_path), "currency": plans[0].prices.currency, **fields})
+        currency = {} if menu is None else {"currency": modes.currency}
+        print_json({"pool": format_path(pool_path), **currency, **result.to_dict()})
     else:
-        show_menu_result(result, pool_path, menu, plans)
-    for name, collected in result.modes.items():
-        print_remaining(collected, mode=name)
-    if code := _compute_exit_code(result):
-        raise typer.Exit(code)
+        show_collect_result(result, pool_path, plans, menu)
+    for name, part in (result.modes or {"": result}).items():
+        print_remaining(part, mode=name)
+    if not result.complete:
+        raise typer.Exit(1 if result.signal is None else 128 + result.signal)
 
 
-def _compute_exit_code(result: Collected | CollectedMenu) -> int:
-    """0 where all planned samples are stored; 128 plus the number of a signal; else 1."""
-    if result.complete:
-        return 0
-    return 1 if result.signal is None else 128 + result.signal
-
-
-def _estimate_modes(
-    pool_path: Path, problem_set: ProblemSet, plans: Sequence[ModePlan], *, another: bool
+def estimate_plans(
+    pool_path: Path,
+    problem_set: ProblemSet,
+    plans: Sequence[SourcePlan],
+    find_left: Callable[[Pool | None, SourcePlan], RemainingSamples],
+    *,
+    another: bool,
 ) -> dict[str, CostEstimate]:
+    """Estimate what the remaining samples of each mode take; refuse what the run itself would refuse."""
     estimates = {}
-    for plan in plans:
-        count_left = partial(
-            find_remaining,
-            problem_set.problems,
-            samples=plan.samples,
-            model=plan.asking.model,
-            parameters=plan.asking.parameters,
-        )
-        estimates[plan.name] = estimate_remaining(
-            pool_path, problem_set, plan.asking, plan.prices, count_left, another=another
-        )
+    with open_known_pool(pool_path) as pool:
+        check_problems(pool, problem_set.problems, plans[0].asking.template)
+        for plan in plans:
+            spec, mean_tokens = plan.asking, None
+            if pool is not None:
+                check_source(pool, spec, another=another)
+                mean_tokens = pool.totals(pool.source_key(*spec.source)).tokens
+            left = find_left(pool, plan)
+            estimates[plan.name] = estimate_cost(left, spec, prices=plan.prices, mean_tokens=mean_tokens)
     return estimates
 
 
-def estimate_remaining(
-    pool_path: Path,
-    problem_set: ProblemSet,
-    spec: Asking,
-    prices: TokenPrices,
-    count_left: Callable[[Pool | None], RemainingSamples],
-    *,
-    another: bool,
-) -> CostEstimate:
-    """Estimate what the remaining samples take; refuse what the run itself would refuse."""
+@contextmanager
+def open_known_pool(path: Path) -> Iterator[Pool | None]:
+    """Open a pool to read it; None where there is none yet."""
     try:
-        pool = open_pool(pool_path)
+        pool = open_pool(path)
     except PoolNotFound:
-        check_problems(None, problem_set.problems, spec.template)
-        return estimate_cost(count_left(None), spec, prices=prices)
+        yield None
+        return
     with pool:
-        check_problems(pool, problem_set.problems, spec.template)
-        check_source(pool, spec.model, spec.parameters, another=another)
-        mean_tokens = pool.totals(pool.source_key(spec.model, spec.parameters)).tokens
-        return estimate_cost(count_left(pool), spec, prices=prices, mean_tokens=mean_tokens)
+        yield pool

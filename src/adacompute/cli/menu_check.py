@@ -8,7 +8,7 @@ import typer
 
 from adacompute.answers import Task, extract_answer
 from adacompute.cli.options import JsonFlag, load_settings
-from adacompute.cli.sampling_options import SamplingOptions
+from adacompute.cli.sampling_options import SamplingOptions, warn_exposure
 from adacompute.cli.terminal import (
     format_fixed,
     format_path,
@@ -17,13 +17,13 @@ from adacompute.cli.terminal import (
     print_message,
     print_table,
 )
-from adacompute.client.modes import build_mode_endpoint
-from adacompute.client.settings import describe_key_exposure
+from adacompute.client.modes import ModeEndpoint, build_mode_endpoint
 from adacompute.config import CollectConfig, MenuConfig, ModeConfig, read_menu_file
 from adacompute.errors import ConfigError, shorten
 from adacompute.problems import Template
 from adacompute.records import Problem, format_money
-from adacompute.sampling import ModeCheck, ModePlan, build_mode_plan, check_modes
+from adacompute.sampling import Asking, build_plan
+from adacompute.sampling.mode_check import ModeCheck, check_modes
 
 __all__ = ["menu"]
 
@@ -61,8 +61,8 @@ def menu(
     """
     config = load_settings(context)
     modes = read_menu_file(path)
-    plans, checks = _plan_checks(modes, config.collect)
-    for check in check_modes(plans, _PROBLEM, seconds=seconds):
+    asked, checks = _plan_checks(modes, config.collect)
+    for check in check_modes(asked, _PROBLEM, seconds=seconds):
         checks[check.name] = check
     ordered = [checks[name] for name in modes.names]
     if json:
@@ -73,29 +73,24 @@ def menu(
         raise typer.Exit(1)
 
 
-def _plan_checks(menu: MenuConfig, settings: CollectConfig) -> tuple[list[ModePlan], dict[str, ModeCheck]]:
+def _plan_checks(
+    menu: MenuConfig, settings: CollectConfig
+) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
     """How each mode is asked; a mode that can't be asked, such as one without its key, has failed already."""
     sampling = SamplingOptions().build_parameters(settings)
-    plans, failed = [], {}
+    modes, failed = [], {}
     for mode in menu.modes:
         try:
-            endpoint = build_mode_endpoint(mode)
+            asked = build_mode_endpoint(mode)
         except ConfigError as exc:
             reason = str(exc).removeprefix(f"mode {mode.name!r}: ")
             failed[mode.name] = _build_failed_check(mode, reason)
             continue
-        if (warning := describe_key_exposure(endpoint.endpoint)) is not None:
-            print_message(warning)
-        plans.append(
-            build_mode_plan(
-                endpoint,
-                template=Template.named("plain"),
-                sampling=sampling,
-                samples=1,
-                limit_is_default=True,
-            )
-        )
-    return plans, failed
+        warn_exposure(asked.endpoint)
+        template = Template.named("plain")
+        plan = build_plan(asked, template=template, sampling=sampling, limit_is_default=True)
+        modes.append((asked, plan.asking))
+    return modes, failed
 
 
 def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:

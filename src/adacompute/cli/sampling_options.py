@@ -15,21 +15,33 @@ from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
     EngineOptions,
+    VerifierOptions,
     build_option,
+    get_flags,
     parse_columns,
     parse_total,
+    refuse_endpoint_options,
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
 from adacompute.client.modes import ModeEndpoint, build_mode_endpoint
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.client.verifier import build_verifier
-from adacompute.config import AnswersConfig, CollectConfig, EndpointConfig, VerifierConfig, read_menu_file
+from adacompute.config import (
+    AnswersConfig,
+    CollectConfig,
+    Config,
+    EndpointConfig,
+    MenuConfig,
+    ModeConfig,
+    VerifierConfig,
+    read_menu_file,
+)
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.records import Budget
-from adacompute.sampling import Asking, ModePlan, build_mode_plan
+from adacompute.sampling import Asking, SourcePlan, build_plan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 from adacompute.scale.vllm import VllmEngine, check_vllm
@@ -42,9 +54,10 @@ __all__ = [
     "RunOptions",
     "SamplerOptions",
     "SamplingOptions",
-    "choose_mode_endpoints",
     "choose_tasks",
-    "resolve_verifier",
+    "plan_sources",
+    "read_modes",
+    "warn_exposure",
 ]
 
 _TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
@@ -87,34 +100,13 @@ class SamplingOptions:
         }
         return {name: value for name, value in parameters.items() if value is not None}
 
-    def build_asking(self, names: "ModelNames", template: Template, settings: CollectConfig) -> Asking:
-        """Build what every request to one endpoint says."""
-        return Asking(
-            model=names.stored,
-            sent_model=names.sent,
-            template=template,
-            sampling=self.build_parameters(settings),
-            logprobs=self.logprobs,
-            top_logprobs=self.top_logprobs,
-        )
-
-    def plan_mode(
-        self,
-        mode: ModeEndpoint,
-        template: Template,
-        settings: CollectConfig,
-        **more: Any,  # noqa: ANN401 - of `build_mode_plan`
-    ) -> ModePlan:
-        """Build the plan of sampling one mode of a menu."""
-        return build_mode_plan(
-            mode,
-            template=template,
-            sampling=self.build_parameters(settings),
-            limit_is_default=self.max_tokens is None,
-            logprobs=self.logprobs,
-            top_logprobs=self.top_logprobs,
-            **more,
-        )
+    def get_asking_fields(self, settings: CollectConfig) -> dict[str, Any]:
+        """Return what the options say of every request, by the names of `Asking`."""
+        return {
+            "sampling": self.build_parameters(settings),
+            "logprobs": self.logprobs,
+            "top_logprobs": self.top_logprobs,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,15 +155,65 @@ MenuFileOption = Annotated[
 ]
 
 
-def choose_mode_endpoints(menu: Path) -> list[tuple[ModeEndpoint, EndpointConfig]]:
-    """Return the modes of a menu file, each with its settings; warn where a key is sent unencrypted."""
-    modes = []
-    for mode in read_menu_file(menu).modes:
-        endpoint = build_mode_endpoint(mode)
-        if (warning := describe_key_exposure(endpoint.endpoint)) is not None:
-            print_message(warning)
-        modes.append((endpoint, mode.endpoint))
-    return modes
+def read_modes(
+    menu: Path | None, endpoint: EndpointOptions, sampler: "SamplerOptions", settings: EndpointConfig
+) -> MenuConfig:
+    """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
+    if menu is not None:
+        refuse_endpoint_options({**get_flags(endpoint), "--vllm": sampler.vllm})
+        return read_menu_file(menu)
+    upstream = endpoint.override(settings)
+    return MenuConfig(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
+
+
+def plan_sources(
+    modes: Sequence[ModeConfig],
+    template: Template,
+    config: Config,
+    *,
+    sampling: SamplingOptions,
+    sampler: "SamplerOptions",
+    verifier: VerifierOptions,
+    pool_path: Path,
+    dry_run: bool,
+) -> list[SourcePlan]:
+    """Plan how each mode is asked; a dry run asks no endpoint. Warn where a key is sent unencrypted."""
+    if not dry_run:
+        sampler.announce()
+    asking, scoring = sampling.get_asking_fields(config.collect), verifier.override(config.verifier)
+    plans = []
+    for place, mode in enumerate(modes):
+        scorer = resolve_verifier(scoring, mode.endpoint)
+        if sampler.vllm is not None:
+            spec = Asking(model=sampler.vllm, template=template, **asking)
+            engine = sampler.make_vllm_engine(sampler.vllm)
+            prices = mode.endpoint.prices
+            plans.append(SourcePlan(endpoint=engine, asking=spec, prices=prices, verifier=scorer))
+            continue
+        names = ModelNames(mode.endpoint.model)
+        if mode.name:
+            asked = build_mode_endpoint(mode)
+            warn_exposure(asked.endpoint)
+        else:
+            endpoint = resolve_endpoint(mode.endpoint)
+            names = (
+                ModelNames(guess_model(mode.endpoint, pool_path))
+                if dry_run
+                else find_model(mode.endpoint, endpoint, pool_path)
+            )
+            asked = ModeEndpoint(name="", endpoint=endpoint, model=names.stored, prices=mode.endpoint.prices)
+        plans.append(
+            build_plan(
+                asked,
+                template=template,
+                limit_is_default=sampling.max_tokens is None,
+                sent_model=names.sent,
+                endpoint=sampler.choose_engine(asked.endpoint, place=place, modes=len(modes)),
+                verifier=scorer,
+                **asking,
+            )
+        )
+    return plans
 
 
 def parse_named_values(items: list[str] | None, option: str, *, example: str) -> dict[str, Any]:
@@ -284,23 +326,15 @@ class SamplerOptions(EngineOptions):
             raise typer.BadParameter(reason, param_hint="--max-cost")
         check_vllm()
 
-    def choose_sampler(
-        self, upstream: EndpointConfig, *, pool_path: Path, dry_run: bool
-    ) -> "tuple[Endpoint | SamplingEngine, ModelNames]":
-        """Return what draws samples, and the model's names; a dry run asks no endpoint."""
-        if not dry_run:
-            self.announce()
-        if self.vllm is not None:
-            options = parse_named_values(self.vllm_option, "--vllm-option", example="tensor_parallel_size=2")
-            return VllmEngine(model=self.vllm, workers=self.workers, options=options), ModelNames(self.vllm)
-        endpoint = resolve_endpoint(upstream)
-        names = (
-            ModelNames(guess_model(upstream, pool_path))
-            if dry_run
-            else find_model(upstream, endpoint, pool_path)
-        )
+    def make_vllm_engine(self, model: str) -> VllmEngine:
+        """Make the engine that runs a model by vLLM."""
+        options = parse_named_values(self.vllm_option, "--vllm-option", example="tensor_parallel_size=2")
+        return VllmEngine(model=model, workers=self.workers, options=options)
+
+    def choose_engine(self, endpoint: Endpoint, *, place: int, modes: int) -> "Endpoint | SamplingEngine":
+        """Return what draws from the endpoint of one of so many modes: Ray, or itself in this process."""
         if not self.is_ray:
-            return endpoint, names
+            return endpoint
         max_workers = count_useful_collectors(endpoint.limits)
         if self.workers is not None and self.workers > max_workers:
             verb = "draws" if max_workers == 1 else "draw"
@@ -309,20 +343,7 @@ class SamplerOptions(EngineOptions):
                 f"{max_workers} of them {verb}; each needs a call at the same time, 60 requests and 60,000 "
                 "tokens a minute"
             )
-        return RayEngine(endpoint=endpoint, workers=self.workers), names
-
-    def choose_menu_engines(self, plans: Sequence[ModePlan], *, dry_run: bool) -> dict[str, SamplingEngine]:
-        """Return the engine that draws the samples of each mode; none where this process does."""
-        if not dry_run:
-            self.announce()
-        if not self.is_ray:
-            return {}
-        return {
-            plan.name: RayEngine(
-                endpoint=plan.mode.endpoint, workers=self.workers, place=place, modes=len(plans)
-            )
-            for place, plan in enumerate(plans)
-        }
+        return RayEngine(endpoint=endpoint, workers=self.workers, place=place, modes=modes)
 
 
 class ModelNames(NamedTuple):
@@ -332,19 +353,24 @@ class ModelNames(NamedTuple):
     sent: str = ""
 
 
-def resolve_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint URL") -> Endpoint:
+def resolve_endpoint(settings: EndpointConfig) -> Endpoint:
     """Build the endpoint that the settings name, with its key; warn where the key is sent unencrypted."""
-    endpoint = build_endpoint(settings, remedy=remedy)
+    endpoint = build_endpoint(settings, remedy="give --endpoint URL")
+    warn_exposure(endpoint)
+    return endpoint
+
+
+def warn_exposure(endpoint: Endpoint) -> None:
+    """Warn where a key is sent unencrypted."""
     if (warning := describe_key_exposure(endpoint)) is not None:
         print_message(warning)
-    return endpoint
 
 
 def resolve_verifier(settings: VerifierConfig, endpoint: EndpointConfig) -> Verifier | None:
     """Build the verifier that the settings name, with its key; None where they name none."""
     verifier = build_verifier(settings, endpoint)
-    if verifier is not None and (warning := describe_key_exposure(verifier.client.endpoint)) is not None:
-        print_message(warning)
+    if verifier is not None:
+        warn_exposure(verifier.client.endpoint)
     return verifier
 
 

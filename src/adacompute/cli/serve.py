@@ -51,7 +51,7 @@ __all__ = ["format_toml", "gather_facts", "serve", "show_started"]
 
 if TYPE_CHECKING:
     from adacompute.client import Endpoint, Verifier
-    from adacompute.serve.chat import Gateway
+    from adacompute.serve.routes.gateway import Gateway
 
 _MODE_TEXTS = {
     "adaptive": "",
@@ -87,7 +87,6 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
         "spent": _describe_spending(gateway),
-        "damaged_lines": (gateway.resources.ledger.recall("damage") or {}).get("lines", 0),
         "keys": len(gateway.keys),
         "state": describe_state(settings),
         "record": settings.record or None,
@@ -161,9 +160,6 @@ def show_facts(facts: dict[str, Any]) -> None:
     print_fact("caps", facts["caps"] or "none")
     for text in facts["spent"]:
         print_fact("spent", text)
-    if facts["damaged_lines"]:
-        skipped = format_count(facts["damaged_lines"], "damaged line")
-        print_fact("warning", f"{skipped} of the ledger's log didn't count so far: more may have been spent")
     print_fact(
         "keys",
         format_count(facts["keys"], "key") if facts["keys"] else "none: open to everybody on this machine",
@@ -189,7 +185,9 @@ def describe_state(settings: ServeConfig) -> str:
 
 def _describe_caps(settings: ServeConfig, currency: str) -> str | None:
     """Describe the caps; None where there are none, or only caps of single keys."""
-    from adacompute.serve.ledger import parse_cap  # imported here, so that other commands start without it
+    from adacompute.serve.spending.ledger import (
+        parse_cap,  # imported here, so that other commands start without it
+    )
 
     given = (("cap", settings.cap, "in all"), ("key_cap", settings.key_cap, "a key"))
     caps = [(parse_cap(place, value, settings.unit, currency), of) for place, value, of in given]
@@ -289,7 +287,7 @@ def _format_toml_value(value: object) -> str:
 
 def check_gateway(config: Config) -> dict[str, Any]:
     """Open everything as `serve` would, close it, and return the facts; raises where it can't be served."""
-    from adacompute.serve import server  # imported here, so that other commands start without it
+    from adacompute.serve.http import server  # imported here, so that other commands start without it
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         models, error = runner.run(_list_models(config))  # first: without an upstream nothing else matters
@@ -366,8 +364,8 @@ async def _ask_for_models(endpoint: "Endpoint") -> tuple[list[str], str | None]:
 
 
 async def _open_and_check(config: Config) -> dict[str, Any]:
-    from adacompute.serve import server, workers
-    from adacompute.serve.lifespan import open_gateway
+    from adacompute.serve.http import server, workers
+    from adacompute.serve.routes.lifespan import open_gateway
 
     workers.check_redis(config)
     url = server.check_address(config)
@@ -520,7 +518,10 @@ def serve(
 
 
 def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) -> None:
-    from adacompute.serve import server, workers  # imported here, so that other commands start without it
+    from adacompute.serve.http import (  # imported here, so that other commands start without it
+        server,
+        workers,
+    )
 
     gateways: list[Gateway] = []
 
@@ -540,7 +541,7 @@ def _run_gateway(config: Config, reread: Callable[[], Config], *, json: bool) ->
 
 def _configure_logging(config: Config) -> AbstractContextManager[None]:
     """Log to stderr, with every known key masked."""
-    from adacompute.serve.logs import collect_secrets, log_to
+    from adacompute.serve.watching.logs import collect_secrets, log_to
 
     settings = config.serve
     keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()

@@ -19,7 +19,6 @@ from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
 from adacompute.client.large_json import run_in_thread
 from adacompute.client.rate_limit import LoopShare, SendGate
 from adacompute.client.response_parser import (
-    SPENDING_STOPPED,
     CompletionReply,
     DrawFailure,
     DrawSuccess,
@@ -82,8 +81,7 @@ async def draw_samples(
     Requests everything in one call first, unless fewer choices are known to come; what is missing then
     is requested by parallel calls. An integer "seed" in the body is that of index 0: the call whose
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
-    Where `on_call` or `may_send` returns False, nothing more is sent: running calls continue, the rest is a
-    DrawFailure.
+    Where `may_send` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
     """
     state = _DrawState(context, body, deadline, on_call, may_send, optional, headers, tracer)
     if n > 0:
@@ -117,8 +115,6 @@ class _DrawState:
         self._optional = optional
         self._headers = headers
         self._tracer = tracer
-        self._stopped = False  # True: nothing more may be sent
-        self._permission: asyncio.Future[Any] | None = None  # whether more may be sent
         self._body = body
         self._encoded_messages: dict[str, Fragment] | None = None
         self._deadline = deadline
@@ -145,14 +141,13 @@ class _DrawState:
                 body,
                 part.count,
                 self._deadline,
-                self._handle_call,
+                self._on_call,
                 self._encoded_messages,
                 self._optional,
                 self._headers,
                 self._tracer,
                 self._may_send,
             )
-            pending.permission = self._permission
             if is_only_call:  # it needs no task of its own
                 return part, await _await_outcome(pending.run())
             task = asyncio.ensure_future(pending.run())
@@ -163,42 +158,10 @@ class _DrawState:
         part, _ = self.running.pop(task)
         return part, await _await_outcome(task)
 
-    def _handle_call(self, call: Call) -> "bool | asyncio.Future[Any]":
-        answer = None if self._on_call is None else self._on_call(call)
-        if isinstance(answer, asyncio.Future):
-            self._permission = answer
-            for _, pending in self.running.values():
-                pending.permission = answer
-            answer.add_done_callback(self._handle_permission)  # before those who wait for it continue
-            return answer
-        if answer is False:
-            self._stop()
-        return not self._stopped
-
-    def _handle_permission(self, permission: "asyncio.Future[Any]") -> None:
-        if self._permission is permission:
-            self._permission = None
-        if permission.cancelled() or permission.exception() is not None or permission.result() is False:
-            self._stop()
-
-    def _stop(self) -> None:
-        self._stopped = True
-        for _, pending in self.running.values():
-            pending.stopped = True  # at once: its turn may come before this draw gets to run
-
     def handle_outcome(
         self, part: _Span, outcome: CompletionReply | EndpointError
     ) -> list[DrawSuccess | DrawFailure]:
         """The events for a call that ended; decides what is still to be requested."""
-        events = self._record_outcome(part, outcome)
-        if self._stopped and (unsent := [*self.held, *self._cancel_unsent()]):
-            self.held = []
-            events += _fail_spans(unsent, SendingStopped(f"{self._context.url}: {SPENDING_STOPPED}"))
-        return events
-
-    def _record_outcome(
-        self, part: _Span, outcome: CompletionReply | EndpointError
-    ) -> list[DrawSuccess | DrawFailure]:
         if isinstance(outcome, TooManyChoices):
             self._max_choices = min(self._max_choices, outcome.fewer)
             smaller, *rest = self._split_span(replace(part, calls=part.calls + outcome.calls))
@@ -393,8 +356,8 @@ class Client:
         of them may have been paid for. Fewer responses than requested may come. `deadline` is in
         seconds from now, including the wait for a turn; the settings' own deadline counts from the
         first turn. `on_call` is called with every attempt of this call, besides the client's own
-        listener; where it returns False, that was the last one. `may_send` is asked right before each
-        attempt is sent; where it returns False, none is any more: SendingStopped. `first` is the index of
+        listener. `may_send` is asked once for each attempt, when its turn has come; where it returns False,
+        none is sent any more: SendingStopped, or the error of the attempt before it. `first` is the index of
         its first response, as in `draw`. `optional` names fields of the body that are left out where
         they are refused, of "logprobs" and "top_logprobs". With "max_tokens" the limit goes under the name
         that the model takes, no higher than it allows, or is left out; with "limit_name" only its name may
@@ -432,7 +395,7 @@ class Client:
 
         Yields as calls end; never raises EndpointError. Closing it cancels its calls. An integer "seed"
         is that of index 0: a call whose responses begin at index i sends seed + i, so that no two are
-        alike. Where `on_call` or `may_send` returns False, what isn't sent yet ends as DrawFailure;
+        alike. Where `may_send` returns False, what isn't sent yet ends as DrawFailure;
         `optional`, `headers` and `tracer` as for `call`.
         """
         context = self._require_open()

@@ -13,11 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adacompute.errors import shorten
-from adacompute.records import Secret
+from adacompute.secret import Secret
 
 __all__ = [
     "ErrorObject",
     "build_error_object",
+    "find_message",
     "infer_status",
     "mask_object",
     "pick_error_headers",
@@ -150,7 +151,7 @@ def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
     inner = value.get("error")
     if isinstance(inner, Mapping):
         value = inner
-    message = _find_message(value)
+    message = find_message(value)
     if not message:
         return None
     fields = {name: item for name, item in value.items() if name not in ("object", "detail")}
@@ -160,7 +161,7 @@ def _shape_object(value: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"message": message} | ({} if param is None else {"param": param}) | fields
 
 
-def _find_message(value: object, depth: int = 0) -> str:
+def find_message(value: object, depth: int = 0) -> str:
     """The message in an error's body, in the shapes that servers use; "" where there is none."""
     if isinstance(value, str):
         return value.strip()
@@ -170,11 +171,11 @@ def _find_message(value: object, depth: int = 0) -> str:
         return "; ".join(filter(None, (_describe_fault(item, depth) for item in value[:4])))
     if not isinstance(value, Mapping):
         return ""
-    return next(filter(None, (_find_message(value.get(name), depth + 1) for name in _MESSAGE_KEYS)), "")
+    return next(filter(None, (find_message(value.get(name), depth + 1) for name in _MESSAGE_KEYS)), "")
 
 
 def _describe_fault(item: object, depth: int) -> str:
-    message, place = _find_message(item, depth + 1), _find_place([item])
+    message, place = find_message(item, depth + 1), _find_place([item])
     return f"{place}: {message}" if message and place is not None else message
 
 

@@ -24,7 +24,8 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallContext, CallListener
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
-from adacompute.records import Call, Paid, Secret, quick_dataclass
+from adacompute.records import Call, Paid, quick_dataclass
+from adacompute.secret import Secret
 
 __all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
 

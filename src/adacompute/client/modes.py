@@ -9,10 +9,9 @@ from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.client.settings import Endpoint, build_endpoint
 from adacompute.config import MenuConfig, ModeConfig
 from adacompute.errors import ConfigError
-from adacompute.pool import Menu, Mode
-from adacompute.records import GUESSED_RESPONSE, TokenPrices
+from adacompute.records import TokenPrices
 
-__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints", "estimate_menu"]
+__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints"]
 
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
@@ -106,27 +105,3 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
 def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
     """The modes of a menu, in its order."""
     return tuple(map(build_mode_endpoint, menu.modes))
-
-
-def estimate_menu(
-    modes: Sequence[ModeEndpoint], *, prompt_tokens: float, completion_tokens: float = GUESSED_RESPONSE
-) -> Menu:
-    """The menu of modes that nothing was recorded of: what a sample of each costs, by its prices and a guess.
-
-    A response is taken to have `completion_tokens`, or as many as the mode allows.
-    """
-    return Menu(
-        modes=tuple(
-            Mode(
-                name=mode.name,
-                cost=mode.prices.guess_cost(
-                    max_tokens=mode.max_tokens,
-                    prompt_tokens=prompt_tokens,
-                    completion_tokens=completion_tokens,
-                ),
-            )
-            for mode in modes
-        ),
-        unit="money",
-        currency=modes[0].prices.currency,
-    )

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Literal
 
@@ -140,22 +140,28 @@ class RateLimiter:
     """
 
     def __init__(
-        self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate | None = None
+        self,
+        limits: RateLimits,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        gate: SendGate | None = None,
+        part: Literal["rates", "window", "both"] = "both",
     ) -> None:
+        """`part` of the limits: the rates with a fixed window, or a window that may adapt, without rates."""
         self._loop = loop
         self._gate = gate or SendGate()
         self._gate.on_open(self._admit_waiters)
         now = loop.time()
         self._max_concurrency = limits.concurrency
-        self._adaptive = limits.adaptive
+        self._adaptive = limits.adaptive and part != "rates"
         self._limit = float(
-            min(self._max_concurrency, _INITIAL_CONCURRENCY) if limits.adaptive else self._max_concurrency
+            min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
         self._slow_start_limit = float(self._max_concurrency)  # up to here it doubles
         self._reduced_at = float("-inf")  # when it was last halved
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
-            None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
+            None if rate is None or part == "window" else TokenBucket(rate, now=now) for rate in per_minute
         )
         self._paused_until = now  # nobody is let in before this time of the loop
         self._waiting: deque[_Waiter] = deque()
@@ -301,8 +307,8 @@ class Limiters:
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
         self._loop = loop
-        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
-        self._window = RateLimits(concurrency=limits.concurrency, adaptive=limits.adaptive)
+        self._limits = limits
+        self._all = RateLimiter(limits, loop=loop, gate=gate, part="rates")
         self._by_model: OrderedDict[str, CallLimiter] = OrderedDict()
         self.pick()
 
@@ -311,7 +317,7 @@ class Limiters:
         key = model[:_MAX_NAME] if isinstance(model, str) else ""
         limiter = self._by_model.get(key)
         if limiter is None:
-            limiter = CallLimiter(self._all, RateLimiter(self._window, loop=self._loop))
+            limiter = CallLimiter(self._all, RateLimiter(self._limits, loop=self._loop, part="window"))
             self._by_model[key] = limiter
             if len(self._by_model) > _MAX_MODELS:
                 self._by_model.popitem(last=False)

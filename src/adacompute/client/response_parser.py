@@ -20,8 +20,14 @@ import orjson
 from yarl import URL
 
 from adacompute.answers.signals import NO_TOKENS, add_answer_signals, summarise_tokens
-from adacompute.client.error_object import build_error_object
-from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
+from adacompute.client.error_object import build_error_object, find_message
+from adacompute.client.large_json import (
+    MAX_INLINE,
+    PackedList,
+    TokenLogprob,
+    load_large_json,
+    read_completion,
+)
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -30,7 +36,6 @@ from adacompute.client.server_quirks import (
     find_refused_limit,
     is_about_n,
 )
-from adacompute.client.token_json import TokenLogprob, read_completion
 from adacompute.errors import (
     EndpointError,
     EndpointFailed,
@@ -41,7 +46,8 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
+from adacompute.records import Call, Sample, Signals, quick_dataclass
+from adacompute.secret import Secret
 
 __all__ = [
     "SPENDING_STOPPED",
@@ -66,12 +72,8 @@ __all__ = [
     "interpret_reply",
     "mask_key",
     "one_line",
-    "parse_cached_tokens",
     "parse_choices",
     "parse_count",
-    "parse_error_body",
-    "parse_tokens",
-    "parse_usage_details",
     "read_json",
     "read_token_cap",
     "read_tokens",
@@ -88,6 +90,7 @@ _MAX_TOKENS = 10**10  # of one call: far more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
 _MAX_MESSAGE = 200  # characters of a server's message that are passed on
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+_CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # further numbers of a usage
 _MAX_DETAIL_NAME = 64  # characters of the name of one
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
@@ -95,10 +98,7 @@ _ESCAPE = re.compile(rb"\\(?:u00|/)")  # of JSON, of a character that a key may 
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated, not shown
 _PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
 _MAX_PAGE = 4096  # characters of a web page in which its title is looked for
-_REMEDIES: Mapping[int, str] = {
-    404: "; check the address and the name of the model",
-    429: "; ask more slowly",
-}
+_REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
 
 
 class HttpReply(NamedTuple):
@@ -209,9 +209,8 @@ class Choice(NamedTuple):
         """Characters that were generated, also those not shown (reasoning, tool calls); at least 1."""
         message, length = self.message, len(self.text)
         for name in _HIDDEN_TEXTS:
-            value = message.get(name)
-            if isinstance(value, str):
-                length += len(value)
+            if isinstance(text := message.get(name), str):
+                length += len(text)
         calls = message.get("tool_calls")
         return max(1, length + _count_call_characters(calls) if calls else length)
 
@@ -247,13 +246,9 @@ class FieldsRefused(EndpointRefused):
     def __init__(self, message: str, fields: frozenset[str], *, status: int) -> None:
         super().__init__(message, status=status)
         self.fields = fields
-        self.kind = (
-            "no-stream-options"
-            if "stream_options" in fields
-            else "no-logprobs"
-            if fields <= LOGPROBS
-            else "token-limit"
-        )
+        self.kind = "no-logprobs" if fields <= LOGPROBS else "token-limit"
+        if "stream_options" in fields:
+            self.kind = "no-stream-options"
 
 
 class CertificateUntrusted(EndpointUnreachable):
@@ -305,14 +300,16 @@ def _build_reply(
     responses, token_count = build_responses(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
-    usage = body.get("usage")
-    prompt = reported = None
-    if isinstance(usage, dict):
-        prompt = parse_tokens(usage.get("prompt_tokens")) or None
-        reported = parse_tokens(usage.get("completion_tokens"))
-    cached, details = parse_cached_tokens(usage, prompt), parse_usage_details(usage)
-    if cached is None:
-        details.pop(("prompt_tokens_details", "cached_tokens"), None)
+    usage = _get_usage(body)
+    prompt, reported = (
+        _parse_tokens(usage.get("prompt_tokens")) or None,
+        _parse_tokens(usage.get("completion_tokens")),
+    )
+    details = _parse_usage_details(usage)
+    cached = parse_count(details.get(_CACHED_TOKENS))
+    if cached is None or prompt is None or cached > prompt:  # not said, or impossible
+        details.pop(_CACHED_TOKENS, None)
+        cached = None
     call = Call(
         at=request.at,
         seconds=request.seconds,
@@ -334,13 +331,13 @@ def _is_unmetered(
     body: Mapping[str, Any],
     prompt: int | None,
     reported: int | None,
-    choices: Sequence[Choice],
-    token_count: TokenCount,
+    choices: list[Choice],
+    count: TokenCount,
 ) -> bool:
     """Whether what is charged for is unknown: usage that is missing, impossible, or less than what came."""
     if not prompt or reported is None or prompt * _MAX_RATIO < _count_prompt_characters(body):
         return True
-    return token_count.estimated and any(choice.tokens is None for choice in choices)
+    return count.estimated and any(choice.tokens is None for choice in choices)
 
 
 def _count_prompt_characters(body: Mapping[str, Any]) -> int:
@@ -374,8 +371,7 @@ def _interpret_refusal(
 
 def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[EndpointError, str, object]:
     """The error for a status other than 200, the server's message, and the parameter it names."""
-    message, param = parse_error_body(http_reply.value)
-    status = http_reply.status
+    message, status = find_message(http_reply.value), http_reply.status
     remedy = _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
     if 300 <= status < 400:
         remedy = "; redirects are not followed: give the address that it leads to"
@@ -385,7 +381,7 @@ def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[
     error.reply = build_error_object(
         http_reply.value, status, key=key, url=str(url), headers=http_reply.headers
     )
-    return error, message, param
+    return error, message, None if error.reply is None else error.reply.fields["param"]
 
 
 def _describe_page(message: str) -> str:
@@ -426,7 +422,7 @@ def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Cho
         raise _build_invalid_error("its reply is JSON, but no object")
     choices = value.get("choices")
     if not isinstance(choices, list):
-        detail = f": {one_line(parse_error_body(value)[0], key)}" if value.get("error") else ""
+        detail = f": {one_line(find_message(value), key)}" if value.get("error") else ""
         raise _build_invalid_error(f"its reply has no list of choices{detail}")
     usable = [choice for item in choices if (choice := _parse_choice(item)) is not None]
     if not usable:
@@ -473,22 +469,6 @@ def _build_invalid_error(message: str) -> ReplyInvalid:
     return ReplyInvalid(message, status=200, paid=True)
 
 
-def parse_error_body(value: object) -> tuple[str, object]:
-    """The message in an error's body, and the parameter that it names, in the shapes that servers use."""
-    param: object = None
-    while isinstance(value, dict):
-        param = value.get("param", param)
-        value = next((value[k] for k in ("error", "message", "detail", "msg") if value.get(k)), "")
-    if isinstance(value, list) and value and isinstance(value[0], dict):  # FastAPI sends a list of faults
-        place = value[0].get("loc")
-        param = place[-1] if isinstance(place, list) and place else param
-        value = value[0].get("msg", "")
-    try:
-        return value if isinstance(value, str) else str(value), param
-    except RecursionError:
-        return "something nested too deeply", param
-
-
 def build_responses(
     choices: list[Choice],
     body: Mapping[str, Any],
@@ -499,8 +479,7 @@ def build_responses(
     size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
     """The first `requested` choices as responses, and the token count of all; `size`: the reply's bytes."""
-    usage = body.get("usage")
-    reported = parse_tokens(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+    reported = _parse_tokens(_get_usage(body).get("completion_tokens"))
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
     responses = tuple(
         Response(
@@ -633,39 +612,30 @@ def parse_count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= _MAX_COUNT else None  # a bool is an int, too
 
 
-def parse_tokens(value: object) -> int | None:
+def _parse_tokens(value: object) -> int | None:
     """Tokens of one call as servers report them; None where that is no count, or beyond any model."""
     return value if type(value) is int and 0 <= value <= _MAX_TOKENS else None
 
 
-def parse_cached_tokens(usage: object, prompt: int | None) -> int | None:
-    """The tokens of a prompt that the server had cached, as it reports; None where that is impossible.
-
-    >>> parse_cached_tokens({"prompt_tokens_details": {"cached_tokens": 64}}, 100)
-    64
-    """
-    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
-    cached = parse_count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return cached if cached is not None and prompt is not None and cached <= prompt else None
+def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
+    usage = body.get("usage")
+    return usage if isinstance(usage, dict) else {}
 
 
-def parse_usage_details(usage: object) -> dict[tuple[str, ...], float]:
+def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:
     """The numbers of a usage besides its three counts, and of the objects in it, by their path.
 
-    >>> parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
+    >>> _parse_usage_details({"completion_tokens_details": {"reasoning_tokens": 64}, "prompt_tokens": 9})
     {('completion_tokens_details', 'reasoning_tokens'): 64}
     """
     details: dict[tuple[str, ...], float] = {}
-    for name, value in usage.items() if isinstance(usage, dict) else ():
+    for name, value in usage.items():
         if isinstance(value, dict):
             details |= {(name, inner): item for inner, item in value.items() if _is_amount(inner, item)}
         elif name not in _USAGE_COUNTS and _is_amount(name, value):
             details[name,] = value
-        if len(details) > _MAX_DETAILS:
-            break
-    if len(details) > _MAX_DETAILS:
-        return dict(itertools.islice(details.items(), _MAX_DETAILS))
-    return details
+    is_long = len(details) > _MAX_DETAILS
+    return dict(itertools.islice(details.items(), _MAX_DETAILS)) if is_long else details
 
 
 def _is_amount(name: str, value: object) -> bool:
@@ -749,11 +719,7 @@ def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
 
 
 def read_json(
-    raw: bytes | bytearray,
-    key: Secret | None,
-    *,
-    max_marks: int = sys.maxsize,
-    signals_only: bool = False,
+    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize, signals_only: bool = False
 ) -> tuple[object, bool]:
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 

@@ -7,7 +7,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -65,12 +65,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
-# Called with every attempt that has ended. The listener of one call or draw may return False: nothing more
-# is sent for it. It may return a future: nothing is sent until that is done, and then only if not False.
-CallListener = Callable[[Call], object]
-# Asked whether an attempt may be sent: with 0 when its turn has come, and with its number of choices when it
-# is connected; if so, they are sent at once. Must be quick.
-SendPermission = Callable[[int], bool]
+CallListener = Callable[[Call], object]  # called with every attempt that has ended
+# Asked once for each attempt, when its turn has come, whether it may be sent: with its number of choices.
+SendPermission = Callable[[int], Awaitable[bool]]
 
 
 class AttemptTrace(Protocol):
@@ -172,7 +169,7 @@ class CallAttempt:
         self._ended = self._answer_began = False
         self.began_at, self.sent_at = context.loop.time(), time.time()
         self.trace = None if owner.tracer is None else owner.tracer(len(owner.calls))
-        self.timer = context.transport.make_timer(until, owner.check_sending)
+        self.timer = context.transport.make_timer(until, owner.mark_reached)
         context.totals.in_flight += 1
 
     @property
@@ -224,9 +221,6 @@ class CallAttempt:
 
     def _inform_limits(self, error: EndpointError) -> None:
         owner = self._owner
-        if isinstance(error, SendingStopped):  # it was refused by us, and says nothing of the endpoint
-            owner.breaker.report_unknown(self._generation)
-            return
         caller_gave_up = (
             owner.caller_deadline_first and self.timer.expired and self.timer.caller_deadline_first
         )
@@ -315,8 +309,6 @@ class CallWithRetries(Generic[T]):
         "idle",
         "limiter",
         "n",
-        "permission",
-        "stopped",
         "tracer",
     )
 
@@ -336,15 +328,12 @@ class CallWithRetries(Generic[T]):
         self.context = context
         self.calls: list[Call] = []
         self.idle = True  # no attempt is running: it waits for its turn, or before a retry
-        self.stopped = False  # True: nothing more is to be sent
-        # Whether more may be sent; until it is done nothing is.
-        self.permission: asyncio.Future[Any] | None = None
         self.n = n
         self.headers = headers  # sent with every attempt that isn't followed
         self.tracer = tracer
         self.backoff = 0.0  # seconds to wait after the last attempt
         self._on_call = on_call
-        self._may_send = may_send  # asked when its turn has come, and again when it is connected
+        self._may_send = may_send
         self._encoded_fields = encoded_fields  # fields of the body that are encoded already
         self._optional = optional  # fields that may be left out where they are refused
         self._removed_fields: set[str] = set()  # fields that were removed because they were refused
@@ -388,21 +377,12 @@ class CallWithRetries(Generic[T]):
         self.context.totals.add(call)
         if self.context.on_call is not None:
             self.context.on_call(call)
-        answer = None if self._on_call is None else self._on_call(call)
-        if isinstance(answer, asyncio.Future):
-            self.permission = answer
-        elif answer is False:
-            self.stopped = True
+        if self._on_call is not None:
+            self._on_call(call)
 
-    def check_sending(self) -> bool:
-        """Whether it may be sent at this moment, when it is connected; if so, it is."""
+    def mark_reached(self) -> None:
+        """A connection came about."""
         self.context.breakers.is_reached = True
-        return self._check_permission(self.n)
-
-    def _check_permission(self, choices: int) -> bool:
-        if not self.stopped and self._may_send is not None and not self._may_send(choices):
-            self.stopped = True
-        return not self.stopped
 
     def release_turn(self, used: float | None) -> None:
         """Gives back the turn of the attempt; `used` is the tokens that it took, where that is known."""
@@ -434,10 +414,12 @@ class CallWithRetries(Generic[T]):
             self._prepare_body()
             try:
                 await self._wait_for_turn(tries)
-            except EndpointResting as error:
-                if failure is None or failure.reply is None:
+            except (EndpointResting, SendingStopped) as error:
+                is_resting = isinstance(error, EndpointResting)
+                if failure is None or (is_resting and failure.reply is None):
                     raise
-                failure.retry_after = error.retry_after
+                if is_resting:
+                    failure.retry_after = error.retry_after
                 try:
                     raise failure from None  # what the endpoint itself said tells more
                 finally:
@@ -450,11 +432,9 @@ class CallWithRetries(Generic[T]):
                 finally:
                     self.idle = True
             except FieldsRefused as error:
-                await self._wait_for_permission()
                 self._drop_refused_fields(error)
                 tries -= 1  # nothing failed: it is sent again at once, without the refused fields
             except EndpointError as error:
-                await self._wait_for_permission()
                 wait = self._compute_wait(error, tries)
                 if wait is None:
                     raise
@@ -471,8 +451,6 @@ class CallWithRetries(Generic[T]):
         Where the rest is refused as well, that refusal is raised: it is about what the caller asked for.
         """
         refusal = EndpointRefused(str(error), status=error.status).copy_reply(error)
-        if self.stopped:
-            raise refusal from None
         if self._limit_search is None or not error.fields.issubset(LIMIT_NAMES):
             self._removed_fields |= error.fields
             self._remove_fields(error.fields)
@@ -523,36 +501,21 @@ class CallWithRetries(Generic[T]):
         endpoint. The caller's deadline runs all the time.
         """
         context = self.context
-        while True:
-            if self.permission is not None:
-                await self._wait_for_permission()
-            self._check_stopped()
-            if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
-                async with context.gate.interruptible():
-                    await self._wait_in_queue(tries)
-            if self.permission is None:
-                break
-            self._return_turn()  # permission is pending for its draw: nobody waits while holding a turn
+        if not (context.gate.is_open and self.breaker.closed and self.limiter.try_enter(self._weight)):
+            async with context.gate.interruptible():
+                await self._wait_in_queue(tries)
         now = context.loop.time()
         if tries == 0:
             self._until = min(self._deadline, now + context.endpoint.retries.deadline)
-        if now >= self._until or not self._check_permission(0):
-            self._return_turn()
-            self._check_stopped()
-            raise self._build_no_turn_error()
-
-    async def _wait_for_permission(self) -> None:
-        """Waits until it is known whether more may be sent."""
-        while (permission := self.permission) is not None:
-            answer = await asyncio.shield(permission)  # others may wait for it too
-            if self.permission is permission:
-                self.permission = None
-            self.stopped = self.stopped or answer is False
-
-    def _return_turn(self) -> None:
-        """Returns the turn without sending anything in it."""
-        self.breaker.report_unknown(self.breaker.generation)
-        self.limiter.return_unused(self._weight)
+        try:
+            if now >= self._until:
+                raise self._build_no_turn_error()
+            if self._may_send is not None and not await self._may_send(self.n):
+                raise SendingStopped(f"{context.url}: {SPENDING_STOPPED}")
+        except BaseException:  # nothing is sent in its turn
+            self.breaker.report_unknown(self.breaker.generation)
+            self.limiter.return_unused(self._weight)
+            raise
 
     async def _wait_in_queue(self, tries: int) -> None:
         context, limiter, retries = self.context, self.limiter, self.context.endpoint.retries
@@ -582,7 +545,7 @@ class CallWithRetries(Generic[T]):
     def _compute_wait(self, error: EndpointError, tries: int) -> float | None:
         """Seconds until the next try; None where there is none."""
         retries = self.context.endpoint.retries
-        if self.stopped or not is_retryable(error, after_timeout=retries.after_timeout):
+        if not is_retryable(error, after_timeout=retries.after_timeout):
             return None
         requested, wait, now = error.retry_after, self.backoff, self.context.loop.time()
         if isinstance(error, RateLimited) and requested is not None and now + requested > self._until:
@@ -603,10 +566,6 @@ class CallWithRetries(Generic[T]):
         late.reply = None if error is None else error.reply
         late.retry_after = requested
         return late
-
-    def _check_stopped(self) -> None:
-        if self.stopped:
-            raise SendingStopped(f"{self.context.url}: {SPENDING_STOPPED}")
 
     def _build_no_turn_error(self) -> EndpointError:
         url = self.context.url

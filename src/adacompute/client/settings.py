@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
-from adacompute.records import Secret
+from adacompute.secret import Secret
 
 __all__ = [
     "BreakerSettings",
@@ -126,10 +126,12 @@ class Endpoint:
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     path: str = "/chat/completions"  # below `url`, what calls are posted to
     secret: Secret | None = field(init=False, repr=False, compare=False)  # what replies must not show
+    chat: str = field(init=False, repr=False, compare=False)  # where calls are posted to
 
     def __post_init__(self) -> None:
         _check_url(self.url)
         object.__setattr__(self, "url", self.url.rstrip("/"))
+        object.__setattr__(self, "chat", f"{self.url}{self.path}")
         object.__setattr__(self, "key", _make_secret(self.key))
         for name in ("headers", "query"):
             object.__setattr__(self, name, _copy_texts(getattr(self, name), name))
@@ -143,11 +145,6 @@ class Endpoint:
         ):
             if not isinstance(value := getattr(self, name), kind):
                 raise ConfigError(f"{name} {value!r} of an endpoint can't be used; give {kind.__name__}(…)")
-
-    @property
-    def chat(self) -> str:
-        """The address of chat completions, or whatever else `path` leads to."""
-        return f"{self.url}{self.path}"
 
     @property
     def models(self) -> str:

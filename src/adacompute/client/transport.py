@@ -15,7 +15,6 @@ from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
-    SPENDING_STOPPED,
     CertificateUntrusted,
     HttpReply,
     ReplyCompressed,
@@ -30,7 +29,6 @@ from adacompute.errors import (
     EndpointTimeout,
     EndpointUnreachable,
     ReplyInvalid,
-    SendingStopped,
 )
 
 __all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
@@ -56,29 +54,24 @@ class AttemptTimer:
     enters it again for each piece, since the task does other work in between.
     """
 
-    def __init__(self, endpoint: Endpoint, until: float, may_send: Callable[[], bool] | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         own_deadline = self._loop.time() + endpoint.timeouts.total
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
         self._timeout: asyncio.Timeout | None = None  # while it is entered
-        self._may_send = may_send
+        self._on_sent = on_sent
         # the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
         self.sent: float | None = None  # when it was sent: the endpoint may work on it since then
         self.headers = False
         self.expired = False
-        self.refused = False  # it was connected, but might not be sent any more
-
-    def check_permission(self) -> None:
-        """SendingStopped where the request may not be sent: connecting may have taken a while."""
-        if self._may_send is not None and not self._may_send():
-            self.refused = True
-            raise SendingStopped(SPENDING_STOPPED)
 
     def mark_sent(self) -> None:
         """The connection is made and the request goes out: the time to the first byte begins."""
         self.sent = self._loop.time()
+        if self._on_sent is not None:
+            self._on_sent()
         self._reschedule()
 
     def mark_answering(self) -> None:
@@ -144,12 +137,9 @@ class Transport:
         """Closes the connections."""
         await self._connector.close()
 
-    def make_timer(self, until: float, may_send: Callable[[], bool] | None = None) -> AttemptTimer:
-        """The deadlines of one request: the timeouts of the settings, and `until`.
-
-        `may_send` is asked when it is connected, right before it is sent.
-        """
-        return AttemptTimer(self._endpoint, until, may_send)
+    def make_timer(self, until: float, on_sent: Callable[[], None] | None = None) -> AttemptTimer:
+        """The deadlines of one request: the timeouts of the settings, and `until`."""
+        return AttemptTimer(self._endpoint, until, on_sent)
 
     async def exchange(
         self,
@@ -243,15 +233,13 @@ class Transport:
         body: bytes | AsyncIterable[bytes] | None,
         headers: Mapping[str, str] | None,
     ) -> HttpResponse:
-        """Sends a request, if it still may be sent, and waits for the head of the reply.
+        """Sends a request, and waits for the head of the reply.
 
         A body of bytes is JSON unless the headers say otherwise.
         """
         is_json = isinstance(body, bytes)
 
         def before_send() -> None:
-            if is_json:
-                timer.check_permission()
             if body is None or is_json:
                 timer.mark_sent()
 
@@ -313,17 +301,13 @@ class Transport:
 
     def strip_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """One of our errors for what a request failed by, without causes and frames, which hold the key."""
-        error = (
-            exc if isinstance(exc, EndpointError) and not timer.refused else self._map_error(exc, url, timer)
-        )
+        error = exc if isinstance(exc, EndpointError) else self._map_error(exc, url, timer)
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
 
     def _map_error(self, exc: Exception, url: URL, timer: AttemptTimer) -> EndpointError:
         """The one place where foreign errors become ours."""
         why = one_line(str(exc) or type(exc).__name__, self._endpoint.secret)
-        if timer.refused:
-            return SendingStopped(f"{url}: {SPENDING_STOPPED}")
         if isinstance(exc, NotHttp):
             return ReplyInvalid(f"{url}: answered what is no HTTP ({why}); check the address", paid=True)
         if timer.expired or isinstance(exc, ConnectTimeout):

@@ -125,9 +125,10 @@ class Verifier:
         seconds = self.timeout if deadline is None else min(deadline, self.timeout)
         calls: list[Call] = []
 
-        def record_call(call: Call) -> object:
+        def record_call(call: Call) -> None:
             calls.append(call)
-            return None if on_call is None else on_call(call)
+            if on_call is not None:
+                on_call(call)
 
         try:
             if self.model:

@@ -30,13 +30,12 @@ from adacompute.pool.rows import (
     StoredRow,
     check_parameters,
     encode_text,
-    failure_to_dict,
+    failure_to_row,
     fingerprint,
     grade_new_samples,
     hash_setting,
     make_record_prefix,
     problem_to_line,
-    read_failure,
     read_problem,
     rebuild_row,
     sample_to_row,
@@ -180,6 +179,12 @@ class PoolReader:
         """Every (model, parameters) in the pool, in order of insertion, but those that `idle` means below."""
         return self.list_sources(idle=False)
 
+    @property
+    def shard_folder(self) -> Path:
+        """The folder beside it that workers on other machines write to, whether it exists or not."""
+        real = Path(self.path).resolve()
+        return real.with_name(real.name + ".shards")
+
     def list_sources(self, *, idle: bool = True) -> list[tuple[str | None, dict[str, Any]]]:
         """As `models`; with `idle`, also those without a sample whose calls all failed, unpaid."""
         with self._read_state():
@@ -191,17 +196,25 @@ class PoolReader:
             tables = ("problems", "samples", "failures", "sources")
             return PoolCounts(**{name: self._query_number(f"SELECT count(*) FROM {name}") for name in tables})  # noqa: S608
 
-    def keys(self, model: str | None, parameters: Mapping[str, Any] | None = None) -> set[tuple[str, int]]:
-        """(problem id, sample index) of all samples of this source: the rest is a set difference."""
+    def keys(
+        self,
+        model: str | None,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        problem_id: str | None = None,
+    ) -> set[tuple[str, int]]:
+        """(problem id, sample index) of all samples of this source, or of those of one problem."""
+        query = (
+            "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
+            "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
+            "WHERE s.model IS ? AND s.fingerprint = ?"
+        )
+        values = [model, fingerprint(parameters or {})]
+        if problem_id is not None:
+            query += " AND p.id = ?"
+            values.append(problem_id)
         with self._read_state():
-            return set(
-                self._connection.execute(
-                    "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
-                    "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
-                    "WHERE s.model IS ? AND s.fingerprint = ?",
-                    (model, fingerprint(parameters or {})),
-                )
-            )
+            return set(self._connection.execute(query, values))
 
     def indexes(
         self, model: str | None, parameters: Mapping[str, Any] | None = None
@@ -570,7 +583,7 @@ class Pool(PoolReader):
     ) -> None:
         """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
         with self._transaction(f"problem {problem_id!r}") as connection:
-            row = read_failure(0, failure_to_dict(failure))
+            row = failure_to_row(failure)
             problem, *_ = self._find_problem(connection, problem_id)
             source = get_or_insert_source(connection, model, check_parameters(parameters))
             record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
@@ -625,7 +638,7 @@ class Pool(PoolReader):
         problem, question, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
         if drawn.failures:
-            failures = [read_failure(0, failure_to_dict(failure)) for failure in drawn.failures]
+            failures = [failure_to_row(failure) for failure in drawn.failures]
             insert_failures(connection, failures, record=record, prefix=prefix)
         if not drawn.samples:
             return []

@@ -5,18 +5,22 @@ what is wrong with a record; whoever knows the file and the line adds them.
 """
 
 import json
+import re
 import shlex
 import struct
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
-from math import isfinite
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
 from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
-from adacompute.records import SIGNAL_NAMES, Failure, Problem, Sample, Signals
+from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
 
 __all__ = [
     "DAMAGE_ERRORS",
@@ -38,7 +42,7 @@ __all__ = [
     "describe_type",
     "drop_answer_signals",
     "encode_text",
-    "failure_to_dict",
+    "failure_to_row",
     "fingerprint",
     "grade_line",
     "grade_new_samples",
@@ -53,7 +57,6 @@ __all__ = [
     "make_record_prefix",
     "problem_to_line",
     "raise_flaw",
-    "read_failure",
     "read_line",
     "read_parameters",
     "read_problem",
@@ -298,16 +301,57 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
 DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 
 
-PROBLEM_KEYS = ("id", "question", "gold", "subject", "level")
-LINE_KEYS = frozenset((*PROBLEM_KEYS, "model", "parameters", "failures", "samples"))
-SAMPLE_KEYS = frozenset(("text", "answer", "correct", "tokens", "logprob", "entropy", "finished"))
-FAILURE_KEYS = frozenset(("index", "kind", "attempt", "message", "at"))
-_SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
 INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
-_WHOLE_LIMIT = 2**63
-MISSING: Any = object()  # the key is missing: extract the answer, grade the correctness
+_LARGEST = 2**63 - 1
+_SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
+MISSING: Any = UNSET  # the key is missing: extract the answer, grade the correctness
 
-# idx, text, answer | ABSENT, correct | ABSENT, tokens, logprob, entropy, finished, extra as JSON
+_Whole = Annotated[int, Meta(ge=0, le=_LARGEST)] | Annotated[float, Meta(ge=0, lt=2.0**63, multiple_of=1)]
+_Index = (
+    Annotated[int, Meta(ge=0, lt=INDEX_LIMIT)] | Annotated[float, Meta(ge=0, lt=INDEX_LIMIT, multiple_of=1)]
+)
+_Answer = str | int | Finite | None
+
+
+class _ProblemFields(Struct, kw_only=True):
+    id: Annotated[str, Meta(min_length=1)]
+    question: str
+    gold: _Answer = None
+    subject: str | None = None
+    level: Annotated[int, Meta(ge=-(2**63), le=_LARGEST)] | Finite | str | None = None
+
+
+class _SampleFields(Struct):
+    text: str | None = None
+    answer: _Answer | UnsetType = UNSET
+    correct: bool | Annotated[float, Meta(ge=0, le=1)] | UnsetType | None = UNSET
+    tokens: _Whole | None = None
+    logprob: Finite | None = None
+    entropy: Finite | None = None
+    finished: bool | Literal[0, 1] | None = None
+    index: _Index | None = None
+
+
+class _FailureFields(Struct, forbid_unknown_fields=True):
+    index: _Index
+    kind: Annotated[str, Meta(min_length=1)]
+    attempt: _Whole = 1
+    message: str | None = None
+    at: Finite | None = None
+
+
+class _LineFields(_ProblemFields, kw_only=True):
+    samples: list[_SampleFields]
+    model: str | None = None
+    parameters: dict[str, Any] | None = None
+    failures: list[_FailureFields] | None = None
+
+
+PROBLEM_KEYS = _ProblemFields.__struct_fields__
+LINE_KEYS = frozenset(_LineFields.__struct_fields__)
+SAMPLE_KEYS = frozenset(_SampleFields.__struct_fields__) - {"index"}
+
+# idx, text, answer or MISSING, correct or MISSING, tokens, logprob, entropy, finished, extra as JSON
 SampleRow = tuple[int, str | None, Any, Any, int | None, float | None, float | None, int | None, str | None]
 ProblemRow = tuple[str, str, str | None, str | None, int | float | str | None, str | None]
 FailureRow = tuple[int, str, int, str | None, float | None]
@@ -325,22 +369,10 @@ class ProblemLine(NamedTuple):
     bare: bool  # a problem alone: no model, parameters, samples or failures
 
 
-_QUESTION_KEYS = (
-    "question",
-    "prompt",
-    "problem",
-    "input",
-    "text",
-)  # under which files of questions have them
+_QUESTION_KEYS = ("question", "prompt", "problem", "input", "text")  # under which files have questions
 _TEXT_KEYS = (  # under which tables have responses
-    "text",
-    "response",
-    "responses",
-    "output",
-    "outputs",
-    "completion",
-    "completions",
-    "generation",
+    *("text", "response", "responses", "output", "outputs"),
+    *("completion", "completions", "generation"),
 )
 EXAMPLE_LINE = '{"id": "q1", "question": "2 + 2?", "gold": "4", "samples": [{"text": "It is 4."}]}'
 
@@ -368,138 +400,150 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
+_WANTED = {  # what a message asks for, by key; any other key holds a number
+    "id": "a string that is not empty",
+    "level": "a number of at most 64 bits, or a string",
+    "correct": "true, false or a number from 0 to 1",
+    "finished": "true or false",
+    "index": f"0 to {INDEX_LIMIT - 1}",
+    "kind": "a short word, e.g. 'timeout'",
+    "samples": f"a list of samples, perhaps empty, e.g. {EXAMPLE_LINE}",
+    "failures": "a list of failures",
+    "parameters": "an object",
+    **dict.fromkeys(("question", "subject", "model", "text", "message"), "a string"),
+    **dict.fromkeys(("gold", "answer"), "a string or a finite number"),
+    **dict.fromkeys(("tokens", "attempt"), "a whole number of at least 0"),
+}
+
+
+_REASON = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)  # what msgspec says, and of which part
+_FIELD = re.compile(r"(missing required|unknown) field `(.*)`", re.DOTALL)
+
+
+def _convert(value: Json, kind: type[T], where: str = "") -> T:
+    """The value as this type; the Flaw names the part that doesn't fit, and what is expected there."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        match = _REASON.fullmatch(str(exc))
+    except UnicodeEncodeError as exc:  # a text that is none, in the place of something else
+        raise _build_text_flaw(exc) from exc
+    assert match is not None
+    reason, path = match.groups("")
+    where = f"{where}{path}".removeprefix(".")
+    if (field := _FIELD.search(reason)) is not None:
+        if field[1] == "unknown":
+            known = ", ".join(_FailureFields.__struct_fields__)
+            raise Flaw(f"{where} has the unknown key {field[2]!r}; its keys are {known}")
+        name = f"{where}.{field[2]}".removeprefix(".")
+        raise Flaw(f"{name!r} is missing; give {_WANTED[field[2]]}")
+    for key, place in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        value = value[key or int(place)]
+    is_object = not path or path.endswith("]")
+    wanted = "an object" if is_object else _WANTED.get(path.rpartition(".")[2], "a finite number")
+    raise_flaw(where, value, wanted)
+
+
 def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
     """The checked rows of one line of a pool file. `exact`: its numbers are known to be as written."""
     if type(value) is not dict:
         raise Flaw(f"is {describe_type(value)}; give one JSON object a line")
-    problem = read_problem(value, exact=exact)
-    model = _read_text(value.get("model"), "model")
-    parameters = read_parameters(value.get("parameters"), exact=exact)
-    failures = value.get("failures")
-    if failures is not None and type(failures) is not list:
-        raise_flaw("failures", failures, "a list of failures")
-    samples = value.get("samples", MISSING)
-    if samples is MISSING:
-        raise Flaw(f"'samples' is missing; give a list of samples, perhaps empty, e.g. {EXAMPLE_LINE}")
-    if type(samples) is not list:
-        raise_flaw("samples", samples, "a list of samples")
-    rows = [read_sample(i, sample, exact=exact) for i, sample in enumerate(samples)]
-    _check_order(rows)
+    line = _convert(value, _LineFields)
+    rows = [
+        _build_sample_row(i, sample, fields, exact=exact)
+        for i, (sample, fields) in enumerate(zip(value["samples"], line.samples, strict=True))
+    ]
+    for i, (before, row) in enumerate(pairwise(rows), start=1):
+        if row[0] <= before[0]:
+            raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
+    parameters = read_parameters(line.parameters, exact=exact)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
     spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty name is a name
     return ProblemLine(
-        problem,
-        model,
+        _build_problem_row(value, line, exact=exact),
+        line.model,
         parameters,
         to_canonical_json(spelling) if spelling else None,
         rows,
-        [read_failure(i, failure) for i, failure in enumerate(failures or ())],
-        bare=not (rows or failures or parameters or spelling) and model is None,
+        [_build_failure_row(failure) for failure in line.failures or ()],
+        bare=not (rows or line.failures or parameters or spelling) and line.model is None,
     )
 
 
 def read_problem(value: dict[str, Any], *, exact: bool = False) -> ProblemRow:
     """id, question, gold, subject, level and the unknown keys as JSON."""
-    for name in ("id", "question"):
-        if name not in value:
-            raise Flaw(f"{name!r} is missing; give a string")
-        if type(value[name]) is not str or (name == "id" and not value[name]):
-            raise_flaw(name, value[name], "a string" if name == "question" else "a string that is not empty")
-    level = value.get("level")
-    if not exact and type(level) is float and has_inexact_number(level):
-        raise InexactNumber
-    if type(level) is int and not -_WHOLE_LIMIT <= level < _WHOLE_LIMIT:
-        raise_flaw("level", level, "a number of at most 64 bits, or a string")
+    return _build_problem_row(value, _convert(value, _ProblemFields), exact=exact)
+
+
+def _build_problem_row(value: dict[str, Any], fields: _ProblemFields, *, exact: bool) -> ProblemRow:
+    level = fields.level
     if type(level) is float:
-        level = _read_number(level, "level")
-    elif level is not None and type(level) not in (int, str):
-        raise_flaw("level", level, "a number or a string")
+        if not exact and has_inexact_number(level):
+            raise InexactNumber
+        level += 0.0  # SQLite keeps no negative zero
     extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
     return (
-        value["id"],
-        value["question"],
-        _read_answer(value.get("gold"), "gold", exact=exact),
-        _read_text(value.get("subject"), "subject"),
+        fields.id,
+        fields.question,
+        _format_answer(fields.gold, "gold", exact=exact),
+        fields.subject,
         level,
         _encode_json(extra, "", exact=exact) if extra else None,
     )
 
 
-def read_parameters(value: Json, *, exact: bool = False) -> dict[str, Any]:
-    """Sampling parameters: a JSON object; null is none."""
-    if value is None:
-        return {}
-    if type(value) is not dict:
-        raise_flaw("parameters", value, "an object")
-    _encode_json(value, "parameters", exact=exact)
-    return value
+def read_parameters(value: dict[str, Any] | None, *, exact: bool = False) -> dict[str, Any]:
+    """Sampling parameters, checked; null is none."""
+    if value:
+        _encode_json(value, "parameters", exact=exact)
+    return value or {}
 
 
 def read_sample(i: int, sample: Json, *, exact: bool = False) -> SampleRow:
-    """The checked row of one sample. Written for speed: called for every sample of an import."""
-    if type(sample) is not dict:
-        raise_flaw(f"samples[{i}]", sample, "an object")
-    get = sample.get
-    text, answer, correct = get("text"), get("answer", MISSING), get("correct", MISSING)
-    tokens, logprob, entropy, finished = get("tokens"), get("logprob"), get("entropy"), get("finished")
-    known_keys = (answer is not MISSING) + (text is not None) + (tokens is not None) + (logprob is not None)
-    known_keys += (entropy is not None) + (finished is not None) + (correct is not MISSING)
-    if text is not None and type(text) is not str:
-        raise_flaw(f"samples[{i}].text", text, "a string")
-    if answer is not None and type(answer) is not str and answer is not MISSING:
-        answer = _read_answer(answer, f"samples[{i}].answer", exact=exact)
-    if correct is not MISSING:
-        correct = _read_share(correct, i)
-        known_keys -= correct is None
-    if tokens is not None and (type(tokens) is not int or not 0 <= tokens < _WHOLE_LIMIT):
-        tokens = _read_whole_number(tokens, f"samples[{i}].tokens")
-    if logprob is not None:
-        logprob = _read_number(logprob, f"samples[{i}].logprob")
-    if entropy is not None:
-        entropy = _read_number(entropy, f"samples[{i}].entropy")
-    if finished is not None:
-        if finished not in (0, 1) or type(finished) not in (bool, int):
-            raise_flaw(f"samples[{i}].finished", finished, "true or false")
-        finished = int(finished)
+    """The checked row of one sample."""
+    return _build_sample_row(i, sample, _convert(sample, _SampleFields, f"samples[{i}]"), exact=exact)
+
+
+def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields, *, exact: bool) -> SampleRow:
+    correct, tokens, finished = fields.correct, fields.tokens, fields.finished
     idx, extra = i, None
-    if known_keys != len(sample):
-        idx, extra = _read_unknown_keys(i, sample, exact=exact)
-    return idx, text, answer, correct, tokens, logprob, entropy, finished, extra
-
-
-def read_failure(i: int, failure: Json) -> FailureRow:
-    """The checked row of one failed attempt."""
-    where = f"failures[{i}]"
-    if type(failure) is not dict:
-        raise_flaw(where, failure, "an object with 'index' and 'kind'")
-    if unknown := sorted(set(failure) - FAILURE_KEYS):
-        raise Flaw(
-            f"{where} has the unknown key {unknown[0]!r}; its keys are {', '.join(sorted(FAILURE_KEYS))}"
-        )
-    if not (kind := _read_text(failure.get("kind"), f"{where}.kind")):
-        raise_flaw(f"{where}.kind", failure.get("kind"), "a short word, e.g. 'timeout'")
-    at = failure.get("at")
+    if not SAMPLE_KEYS.issuperset(sample) or None in sample.values():
+        idx, extra = _read_unknown_keys(i, sample, fields, exact=exact)
     return (
-        _read_whole_number(failure.get("index"), f"{where}.index", INDEX_LIMIT),
-        kind,
-        _read_whole_number(failure.get("attempt", 1), f"{where}.attempt"),
-        _read_text(failure.get("message"), f"{where}.message"),
-        None if at is None else _read_number(at, f"{where}.at"),
+        idx,
+        fields.text,
+        _format_answer(fields.answer, f"samples[{i}].answer", exact=exact),
+        correct if correct is None or correct is UNSET else correct + 0.0,
+        None if tokens is None else int(tokens),
+        None if fields.logprob is None else fields.logprob + 0.0,  # SQLite keeps no negative zero
+        None if fields.entropy is None else fields.entropy + 0.0,
+        None if finished is None else int(finished),
+        extra,
     )
 
 
-def _read_unknown_keys(i: int, sample: dict[str, Any], *, exact: bool) -> tuple[int, str | None]:
+def failure_to_row(failure: Failure) -> FailureRow:
+    """A failure as a checked row."""
+    return _build_failure_row(_convert(asdict(failure), _FailureFields, "failures[0]"))
+
+
+def _build_failure_row(failure: _FailureFields) -> FailureRow:
+    at = None if failure.at is None else failure.at + 0.0
+    return int(failure.index), failure.kind, int(failure.attempt), failure.message, at
+
+
+def _read_unknown_keys(
+    i: int, sample: dict[str, Any], fields: _SampleFields, *, exact: bool
+) -> tuple[int, str | None]:
     """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
         _refuse_misspelt_text(i, extra)
-    if "signals" in extra:
-        _check_signals(extra["signals"], f"samples[{i}].signals")
-    idx = i
-    if extra.get("index") is not None:
-        idx = _read_whole_number(extra["index"], f"samples[{i}].index", INDEX_LIMIT)
-        if idx != i:
-            del extra["index"]  # else it is written back because it was given, not because it is needed
+    if has_signal_names(extra.get("signals")):
+        _convert(extra["signals"], Signals, f"samples[{i}].signals")
+    idx = i if fields.index is None else int(fields.index)
+    if idx != i:
+        del extra["index"]  # else it is written back because it was given, not because it is needed
     return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
 
 
@@ -509,14 +553,6 @@ def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
         if type(value) is str and suggest_name(name.lower(), (*_TEXT_KEYS, "answer"), cutoff=0.8):
             meant = "answer" if suggest_name(name.lower(), ("answer",), cutoff=0.8) else "text"
             raise Flaw(f"samples[{i}] has {name!r}, but no text and no answer; name it {meant!r}")
-
-
-def _check_signals(value: Json, where: str) -> None:
-    """Raises a Flaw where an object with our names and no others has a value that is no number."""
-    if has_signal_names(value):
-        for name, number in value.items():
-            if number is not None:
-                _read_number(number, f"{where}.{name}")
 
 
 def has_signal_names(value: Json) -> TypeGuard[dict[str, Any]]:
@@ -533,11 +569,11 @@ def read_signals(extra: dict[str, Any]) -> Signals | None:
     if not has_signal_names(value):
         return None
     try:
-        numbers = {name: _read_number(number, name) for name, number in value.items() if number is not None}
-    except Flaw:  # stored by a version that didn't check them
+        signals = msgspec.convert(value, Signals)
+    except ValueError:  # stored by a version that didn't check them
         return None
     del extra["signals"]
-    return Signals(**numbers)
+    return signals
 
 
 def drop_answer_signals(extra: str | None) -> str | None:
@@ -552,66 +588,16 @@ def drop_answer_signals(extra: str | None) -> str | None:
     return to_canonical_json(values) if values else None
 
 
-def _check_order(rows: list[SampleRow]) -> None:
-    last = -1
-    for i, row in enumerate(rows):
-        if row[0] <= last:
-            raise Flaw(f"samples[{i}].index is {row[0]} after {last}; give samples in rising order of index")
-        last = row[0]
-
-
-def _read_share(value: Json, i: int) -> float | None:
-    if value is None:
-        return None
-    if type(value) not in (bool, int, float) or not 0 <= value <= 1:
-        raise_flaw(f"samples[{i}].correct", value, "true, false or a number from 0 to 1")
-    return float(value) + 0.0
-
-
-def _read_number(value: Json, where: str) -> float:
-    if type(value) is float and value - value == 0.0:  # finite, without a call: the common case
-        return value + 0.0  # SQLite keeps no negative zero
-    if type(value) not in (int, float) or not _is_finite(value):
-        raise_flaw(where, value, "a finite number")
-    return float(value) + 0.0
-
-
-def _is_finite(value: float) -> bool:
+def _format_answer(value: Any, where: str, *, exact: bool) -> Any:  # noqa: ANN401 - a text, None or MISSING
+    """An answer as text, also if it is a number."""
+    if type(value) not in (int, float):
+        return value
+    if not exact and has_inexact_number(value):
+        raise InexactNumber
     try:
-        return isfinite(value)
-    except OverflowError:  # a whole number beyond the largest float
-        return False
-
-
-def _read_whole_number(value: Json, where: str, limit: int = _WHOLE_LIMIT) -> int:
-    if type(value) is float and value.is_integer():
-        value = int(value)
-    if type(value) is not int or not 0 <= value < limit:
-        raise_flaw(
-            where, value, "a whole number of at least 0" if limit == _WHOLE_LIMIT else f"0 to {limit - 1}"
-        )
-    return value
-
-
-def _read_text(value: Json, where: str) -> str | None:
-    if value is not None and type(value) is not str:
-        raise_flaw(where, value, "a string")
-    return value
-
-
-def _read_answer(value: Json, where: str, *, exact: bool) -> str | None:
-    """An answer as text; a number is accepted and converted."""
-    if type(value) in (int, float):
-        if not exact and has_inexact_number(value):
-            raise InexactNumber
-        if type(value) is int or _is_finite(value):
-            try:
-                return str(value)
-            except ValueError:  # more digits than Python writes
-                raise_flaw(where, value, "at most 4300 digits, or a string")
-    if value is not None and type(value) is not str:
-        raise_flaw(where, value, "a string or a finite number")
-    return value
+        return str(value)
+    except ValueError:  # more digits than Python writes
+        raise_flaw(where, value, "at most 4300 digits, or a string")
 
 
 def _encode_json(value: dict[str, Any], where: str, *, exact: bool) -> str:
@@ -626,8 +612,7 @@ def _encode_json(value: dict[str, Any], where: str, *, exact: bool) -> str:
 
 def problem_to_line(problem: Problem) -> dict[str, Any]:
     """A problem as a line of a pool file, without samples."""
-    fields = {name: getattr(problem, name) for name in ("id", "question", "gold", "subject", "level")}
-    present = {name: value for name, value in fields.items() if value is not None}
+    present = {name: value for name in PROBLEM_KEYS if (value := getattr(problem, name)) is not None}
     return present | _check_extra(problem.extra, known=LINE_KEYS, present=present)
 
 
@@ -636,9 +621,7 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
     if type(index) is not int or not 0 <= index < INDEX_LIMIT:
         raise Flaw(f"sample index {format_value(index)} can't be used; give a whole number of at least 0")
     if sample.extra.get("index", index) != index:
-        raise Flaw(
-            f"extra holds 'index' {format_value(sample.extra['index'])} in sample {index}; leave it out"
-        )
+        raise Flaw(f"extra holds 'index' {sample.extra['index']!r:.60} in sample {index}; leave it out")
     present = {name: value for name in SAMPLE_KEYS if (value := getattr(sample, name)) is not None}
     line = present | _check_extra(sample.extra, known=SAMPLE_KEYS, present=present)
     if sample.signals is not None:
@@ -651,11 +634,6 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
     except Flaw as exc:
         raise Flaw(str(exc).replace("samples[", "sample[", 1)) from exc
     return (index, *row[1:])
-
-
-def failure_to_dict(failure: Failure) -> dict[str, Any]:
-    """A failure as in a pool file."""
-    return {name: value for name, value in asdict(failure).items() if value is not None}
 
 
 def check_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -685,21 +663,10 @@ def _to_plain_json(value: Json, where: str, depth: int = 0) -> Json:
     return [_to_plain_json(v, where, depth + 1) for v in value] if isinstance(value, list | tuple) else value
 
 
+Text: TypeAlias = str | None
+Number: TypeAlias = float | None
 # record, idx, text, answer, class, correct, tokens, logprob, entropy, finished, extra, hash
-StoredRow = tuple[
-    int,
-    int,
-    str | None,
-    str | None,
-    int,
-    float | None,
-    int | None,
-    float | None,
-    float | None,
-    int | None,
-    str | None,
-    bytes,
-]
+StoredRow = tuple[int, int, Text, Text, int, Number, int | None, Number, Number, int | None, Text, bytes]
 GradedAnswer = tuple[str | None, float | None]  # answer, correct
 
 
@@ -774,11 +741,15 @@ def encode_text(text: str | None) -> bytes | None:
     try:
         return text.encode()
     except UnicodeEncodeError as exc:
-        half = exc.object[exc.start]
-        raise Flaw(
-            f"{text[max(0, exc.start - 20) : exc.start + 1]!r} ends in half a surrogate pair "
-            f"(U+{ord(half):04X}), which is not text; write \\ufffd in its place"
-        ) from exc
+        raise _build_text_flaw(exc) from exc
+
+
+def _build_text_flaw(exc: UnicodeEncodeError) -> Flaw:
+    shown, half = exc.object[max(0, exc.start - 20) : exc.start + 1], ord(exc.object[exc.start])
+    return Flaw(
+        f"{shown!r} ends in half a surrogate pair (U+{half:04X}), which is not text; "
+        "write \\ufffd in its place"
+    )
 
 
 def _extract_votes(
@@ -822,22 +793,8 @@ def rebuild_row(
 def _build_row(row: SampleRow, vote: GradedAnswer, number: int, record: int, prefix: bytes) -> StoredRow:
     idx, text, _, _, tokens, logprob, entropy, finished, extra = row
     answer, correct = vote
-    try:
-        row_hash = hash_sample(
-            prefix,
-            idx,
-            None if text is None else text.encode(),
-            None if answer is None else answer.encode(),
-            number,
-            correct,
-            tokens,
-            logprob,
-            entropy,
-            finished,
-            None if extra is None else extra.encode(),
-        )
-    except UnicodeEncodeError:
-        for part in (text, answer, extra):
-            encode_text(part)
-        raise
+    row_hash = hash_sample(
+        *(prefix, idx, encode_text(text), encode_text(answer), number, correct),
+        *(tokens, logprob, entropy, finished, encode_text(extra)),
+    )
     return record, idx, text, answer, number, correct, tokens, logprob, entropy, finished, extra, row_hash

@@ -1,6 +1,7 @@
 """`answer`: answers a batch of requests within one average budget, by votes over samples.
 
-The price of a sample falls until the budget is spent.
+The price of a sample falls until the budget is spent. Over the modes of a menu the policy also says which one
+is asked next, and all of them are paid from one cap.
 """
 
 import asyncio
@@ -12,62 +13,54 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_representative
-from adacompute.client import Endpoint, Verifier
-from adacompute.client.modes import estimate_menu
+from adacompute.client import Endpoint
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Floats, Ints, Policy, check_one_mode
+from adacompute.policies.base import Floats, Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.pool import Ballots, Menu, Pool
+from adacompute.pool import Ballots, Menu, Mode, Pool
 from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
 from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import (
+    SamplerGroup,
+    SourcePlan,
+    SourceUse,
+    average_share,
     check_arguments,
-    make_engine,
-    merge_leftover_shards,
+    make_budgets,
+    measure_source,
+    open_samplers,
     prepare_pool,
     run_coroutine,
-    summarise_scores,
+    sum_accounts,
+    sum_scores,
 )
-from adacompute.sampling.menu_batch import (
-    BatchMode,
-    BatchSampler,
-    MenuBatchVotes,
-    MenuPlanner,
-    ModeChoices,
-    ModeDraws,
-    add_accounts,
-    choose_modes,
-    measure_mode,
-    open_samplers,
-)
-from adacompute.sampling.menu_collection import ModePlan
 from adacompute.sampling.plan import (
-    Asking,
-    SampleRun,
-    add_problems,
-    check_source,
-    choose_unit_prices,
-    compute_sample_limit,
-    estimate_prompt_size,
-)
-from adacompute.sampling.waves import BatchVotes, Rows, Wave, WavePlanner, highest_dial
-from adacompute.sampling.workers import (
-    CollectProgress,
     CostBudget,
     CostCap,
-    SamplingEngine,
-    StopReason,
+    SampleRun,
+    choose_unit_prices,
     compute_batch_spent,
-    compute_max_cost,
+    compute_sample_limit,
+    compute_spent,
+    estimate_prompt_size,
 )
+from adacompute.sampling.waves import (
+    BatchVotes,
+    MenuPlanner,
+    ModeChoices,
+    Wave,
+    WavePlanner,
+    highest_dial,
+)
+from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
@@ -77,23 +70,23 @@ __all__ = [
     "RequestAnswer",
     "answer",
     "check_output",
-    "check_single_mode",
+    "choose_modes",
     "compute_limit",
+    "count_prices",
     "estimate_plan_menu",
     "fit_to_batch",
     "parse_batch_budget",
-    "parse_money_budget",
     "remove_wave_limit",
     "select_first_samples",
     "write_answers",
 ]
 
+_Mode = TypeVar("_Mode", bound="_Named")
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
 _MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
 _SEED = 0  # of the interval
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
 _GUESSED_PROMPTS = 100  # whose mean length a guess of costs takes
-_NO_OPENING = np.zeros(0, dtype=np.int64)
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
 
 
@@ -131,7 +124,7 @@ class Answers:
     found: float | None = None  # share of samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
-    modes: tuple[ModeDraws, ...] = ()  # of a menu, in the order of the policy
+    modes: tuple[SourceUse, ...] = ()  # of a menu, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
@@ -214,20 +207,15 @@ class Answers:
 def answer(
     problems: Sequence[Problem],
     pool: Pool,
+    plans: SourcePlan | Sequence[SourcePlan],
     *,
     policy: Policy,
     budget: float | str | Budget,
-    endpoint: Endpoint | SamplingEngine | None = None,
-    asking: Asking | None = None,
-    menu: Sequence[ModePlan] = (),
-    engines: Mapping[str, SamplingEngine] | None = None,
-    prices: TokenPrices | None = None,
     max_cost: float | None = None,
     another: bool = False,
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
-    verifier: Verifier | None = None,
 ) -> Answers:
     """Answers every request by a vote, with at most `budget` a request on average: samples, tokens or money.
 
@@ -236,160 +224,81 @@ def answer(
     calibration is needed. A policy without a dial runs as it is, under the same limit. Each sample is
     in the pool before it counts, so whatever ends this, the same call continues with what is stored,
     and buys none of it again. The policy itself is not changed. Raises SourceChanged where the pool's
-    samples are of another model, template or parameter, unless `another`. Instead of an endpoint, an
-    engine may draw elsewhere.
+    samples are of another model, template or parameter, unless `another`.
 
     A budget in tokens or money is not exceeded either: before a call is sent, the most that it can cost is
     reserved, with `max_tokens` for each sample. So up to that much of the whole may be left over. An endpoint
     that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
-    for other problems of the pool don't count, nor does what a `verifier` costs, which scores new samples.
+    for other problems of the pool don't count, nor does what a verifier costs.
 
-    With a `menu` instead of an endpoint, a `MenuPolicy` over its modes says which one is asked next, and the
-    budget is money. Each mode is asked as its plan says (`build_mode_plan`), so `asking` and `prices` are
-    left out. `engines` draw the samples of some modes elsewhere. A mode that fails for a request is left out
-    for it. Requests are begun at the price that what is left buys, and the price falls once all have ended.
+    With several plans, the modes of a menu, a `MenuPolicy` over them says which one is asked next, and the
+    budget is money. A mode that fails for a request is left out for it. Requests are begun at the price that
+    what is left buys, and the price falls once all have ended.
     """
-    modes = choose_modes(check_policy(policy), menu) if menu else ()
-    if menu and (endpoint is not None or asking is not None):
-        raise CollectError("an endpoint and a menu were given; give one of them")
-    if modes:
-        asking, prices = modes[0].asking, modes[0].prices
-        endpoint = (engines or {}).get(modes[0].name, modes[0].mode.endpoint)
-    if endpoint is None or asking is None:
-        raise CollectError(
-            "there is nothing to ask; give endpoint= and asking=, or the modes of a menu, menu="
+    problems, plans = check_arguments(problems, pool, plans)
+    plans = choose_modes(check_policy(policy), plans)
+    plans = tuple(_share_patience(plan, len(plans)) for plan in plans)
+    if len(plans) > 1 and any(plan.verifier is not None for plan in plans):
+        raise CollectError("a verifier scores samples of one model; leave it out, or give no menu")
+    average = parse_batch_budget(budget, plans)
+    limit = compute_limit(average, len(problems))
+    prices = count_prices(average, plans)
+    _check_budget(problems, average, limit, policy, plans, prices)
+    prepare_pool(pool, problems, plans, another=another, regrade=regrade)
+    spent, elsewhere = compute_spent(pool, prices), 0.0
+    if average.unit != "samples":
+        ids = {problem.id for problem in problems}
+        elsewhere = spent - sum(
+            compute_batch_spent(pool, ids, plan.asking, prices[plan.name]) for plan in plans
         )
-    problems = check_arguments(problems, pool, endpoint, asking)
-    options = _PoolOptions(max_cost, another, regrade)
-    batch: _Batch
-    if len(modes) > 1:
-        if verifier is not None:
-            raise CollectError("a verifier scores samples of one model; leave it out, or give no menu")
-        batch = _prepare_menu_batch(problems, pool, policy, budget, modes, engines or {}, options)
-    else:
-        check_single_mode(policy)
-        engine = make_engine(endpoint, verifier)
-        prices = TokenPrices() if prices is None else prices
-        batch = _prepare_batch(problems, pool, policy, budget, asking, engine, prices, options)
+    cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, max_cost), spent=spent)
+    budgets = make_budgets(plans, prices, cap)
+    batch = _Batch(problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, cap, elsewhere)
     return run_coroutine(batch.run(progress, signals))
 
 
-class _PoolOptions(NamedTuple):
-    """What a batch may do to its pool."""
-
-    max_cost: float | None
-    another: bool
-    regrade: bool
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
 
 
-def check_single_mode(policy: Policy, place: str = "") -> None:
-    """PolicyError where a policy over several modes is to ask one endpoint."""
-    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
+def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
+    """The modes that a policy may draw from, in its order; PolicyError where they don't fit."""
+    by_name = {mode.name: mode for mode in modes}
+    if isinstance(policy, MenuPolicy) and all(name in by_name for name in policy.names):
+        return tuple(by_name[name] for name in policy.names)
+    check_modes(policy, [name for name in by_name if name], place)
+    if len(modes) > 1:
         raise PolicyError(
-            f"{place and f'{place}: '}a menu policy over {', '.join(policy.names)} asks several modes, and "
-            "there is one endpoint; give the menu that says how each is asked (--menu menu.toml), or another "
-            "policy"
+            f"{place}: a {policy.kind} policy draws samples of one mode, and the menu has "
+            f"{', '.join(by_name)}; fit one with `adacompute fit --policy menu`, or give a menu of one mode"
         )
+    return tuple(modes)
 
 
-def _prepare_batch(
-    problems: Sequence[Problem],
-    pool: Pool,
-    policy: Policy,
-    budget: float | str | Budget,
-    asking: Asking,
-    engine: SamplingEngine,
-    prices: TokenPrices,
-    options: _PoolOptions,
-) -> "_Batch":
-    """Checks everything before anything is sent, and adds the problems to the pool."""
-    average = parse_batch_budget(budget, prices)
-    limit = compute_limit(average, len(problems))
-    prepared = remove_wave_limit(check_one_mode(check_policy(policy)))
-    reading = prepared.read([problem.question for problem in problems])
-    opening = decide_first_wave(prepared, reading, None if prepared.dial is None else highest_dial(prepared))
-    counted_prices = prices
-    if average.unit != "samples":
-        counted_prices = choose_unit_prices(average, prices)
-        _check_one_sample(problems, average, limit, asking, counted_prices)
-    cost_budget = prepare_pool(
-        pool,
-        problems,
-        asking,
-        prices=counted_prices,
-        max_cost=options.max_cost
-        if average.unit == "samples"
-        else _find_cost_limit(average, limit, options.max_cost),
-        another=options.another,
-        regrade=options.regrade,
-    )
-    elsewhere = 0.0
-    if average.unit != "samples":
-        ids = {problem.id for problem in problems}
-        elsewhere = cost_budget.spent - compute_batch_spent(
-            pool, ids, counted_prices, model=asking.model, parameters=asking.parameters
-        )
-        cost_budget.limit = _find_cost_limit(average, limit + elsewhere, options.max_cost)
-    mode = BatchMode(name=asking.mode, engine=engine, asking=asking, prices=prices, cost_budget=cost_budget)
-    return _Batch(problems, pool, prepared, average, limit, (mode,), elsewhere, reading, opening)
+def _share_patience(plan: SourcePlan, modes: int) -> SourcePlan:
+    """The plan with its share of the time for a first contact: modes may be tried one after the other."""
+    if not isinstance(plan.endpoint, Endpoint):
+        return plan
+    return replace(plan, endpoint=replace(plan.endpoint, breaker=plan.endpoint.breaker.share(modes)))
 
 
-def _prepare_menu_batch(
-    problems: Sequence[Problem],
-    pool: Pool,
-    policy: Policy,
-    budget: float | str | Budget,
-    menu: Sequence[ModePlan],
-    engines: Mapping[str, SamplingEngine],
-    options: _PoolOptions,
-) -> "_MenuBatch":
-    """As `_prepare_batch`, over several modes, which are paid from one cap."""
-    assert isinstance(policy, MenuPolicy)  # no other draws from several modes
-    if not problems:
-        raise CollectError("there is no request to answer; give at least one")
-    average = parse_money_budget(budget, menu)
-    limit = compute_limit(average, len(problems))
-    choices = ModeChoices(policy, [problem.question for problem in problems])
-    _check_menu_budget(problems, average, limit, policy, menu)
-    merge_leftover_shards(pool)
-    for plan in menu:
-        check_source(pool, plan.asking.model, plan.asking.parameters, another=options.another)
-    add_problems(pool, problems, menu[0].asking.template, regrade=options.regrade)
-    ids, spent, elsewhere = {problem.id for problem in problems}, 0.0, 0.0
-    for plan in menu:
-        model, parameters = plan.asking.model, plan.asking.parameters
-        paid = compute_max_cost(pool.account(model, parameters), plan.prices)
-        own = compute_batch_spent(pool, ids, plan.prices, model=model, parameters=parameters)
-        spent, elsewhere = spent + paid, elsewhere + paid - own
-    cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, options.max_cost), spent=spent)
-    modes = tuple(
-        BatchMode(
-            name=plan.name,
-            engine=make_engine(
-                engines.get(plan.name)
-                or replace(plan.mode.endpoint, breaker=plan.mode.endpoint.breaker.share(len(menu)))
-            ),
-            asking=plan.asking,
-            prices=plan.prices,
-            cost_budget=CostBudget(prices=plan.prices, most_tokens=plan.asking.most_tokens, cap=cap),
-        )
-        for plan in menu
-    )
-    guess = _guess_costs(problems, policy, menu)
-    return _MenuBatch(problems, pool, policy, average, limit, modes, elsewhere, choices, guess)
+def parse_batch_budget(budget: float | str | Budget, plans: Sequence[SourcePlan]) -> Budget:
+    """A batch's budget; BudgetOutOfRange for a number that can't be samples, BudgetInvalid for a text.
 
-
-def parse_money_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -> Budget:
-    """A batch's budget over several modes: money; BudgetInvalid for anything else."""
-    currency = menu[0].prices.currency
+    Over several modes it is money: BudgetInvalid for anything else.
+    """
+    if len(plans) == 1 and not isinstance(budget, str | Budget):
+        compute_sample_limit(budget, 1)
+    currency = plans[0].prices.currency
     average = Budget.parse(budget, currency=currency)
-    if average.unit != "money":
-        names = ", ".join(plan.name for plan in menu)
+    if len(plans) > 1 and average.unit != "money":
+        names = ", ".join(plan.name for plan in plans)
         raise BudgetInvalid(
             f"budget {average} is in {average.unit}, which cost differently in {names}; give money, "
             f"e.g. '2 {currency} per 1000'"
         )
-    if not any(plan.prices for plan in menu):
+    if len(plans) > 1 and not any(plan.prices for plan in plans):
         raise BudgetInvalid(
             f"budget {average} needs prices, and no mode of the menu has any: nothing would ever count; give "
             "input_price and output_price in its tables"
@@ -397,55 +306,11 @@ def parse_money_budget(budget: float | str | Budget, menu: Sequence[ModePlan]) -
     return average
 
 
-def _guess_costs(problems: Sequence[Problem], policy: MenuPolicy, menu: Sequence[ModePlan]) -> Floats:
-    """What a sample of each mode costs before any was drawn, (modes,).
-
-    It is what the policy learned, where that is money; else an estimate by the prices.
-    """
-    known = policy.menu
-    if known.unit != "money":
-        known = estimate_plan_menu(menu, problems)
-    return np.array([known[plan.name].cost for plan in menu])
-
-
-def estimate_plan_menu(menu: Sequence[ModePlan], problems: Sequence[Problem]) -> Menu:
-    """The menu of modes that nothing is recorded of: what a sample of each costs, by its prices."""
-    asking = menu[0].asking
-    sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
-    return estimate_menu([plan.mode for plan in menu], prompt_tokens=float(np.mean(sizes)))
-
-
-def _check_menu_budget(
-    problems: Sequence[Problem], budget: Budget, limit: float, policy: MenuPolicy, menu: Sequence[ModePlan]
-) -> None:
-    """BudgetOutOfRange where not even the cheapest mode can be paid."""
-    cheapest = policy.modes[0]
-    if policy.origin_ == "fitted" and policy.menu.unit == "money" and budget.amount < cheapest.cost:
-        raise BudgetOutOfRange(
-            f"budget {budget} is below what one sample of {cheapest.name!r} costs on average; give "
-            f"{policy.menu.format_least(cheapest.cost)} or more"
-        )
-    for plan in menu:
-        if plan.prices and plan.asking.most_tokens is None:
-            raise CollectError(
-                f"mode {plan.name!r} has no limit of tokens a response, so what a call can cost isn't known; "
-                "give max_tokens among its options (--max-tokens)"
-            )
-    reasons = []
-    for plan in menu:
-        try:
-            _check_one_sample(problems, budget, limit, plan.asking, plan.prices)
-        except BudgetOutOfRange as exc:
-            reasons.append(exc)
-    if len(reasons) == len(menu):
-        raise reasons[0]
-
-
-def parse_batch_budget(budget: float | str | Budget, prices: TokenPrices) -> Budget:
-    """A batch's budget; BudgetOutOfRange for a number that can't be samples, BudgetInvalid for a text."""
-    if not isinstance(budget, str | Budget):
-        compute_sample_limit(budget, 1)
-    return Budget.parse(budget, currency=prices.currency)
+def count_prices(budget: Budget, plans: Sequence[SourcePlan]) -> dict[str, TokenPrices]:
+    """The prices at which the calls of each mode cost what a budget counts."""
+    if budget.unit == "samples" or len(plans) > 1:
+        return {plan.name: plan.prices for plan in plans}
+    return {plan.name: choose_unit_prices(budget, plan.prices) for plan in plans}
 
 
 def compute_limit(budget: Budget, requests: int) -> float:
@@ -455,10 +320,25 @@ def compute_limit(budget: Budget, requests: int) -> float:
     return budget.amount * requests
 
 
-def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float:
-    """The lower one of a batch's budget and `max_cost`, which is money."""
-    if max_cost is None:
-        return limit
+def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> Menu:
+    """The menu of modes that nothing is recorded of: what a sample of each costs, by its prices."""
+    asking = plans[0].asking
+    sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
+    size = float(np.mean(sizes))
+    modes = [
+        Mode(
+            name=plan.name,
+            cost=plan.prices.guess_cost(max_tokens=plan.asking.most_tokens, prompt_tokens=size),
+        )
+        for plan in plans
+    ]
+    return Menu(modes=tuple(modes), unit="money", currency=plans[0].prices.currency)
+
+
+def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> float | None:
+    """The lower one of a batch's budget and `max_cost`, which is money; None: there is no limit."""
+    if budget.unit == "samples" or max_cost is None:
+        return max_cost if budget.unit == "samples" else limit
     if budget.unit == "tokens":
         raise CollectError(
             f"max cost {max_cost:g} is money, and the budget is in tokens; give a budget in money"
@@ -466,19 +346,47 @@ def _find_cost_limit(budget: Budget, limit: float, max_cost: float | None) -> fl
     return min(limit, max_cost)
 
 
-def _check_one_sample(
-    problems: Sequence[Problem], budget: Budget, limit: float, asking: Asking, prices: TokenPrices
+def _check_budget(
+    problems: Sequence[Problem],
+    budget: Budget,
+    limit: float,
+    policy: Policy,
+    plans: Sequence[SourcePlan],
+    prices: Mapping[str, TokenPrices],
 ) -> None:
-    """BudgetOutOfRange where not even one sample is certain to fit into the whole budget."""
-    prompt = min(estimate_prompt_size(asking.body(problem)["messages"]) for problem in problems)
-    worst = prices.cost(prompt, asking.most_tokens or 0)
-    if worst > limit:
+    """BudgetOutOfRange where not even one sample of any mode is certain to fit into the whole budget."""
+    if budget.unit == "samples":
+        return
+    if len(plans) > 1 and isinstance(policy, MenuPolicy) and policy.origin_ == "fitted":
+        cheapest = policy.modes[0]
+        if policy.menu.unit == "money" and budget.amount < cheapest.cost:
+            raise BudgetOutOfRange(
+                f"budget {budget} is below what one sample of {cheapest.name!r} costs on average; give "
+                f"{policy.menu.format_least(cheapest.cost)} or more"
+            )
+    worst = []
+    for plan in plans:
+        prompt = min(estimate_prompt_size(plan.asking.messages(problem)) for problem in problems)
+        worst.append(prices[plan.name].cost(prompt, plan.asking.most_tokens or 0))
+    if min(worst) > limit:
         unit = budget.currency or budget.unit
-        mode = f" of mode {asking.mode!r}" if asking.mode else ""
+        mode = f" of mode {plans[0].name!r}" if plans[0].name else ""
         raise BudgetOutOfRange(
-            f"budget {budget} is {limit:.6g} {unit} in all, and one sample{mode} can cost {worst:.6g} with "
-            f"max_tokens {asking.most_tokens}; raise it, lower max_tokens, or answer more requests together"
+            f"budget {budget} is {limit:.6g} {unit} in all, and one sample{mode} can cost {worst[0]:.6g} "
+            f"with max_tokens {plans[0].asking.most_tokens}; raise it, lower max_tokens, or answer more "
+            "requests together"
         )
+
+
+def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[SourcePlan]) -> Floats:
+    """What a sample of each mode costs before any was drawn, (modes,).
+
+    It is what the policy learned, where that is money; else an estimate by the prices.
+    """
+    known = policy.menu if isinstance(policy, MenuPolicy) and len(plans) > 1 else None
+    if known is None or known.unit != "money":
+        known = estimate_plan_menu(plans, problems)
+    return np.array([known[plan.name].cost for plan in plans])
 
 
 class _Batch:
@@ -488,27 +396,28 @@ class _Batch:
         self,
         problems: Sequence[Problem],
         pool: Pool,
+        plans: Sequence[SourcePlan],
         policy: Policy,
         budget: Budget,
         limit: float,
-        modes: tuple[BatchMode, ...],
+        budgets: Sequence[CostBudget],
+        cap: CostCap,
         elsewhere: float,
-        reading: Floats,
-        opening: Ints,
     ) -> None:
         self._problems = problems
         self._pool = pool
+        self._plans = plans
         self._policy = policy
         self._budget = budget
         self._limit = limit
-        self._modes = modes
+        self._budgets = budgets
+        self._cap = cap  # of all sources, in the unit of the budget
         self._elsewhere = elsewhere  # of what the pool's calls cost, what is not for these problems
-        self._opening = opening
-        self._cost_budget = modes[0].cost_budget  # its limit and what was spent are those of all modes
         self._failures: dict[str, str] = {}
+        self._left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
         self._initial_weigh = policy.weigh
         self._votes = self._load_votes()
-        self._planner = WavePlanner(policy, self._votes, reading, find_room=self._find_room)
+        self._planner = self._make_planner()
 
     async def run(
         self,
@@ -517,20 +426,49 @@ class _Batch:
     ) -> Answers:
         start, before = time.monotonic(), self._votes.spent
 
-        def report(sampler: BatchSampler) -> None:
+        def report(group: SamplerGroup) -> None:
             if progress is not None:
-                planned = max(self._votes.spent + self._find_room(), before)
-                progress(sampler.progress(planned=planned, before=before))
+                planned = max(self._votes.spent + self._planner.room, before)
+                nothing = [0] * len(self._plans)
+                state = group.progress(nothing, nothing)
+                progress(replace(state, planned=planned, stored=before + state.added))
 
-        width = sum(mode.engine.width for mode in self._modes)
-        async with open_samplers(self._modes, self._pool, on_progress=report, signals=signals) as sampler:
-            report(sampler)
-            await self._draw_first(sampler)
-            while sampler.stopped is None and (wave := self._planner.plan_next(width)):
-                await self._draw(sampler, wave)
+        width = sum(plan.engine.width for plan in self._plans)
+        async with open_samplers(
+            self._plans, self._pool, self._budgets, on_progress=report, signals=signals
+        ) as group:
+            report(group)
+            await self._draw(group, self._planner.plan_first())
+            await asyncio.to_thread(self._begin)
+            self._record_failures(group)
+            while group.stopped is None and (wave := self._planner.plan_next(width)):
+                await self._draw(group, wave)
                 await asyncio.to_thread(self._votes.recount, wave.rows)
-                self._record_failures(sampler, wave.rows)
-        return self._build_result(sampler, before, time.monotonic() - start)
+                self._record_failures(group)
+        return self._build_result(group, before, time.monotonic() - start)
+
+    def _load_votes(self) -> BatchVotes:
+        return BatchVotes(self._problems, self._pool, [plan.asking for plan in self._plans])
+
+    def _make_planner(self) -> WavePlanner:
+        policy, prompts = self._policy, [problem.question for problem in self._problems]
+        if len(self._plans) > 1 and isinstance(policy, MenuPolicy):
+            self._guess = self._costs = _guess_costs(self._problems, policy, self._plans)
+            return MenuPlanner(
+                ModeChoices(policy, prompts),
+                self._votes,
+                budget=self._budget.amount,
+                find_money=self._find_money,
+                find_costs=lambda: self._costs,
+            )
+        reading = policy.read(prompts)
+        opening = decide_first_wave(policy, reading, None if policy.dial is None else highest_dial(policy))
+        return WavePlanner(policy, self._votes, reading, opening=opening, find_room=self._find_room)
+
+    def _find_money(self) -> float:
+        """What is left of a budget in money."""
+        assert self._cap.limit is not None
+        return self._cap.limit - self._cap.spent
 
     def _find_room(self) -> int:
         """Samples that are left to draw: of tokens or money as many as the rest pays for at the mean so far.
@@ -549,58 +487,72 @@ class _Batch:
     @property
     def _batch_cost(self) -> float:
         """What these problems have cost in the unit of the budget, if it isn't samples."""
-        return max(0.0, self._cost_budget.spent - self._elsewhere)
+        return max(0.0, self._cap.spent - self._elsewhere)
 
-    def _load_votes(self) -> BatchVotes:
-        asking = self._modes[0].asking
-        return BatchVotes(self._problems, self._pool, model=asking.model, parameters=asking.parameters)
-
-    async def _draw_first(self, sampler: BatchSampler) -> None:
-        """Draws the first wave, and fits the policy to it."""
-        await self._draw(sampler, self._planner.plan_first(self._opening))
-        await asyncio.to_thread(self._fit_policy)
-        self._record_failures(sampler, np.arange(len(self._problems)))
-
-    async def _draw(self, sampler: BatchSampler, wave: Wave) -> None:
+    async def _draw(self, group: SamplerGroup, wave: Wave) -> None:
         firsts = self._votes.take_indexes(wave)
-        runs: list[list[SampleRun]] = [[] for _ in self._modes]
+        runs: list[list[SampleRun]] = [[] for _ in self._plans]
         for row, count, mode, first in zip(*(part.tolist() for part in (*wave, firsts)), strict=True):
             runs[mode].append(SampleRun(self._problems[row], first, count))
-        await sampler.draw(runs)
+        await group.draw(runs)
 
-    def _fit_policy(self) -> None:
-        """Fits the policy to the model's first samples, and recounts all votes."""
-        asking = self._modes[0].asking
-        ballots = self._pool.ballots_of(self._pool.source_key(asking.model, asking.parameters))
-        first = select_first_samples(ballots, {problem.id for problem in self._problems})
-        self._policy = fit_to_batch(self._policy, first)
+    def _begin(self) -> None:
+        """Counts all votes; the policy of one source is fitted to the model's first samples before."""
+        if len(self._plans) == 1:
+            ballots = self._pool.ballots_of(self._pool.source_key(*self._plans[0].asking.source))
+            first = select_first_samples(ballots, {problem.id for problem in self._problems})
+            self._policy = fit_to_batch(self._policy, first)
         self._votes.weigh = self._policy.weigh
-        self._votes.recount(np.arange(len(self._votes)))
-        self._planner.set_policy(self._policy)
+        self._votes.recount(np.flatnonzero(self._votes.next_index))
+        self._measure_costs()
+        self._planner.begin(self._policy)
 
-    def _record_failures(self, sampler: BatchSampler, rows: Rows) -> None:
-        """Requests whose calls failed keep what they have, and get no more in this run."""
-        for row in self._planner.record_wave(rows):
-            id_ = self._problems[row].id
-            if id_ in sampler.failures or sampler.stopped is None:
-                self._failures[id_] = sampler.failures.get(id_, _UNSTORED)
+    def _measure_costs(self) -> None:
+        """What a sample of each of several modes costs on average; the guess, for modes without any yet."""
+        if len(self._plans) > 1:
+            means = [measure_source(self._pool, plan).mean_cost for plan in self._plans]
+            pairs = zip(self._guess, means, strict=True)
+            self._costs = np.array([guess if mean is None else mean for guess, mean in pairs])
 
-    def _is_spent(self, sampler: BatchSampler) -> bool:
+    def _record_failures(self, group: SamplerGroup) -> None:
+        """Requests whose calls failed keep what they have, and get no more of that mode in this run.
+
+        A mode that can't be paid any more is left out for all.
+        """
+        self._measure_costs()
+        for mode, sampler in enumerate(group.samplers):
+            if sampler.stopped == "max-cost":
+                self._planner.mark_unpaid(mode)
+        for row, mode in self._planner.record_wave():
+            sampler, id_ = group.samplers[mode], self._problems[row].id
+            if id_ not in sampler.failures and (group.stopped is not None or sampler.stopped == "max-cost"):
+                continue  # its turn didn't come
+            why = sampler.failures.get(id_) or sampler.why or _UNSTORED
+            self._planner.leave_out(row, mode)
+            self._left_out.setdefault(row, {})[self._plans[mode].name] = why
+            if len(self._plans) > 1:
+                reasons = self._left_out[row].items()
+                why = "; ".join(f"mode {name!r} was left out: {reason}" for name, reason in reasons)
+            self._failures[id_] = why
+
+    def _is_spent(self, group: SamplerGroup) -> bool:
         """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
-        if self._budget.unit == "samples" or sampler.stopped != "max-cost":
+        if self._budget.unit == "samples" or group.stopped != "max-cost":
             return False
-        return (
-            self._cost_budget.limit is not None and self._cost_budget.limit >= self._limit + self._elsewhere
-        )
+        return self._cap.limit is not None and self._cap.limit >= self._limit + self._elsewhere
 
-    def _build_result(self, sampler: BatchSampler, before: int, seconds: float) -> Answers:
-        broken_off = sampler.stopped in RESUMABLE_STOPS
-        uses = self._measure_modes()
+    def _build_result(self, group: SamplerGroup, before: int, seconds: float) -> Answers:
+        broken_off = group.stopped in RESUMABLE_STOPS
+        counts = self._votes.drawn_by_mode.sum(axis=0).tolist()
+        uses = [
+            measure_source(self._pool, plan, samples=count, shares=True)
+            for plan, count in zip(self._plans, counts, strict=True)
+        ]
         answers = () if broken_off else tuple(self._build_answers(uses))
         right = np.array([item.correct for item in answers if item.correct is not None])
         spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
-        stopped, why = (None, None) if self._is_spent(sampler) else (sampler.stopped, sampler.why)
-        excess = [mode.cost_budget.excess_tokens for mode in self._modes]
+        stopped, why = (None, None) if self._is_spent(group) else (group.stopped, group.why)
+        excess = [budget.excess_tokens for budget in self._budgets]
         return Answers(
             each=answers,
             requests=len(self._problems),
@@ -619,129 +571,43 @@ class _Batch:
             weigh=self._policy.weigh,
             plain=self._initial_weigh is not None and self._policy.weigh is None,
             accuracy=bootstrap_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
-            failures=dict(self._failures) or dict(sampler.failures),
-            errors=dict(sampler.errors),
-            account=add_accounts([use.account for use in uses]),
+            failures=dict(self._failures) or dict(group.failures),
+            errors=dict(group.errors),
+            account=sum_accounts([use.account for use in uses]),
             cost=sum(use.cost for use in uses),
             at_most=sum(use.at_most for use in uses),
             stopped=stopped,
             why=why,
-            signal=sampler.signal,
-            verifier=summarise_scores(sampler.samplers[0]),
+            signal=group.signal,
+            verifier=sum_scores(group.samplers),
             seconds=seconds,
-            found=_average_share([(use.answered, use.samples) for use in uses]),
-            finished=_average_share([(use.finished, use.samples) for use in uses]),
-            modes=tuple(uses) if self._modes[0].name else (),
-            prices=tuple(getattr(self._planner, "prices", ())),
+            found=average_share([(use.answered, use.samples) for use in uses]),
+            finished=average_share([(use.finished, use.samples) for use in uses]),
+            modes=tuple(uses) if self._plans[0].name else (),
+            prices=tuple(self._planner.prices),
         )
 
-    def _measure_modes(self) -> list[ModeDraws]:
-        """What each mode gave to this batch, and what its calls have cost, in all runs into this pool."""
-        return [measure_mode(self._pool, self._modes[0], samples=self._votes.spent, shares=True)]
-
-    def _build_answers(self, uses: Sequence[ModeDraws]) -> Iterator[RequestAnswer]:
-        names = [mode.name for mode in self._modes if mode.name]
-        prices = {mode.name: mode.prices for mode in self._modes}
+    def _build_answers(self, uses: Sequence[SourceUse]) -> Iterator[RequestAnswer]:
+        names = [plan.name for plan in self._plans if plan.name]
         for row, problem in enumerate(self._problems):
             samples = self._votes.samples(row)
             error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
             tally = self._votes.tally(samples)
             plain = build_answer(problem, samples, tally, task=self._pool.task, error=error, modes=names)
             costs = {
-                use.name: use.cost_samples(
-                    [sample for sample in samples if (sample.mode or names[0]) == use.name], prices[use.name]
+                use.name: _cost_samples(
+                    [sample for sample in samples if (sample.mode or names[0]) == use.name], use, plan.prices
                 )
-                for use in uses
+                for use, plan in zip(uses, self._plans, strict=True)
                 if use.name in plain.modes
             }
             yield replace(plain, costs=costs)
 
 
-class _MenuBatch(_Batch):
-    """A batch over several modes: a `MenuPolicy` says which one is asked next, at one falling price."""
-
-    _votes: MenuBatchVotes  # type: ignore[assignment]
-    _planner: MenuPlanner
-    _policy: MenuPolicy
-
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        pool: Pool,
-        policy: MenuPolicy,
-        budget: Budget,
-        limit: float,
-        modes: tuple[BatchMode, ...],
-        elsewhere: float,
-        choices: ModeChoices,
-        guess: Floats,
-    ) -> None:
-        """`guess` is what a sample of each mode costs, (modes,), until some were drawn."""
-        super().__init__(
-            problems, pool, policy, budget, limit, modes, elsewhere, np.zeros((len(problems), 0)), _NO_OPENING
-        )
-        self._guess = guess
-        self._costs = guess
-        self._votes.weigh = policy.weigh
-        self._left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
-        self._planner = MenuPlanner(
-            choices,
-            self._votes,
-            budget=budget.amount,
-            find_money=self._find_money,
-            find_costs=lambda: self._costs,
-        )
-
-    def _load_votes(self) -> MenuBatchVotes:  # type: ignore[override]
-        askings = {mode.name: mode.asking for mode in self._modes}
-        return MenuBatchVotes(self._problems, self._pool, askings)
-
-    def _find_money(self) -> float:
-        """What is left of the budget."""
-        limit = self._cost_budget.limit
-        return (self._limit + self._elsewhere if limit is None else limit) - self._cost_budget.spent
-
-    def _find_room(self) -> int:
-        return self._planner.room
-
-    async def _draw_first(self, sampler: BatchSampler) -> None:  # noqa: ARG002 - nothing is drawn
-        """Counts what is stored; the planner decides what is drawn first."""
-        stored = np.flatnonzero(self._votes.drawn > 0)
-        if len(stored):
-            await asyncio.to_thread(self._votes.recount, stored)
-        self._measure_costs()
-        self._planner.resume()
-
-    def _measure_modes(self) -> list[ModeDraws]:
-        drawn = self._votes.drawn_by_mode.sum(axis=0).tolist()
-        return [
-            measure_mode(self._pool, mode, samples=count, shares=True)
-            for mode, count in zip(self._modes, drawn, strict=True)
-        ]
-
-    def _measure_costs(self) -> None:
-        """What a sample of each mode costs on average; the guess, for modes without any yet."""
-        means = [measure_mode(self._pool, mode).mean_cost for mode in self._modes]
-        self._costs = np.array(
-            [guess if mean is None else mean for guess, mean in zip(self._guess, means, strict=True)]
-        )
-
-    def _record_failures(self, sampler: BatchSampler, rows: Rows) -> None:  # noqa: ARG002 - those of the wave
-        """A mode that gave no sample is left out for its request; one that can't be paid, for all."""
-        self._measure_costs()
-        for mode, part in enumerate(sampler.samplers):
-            if part.stopped == "max-cost":
-                self._planner.mark_unpaid(mode)
-        for row, mode in self._planner.record_modes():
-            part, id_ = sampler.samplers[mode], self._problems[row].id
-            if id_ not in part.failures and part.stopped in ("max-cost", "signal"):
-                continue
-            why = part.failures.get(id_) or part.why or _UNSTORED
-            self._planner.leave_out(row, mode)
-            self._left_out.setdefault(row, {})[self._modes[mode].name] = why
-            self._failures[id_] = "; ".join(
-                f"mode {name!r} was left out: {reason}" for name, reason in self._left_out[row].items()
-            )
+def _cost_samples(samples: Sequence[Sample], use: SourceUse, prices: TokenPrices) -> float:
+    """Money for some samples of a source; what prompts cost is divided among all of its samples alike."""
+    prompt = use.account.prompt_tokens / use.account.got if use.account.got else 0.0
+    return sum(prices.cost(prompt, sample.tokens or 0) for sample in samples)
 
 
 def build_answer(
@@ -779,13 +645,6 @@ def _count_modes(samples: Sequence[Sample], modes: Sequence[str]) -> dict[str, i
     """Samples by mode, in the order of the modes."""
     counts = Counter(sample.mode or modes[0] for sample in samples) if modes else Counter[str]()
     return {mode: counts[mode] for mode in modes if counts[mode]}
-
-
-def _average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
-    """The mean of shares of so many samples each, of those that are known."""
-    known = [(share, count) for share, count in shares if share is not None and count]
-    total = sum(count for _, count in known)
-    return sum(share * count for share, count in known) / total if total else None
 
 
 def remove_wave_limit(policy: Policy) -> Policy:

@@ -12,6 +12,7 @@ from adacompute.atomic import publish_file
 from adacompute.errors import CollectError, needs_extra
 from adacompute.pool import Pool
 from adacompute.records import Problem
+from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
 __all__ = ["ANSWER_COLUMNS", "MODE_COLUMNS", "RequestAnswer", "check_output", "write_answers"]
@@ -60,15 +61,15 @@ def write_answers(
     problems: Sequence[Problem],
     answers: Sequence[RequestAnswer],
     pool: Pool,
-    *,
-    asking: Asking | Mapping[str, Asking],
+    plans: SourcePlan | Sequence[SourcePlan],
 ) -> None:
     """Writes one row a request, with all its own fields; texts are read from the pool one by one.
 
-    Over a menu, `asking` says how each mode was asked, and rows have the samples and the cost by mode.
+    Over a menu, rows have the samples and the cost by mode.
     """
-    askings = {"": asking} if isinstance(asking, Asking) else asking
-    columns = ANSWER_COLUMNS if isinstance(asking, Asking) else (*ANSWER_COLUMNS, *MODE_COLUMNS)
+    plans = (plans,) if isinstance(plans, SourcePlan) else plans
+    askings = {plan.name: plan.asking for plan in plans}
+    columns = ANSWER_COLUMNS if "" in askings else (*ANSWER_COLUMNS, *MODE_COLUMNS)
     names = _name_columns(problems, columns)
     rows = (
         _build_problem_cells(problem, names)

@@ -1,101 +1,164 @@
-"""`collect`: draws the samples that a pool lacks from an endpoint, and stores them.
+"""`collect`: draws the samples that a pool lacks from one endpoint or several, and stores them.
 
-Below it: the session that `collect` and `answer` share (client, workers, signals), and shards. A shard is a
-pool that a worker on another machine writes beside the pool, with the samples, failures and calls of some
-runs. It is merged exactly once: its content and the note that it was merged are one transaction, and only
-then is it removed, so a crash between any two steps loses and duplicates nothing.
+Several endpoints are the modes of a menu: they are drawn at the same time, each into a source of its own,
+within one cap in money, and one that fails doesn't stop the others. Below it: what `answer` shares.
 """
 
 import asyncio
 import contextlib
-import re
 import signal
-import threading
 import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from adacompute.atomic import WriterLock, sync_path
-from adacompute.client import Client, Endpoint, Verifier
-from adacompute.errors import (
-    CollectError,
-    DuplicateRecord,
-    PoolError,
-    PoolLocked,
-)
-from adacompute.pool import DrawnSamples, Pool, open_pool
+from adacompute.client import Endpoint, Verifier
+from adacompute.client.modes import ModeEndpoint
+from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.errors import CollectError
+from adacompute.pool import Pool
+from adacompute.problems import Template
 from adacompute.records import Account, Problem, TokenPrices
 from adacompute.sampling.plan import (
     Asking,
+    CostBudget,
+    CostCap,
     RemainingSamples,
+    SampleRun,
     add_problems,
     check_source,
-    find_remaining,
-)
-from adacompute.sampling.workers import (
-    CollectProgress,
-    CostBudget,
-    PoolWriter,
-    Sampler,
-    SamplingEngine,
-    SamplingWorkers,
-    Stoppable,
-    StopReason,
     compute_max_cost,
     compute_spent,
+    find_remaining,
+)
+from adacompute.sampling.shards import merge_leftover_shards
+from adacompute.sampling.workers import (
+    CollectProgress,
+    LocalEngine,
+    Sampler,
+    SamplingEngine,
+    StopReason,
+    handle_signals,
 )
 
 __all__ = [
-    "PAD",
     "Collected",
-    "Indexes",
-    "LocalEngine",
-    "SampleCollection",
+    "SamplerGroup",
+    "SourcePlan",
+    "SourceUse",
+    "average_share",
+    "build_plan",
     "check_arguments",
-    "check_prices",
     "collect",
-    "find_shard_folder",
-    "handle_signals",
-    "make_engine",
-    "make_shard_path",
-    "merge_leftover_shards",
-    "merge_shard",
+    "make_budgets",
+    "measure_source",
+    "open_samplers",
     "prepare_pool",
-    "remove_shard_folder",
     "run_coroutine",
-    "start_workers",
-    "summarise_run",
-    "summarise_scores",
+    "sum_accounts",
+    "sum_scores",
 ]
 
 T = TypeVar("T")
-Indexes = dict[str, set[int]]  # of samples, by problem
-PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
-_WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone
-_SUFFIXES = ("", "-wal", "-shm")
-_SHARD_NAME = re.compile(r"[0-9a-f]{32}\.sqlite")
-_OUR_NAMES = re.compile(
-    rf"{PAD}[0-9]*(\.lock)?|\.?[0-9a-f]{{32}}\.sqlite([.-].*)?"
-)  # anything else is the user's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """What is drawn from one endpoint: how it is asked, how many samples of each problem, at which prices.
+
+    Instead of an endpoint, which is asked from this process, an engine may draw elsewhere. A `verifier`
+    scores each new sample that states an answer, before it is stored; what that costs is not in the pool.
+    """
+
+    endpoint: Endpoint | SamplingEngine
+    asking: Asking
+    samples: int = 48  # `answer` draws as many as its policy says
+    prices: TokenPrices = field(default_factory=TokenPrices)
+    verifier: Verifier | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, kind in (
+            ("endpoint", self.endpoint, Endpoint | SamplingEngine),
+            ("asking", self.asking, Asking),
+        ):
+            if not isinstance(value, kind):
+                raise CollectError(f"{name} is {type(value).__name__}; give an ac.{name.title()}")
+        place = f"mode {self.name!r}: " if self.name else ""
+        if type(self.samples) is not int or self.samples < 1:
+            raise CollectError(
+                f"{place}samples {self.samples!r} can't be used; give a whole number from 1 up"
+            )
+        if self.prices.prompts == "once" or self.prices.prompt_tokens is not None:
+            raise CollectError(
+                f"{place}prices with prompts='once' or prompt_tokens are for score; leave both out here"
+            )
+        if self.verifier is not None and not isinstance(self.endpoint, Endpoint):
+            raise CollectError(
+                f"verifier {self.verifier.url} scores what this process draws; give an endpoint (--engine "
+                "local), or leave the verifier out"
+            )
+
+    @property
+    def name(self) -> str:
+        """That of its mode; "": an endpoint without a menu."""
+        return self.asking.mode
+
+    @property
+    def engine(self) -> SamplingEngine:
+        """What draws the samples."""
+        if isinstance(self.endpoint, Endpoint):
+            return LocalEngine(self.endpoint, self.verifier)
+        return self.endpoint
+
+
+def build_plan(
+    mode: ModeEndpoint,
+    *,
+    template: Template,
+    sampling: Mapping[str, Any],
+    limit_is_default: bool = False,
+    logprobs: bool = True,
+    top_logprobs: int = 0,
+    sent_model: str = "",
+    **plan: Any,  # noqa: ANN401 - more of `SourcePlan`
+) -> SourcePlan:
+    """How a mode is asked: the sampling parameters of all modes, with the mode's own options over them.
+
+    Of two limits of tokens the smaller one holds; but where the common one is only a default
+    (`limit_is_default`), the mode's.
+    """
+    if limit_is_default and mode.max_tokens is not None:
+        sampling = {name: value for name, value in sampling.items() if name not in LIMIT_NAMES}
+    body = mode.build_body({"messages": [], **sampling})
+    asking = Asking(
+        model=mode.model,
+        template=template,
+        sampling={name: value for name, value in body.items() if name not in ("model", "messages")},
+        logprobs=logprobs,
+        top_logprobs=top_logprobs,
+        sent_model=sent_model,
+        mode=mode.name,
+        system_suffix=mode.system_suffix,
+    )
+    return SourcePlan(**{"endpoint": mode.endpoint, "asking": asking, "prices": mode.prices, **plan})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The result of a collection."""
+    """The result of a collection: of one source, or of all modes of a menu together."""
 
     planned: int  # samples
     stored: int  # of them, with those of earlier runs
     added: int  # by this run
     failures: Mapping[str, str]  # problem id -> why it lacks samples
     errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
-    account: Account  # of all calls into this pool for this source
+    account: Account  # of all calls into this pool for these sources
     cost: float  # money, of all of them
     at_most: float  # money, with what may have been charged
     seconds: float
+    model: str | None = None  # None: there may be several
     stopped: StopReason | None = None  # None: it came to its end
     why: str | None = None  # it was stopped
     signal: int | None = None  # its number, where it was one
@@ -104,6 +167,7 @@ class Collected:
     answered: float | None = None  # share of the source's samples in which an answer was found
     finished: float | None = None  # share that was not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # of a menu
 
     @property
     def complete(self) -> bool:
@@ -113,6 +177,7 @@ class Collected:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return {
+            "model": self.model,
             "planned": self.planned,
             "stored": self.stored,
             "added": self.added,
@@ -135,207 +200,262 @@ class Collected:
             "answered": self.answered,
             "finished": self.finished,
             "verifier": self.verifier,
-        }
+        } | ({"modes": {name: part.to_dict() for name, part in self.modes.items()}} if self.modes else {})
 
 
 def collect(
     problems: Sequence[Problem],
     pool: Pool,
+    plans: SourcePlan | Sequence[SourcePlan],
     *,
-    endpoint: Endpoint | SamplingEngine,
-    asking: Asking,
-    samples: int = 48,
-    prices: TokenPrices | None = None,
     max_cost: float | None = None,
     retry_rounds: int = 0,
     another: bool = False,
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
     signals: Sequence[signal.Signals] = (),
-    verifier: Verifier | None = None,
 ) -> Collected:
-    """Draws what the pool lacks of `samples` samples of each problem, and stores each sample as it comes.
+    """Draws what the pool lacks of each problem's planned samples, and stores each sample as it comes.
 
     Whatever ends it, even `kill -9`, the same call continues where it stopped: nothing stored is
     requested again. The first of `signals` ends it in good order, the second at once. Raises
     SourceChanged where the pool's samples are of another model, template or parameter, unless
     `another`. A problem that is there is updated, and may differ in everything but what the model is
-    asked; in its gold answer only with `regrade`. Instead of an endpoint, which is asked from this
-    process, an engine may draw elsewhere. A `verifier` scores each new sample that states an answer, before
-    it is stored; what that costs isn't in the pool, nor in `max_cost`.
+    asked; in its gold answer only with `regrade`. `max_cost` is the most that all calls into the pool may
+    cost together, those of each source at its own prices.
     """
-    problems = check_arguments(problems, pool, endpoint, asking)
+    problems, plans = check_arguments(problems, pool, plans)
     if type(retry_rounds) is not int or retry_rounds < 0:
         raise CollectError(f"retry rounds {retry_rounds!r} can't be used; give a whole number from 0 up")
-    if type(samples) is not int or samples < 1:
-        raise CollectError(f"samples {samples!r} can't be used; give a whole number from 1 up")
-    cost_budget = prepare_pool(
-        pool, problems, asking, prices=prices, max_cost=max_cost, another=another, regrade=regrade
-    )
-    engine = make_engine(endpoint, verifier)
-    collection = SampleCollection(problems, pool, engine, asking, samples, cost_budget, progress)
+    prepare_pool(pool, problems, plans, another=another, regrade=regrade)
+    prices = {plan.name: plan.prices for plan in plans}
+    cap = CostCap(limit=max_cost, spent=compute_spent(pool, prices))
+    collection = _Collection(problems, pool, plans, make_budgets(plans, prices, cap), progress)
     return run_coroutine(collection.run(retry_rounds, signals))
 
 
-class SampleCollection:
-    """One collection from one model, from its plan to its result."""
+class _Collection:
+    """One collection, from its plan to its result."""
 
     def __init__(
         self,
         problems: Sequence[Problem],
         pool: Pool,
-        engine: SamplingEngine,
-        asking: Asking,
-        samples: int,
-        cost_budget: CostBudget,
+        plans: Sequence[SourcePlan],
+        budgets: Sequence[CostBudget],
         progress: Callable[[CollectProgress], None] | None,
     ) -> None:
         self._problems = problems
         self._pool = pool
-        self._engine = engine
-        self._asking = asking
-        self._samples = samples
-        self._cost_budget = cost_budget
+        self._plans = plans
+        self._budgets = budgets
         self._progress = progress
-        self._seconds = 0.0
         self._before = self._find_remaining()
 
     async def run(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
         """Draws what the pool lacks, and asks again so many times for what failed."""
-        async with self.open_sampler(signals) as sampler:
-            await self.draw(sampler, rounds)
-        return self.build_result(sampler)
-
-    def open_sampler(
-        self, signals: Sequence[signal.Signals] = ()
-    ) -> contextlib.AbstractAsyncContextManager[Sampler]:
-        """Opens the sampler to draw with; on leaving, everything that came is stored."""
-        return self._engine.open_sampler(
-            self._pool,
-            asking=self._asking,
-            cost_budget=self._cost_budget,
-            on_progress=self.report,
-            signals=signals,
-        )
-
-    async def draw(self, sampler: Sampler, rounds: int) -> None:
-        """Draws all that is missing; in each further round, what failed."""
         start = time.monotonic()
-        try:
-            self.report(sampler)  # shows what is there already at once
-            await self._draw_rounds(sampler, rounds)
-        finally:
-            self._seconds = time.monotonic() - start
+        async with open_samplers(
+            self._plans, self._pool, self._budgets, on_progress=self._report, signals=signals
+        ) as group:
+            self._report(group)  # shows what is there already at once
+            await self._draw_rounds(group, rounds)
+        return self._build_result(group, time.monotonic() - start)
 
-    async def _draw_rounds(self, sampler: Sampler, rounds: int) -> None:
+    async def _draw_rounds(self, group: "SamplerGroup", rounds: int) -> None:
         remaining = self._before
+        chosen = group.samplers
         for number in range(rounds + 1):
-            await sampler.draw(iter(remaining.runs))
-            if sampler.stopped is not None or not sampler.failures or number == rounds:
+            await group.draw(
+                [
+                    left.runs if sampler in chosen else ()
+                    for sampler, left in zip(group.samplers, remaining, strict=True)
+                ]
+            )
+            chosen = tuple(each for each in group.samplers if each.failures and each.stopped is None)
+            if not chosen or number == rounds:
                 return
-            sampler.forget_failures()
+            for sampler in chosen:
+                sampler.forget_failures()
             remaining = self._find_remaining()
 
-    def _find_remaining(self) -> RemainingSamples:
-        return find_remaining(
-            self._problems,
-            self._pool,
-            samples=self._samples,
-            model=self._asking.model,
-            parameters=self._asking.parameters,
-        )
+    def _find_remaining(self) -> list[RemainingSamples]:
+        return [
+            find_remaining(self._problems, self._pool, plan.asking, samples=plan.samples)
+            for plan in self._plans
+        ]
 
-    def report(self, sampler: Sampler) -> None:
+    def _report(self, group: "SamplerGroup") -> None:
         """Reports the progress, if anybody listens."""
         if self._progress is not None:
-            before = self._before
-            self._progress(sampler.progress(planned=before.planned, before=before.stored))
+            planned = [each.planned for each in self._before]
+            self._progress(group.progress(planned, [each.stored for each in self._before]))
 
-    def build_result(self, sampler: Sampler) -> Collected:
-        """What the pool has now, after the sampler was closed."""
+    def _build_result(self, group: "SamplerGroup", seconds: float) -> Collected:
+        """What the pool has now, after the samplers were closed."""
         remaining = self._find_remaining()
-        totals = self._pool.totals(self._pool.source_key(self._asking.model, self._asking.parameters))
+        result = self._sum_sources(self._plans, group, remaining, seconds)
+        if not self._plans[0].name:
+            return result
+        modes = {
+            plan.name: self._sum_sources(
+                [plan], SamplerGroup({plan.name: sampler}, group.cap), [left], seconds
+            )
+            for plan, sampler, left in zip(self._plans, group.samplers, remaining, strict=True)
+        }
+        return replace(result, modes=modes)
+
+    def _sum_sources(
+        self,
+        plans: Sequence[SourcePlan],
+        group: "SamplerGroup",
+        remaining: Sequence[RemainingSamples],
+        seconds: float,
+    ) -> Collected:
+        """The result of some sources together."""
+        uses = [
+            measure_source(self._pool, plan, samples=left.stored, shares=True)
+            for plan, left in zip(plans, remaining, strict=True)
+        ]
+        one = len(plans) == 1
         return Collected(
-            planned=remaining.planned,
-            stored=remaining.stored,
-            added=sampler.added,
-            failures=dict(sampler.failures),
-            seconds=self._seconds,
-            per_call=sampler.per_call,
-            logprobs=sampler.logprobs,
-            answered=totals.answered,
-            finished=totals.finished,
-            **summarise_run(sampler, self._pool, self._asking, self._cost_budget.prices),
+            model=plans[0].asking.model if one else None,
+            planned=sum(left.planned for left in remaining),
+            stored=sum(left.stored for left in remaining),
+            added=group.added,
+            failures=group.failures,
+            errors=dict(group.errors),
+            account=sum_accounts([use.account for use in uses]),
+            cost=sum(use.cost for use in uses),
+            at_most=sum(use.at_most for use in uses),
+            seconds=seconds,
+            stopped=group.stopped,
+            why=group.why,
+            signal=group.signal,
+            per_call=group.samplers[0].per_call if one else None,
+            logprobs=group.samplers[0].logprobs if one else None,
+            answered=uses[0].answered if one else average_share([(u.answered, u.samples) for u in uses]),
+            finished=uses[0].finished if one else average_share([(u.finished, u.samples) for u in uses]),
+            verifier=sum_scores(group.samplers),
         )
 
 
 def check_arguments(
-    problems: Iterable[Problem], pool: Pool, endpoint: Endpoint | SamplingEngine, asking: Asking
-) -> tuple[Problem, ...]:
-    """Checks the types of the arguments, and returns the problems."""
-    for name, value, fits, kind in (
-        ("pool", pool, isinstance(pool, Pool), "Pool"),
-        ("endpoint", endpoint, isinstance(endpoint, Endpoint | SamplingEngine), "Endpoint"),
-        ("asking", asking, isinstance(asking, Asking), "Asking"),
-    ):
-        if not fits:
-            raise CollectError(f"{name} is {type(value).__name__}; give an ac.{kind}")
+    problems: Iterable[Problem], pool: Pool, plans: SourcePlan | Iterable[SourcePlan]
+) -> tuple[tuple[Problem, ...], tuple[SourcePlan, ...]]:
+    """Checks the types of the arguments, and returns the problems and the plans."""
+    if not isinstance(pool, Pool):
+        raise CollectError(f"pool is {type(pool).__name__}; give an ac.Pool")
     if isinstance(problems, str | bytes | Problem) or not isinstance(problems, Iterable):
         raise CollectError(f"problems are {type(problems).__name__}; give a list of ac.Problem")
-    return tuple(problems)
+    plans = (plans,) if isinstance(plans, SourcePlan) else tuple(plans)
+    for plan in plans:
+        if not isinstance(plan, SourcePlan):
+            raise CollectError(f"a plan is {type(plan).__name__}; give an ac.SourcePlan")
+    names = [plan.name for plan in plans]
+    if not names or len(set(names)) < len(names) or (len(names) > 1 and "" in names):
+        raise CollectError(
+            f"modes {names!r} can't be drawn from; give at least one, and each a name of its own"
+        )
+    return tuple(problems), plans
 
 
 def prepare_pool(
-    pool: Pool,
-    problems: Sequence[Problem],
-    asking: Asking,
-    *,
-    prices: TokenPrices | None,
-    max_cost: float | None,
-    another: bool,
-    regrade: bool,
-) -> CostBudget:
-    """Merges leftover shards, checks the pool's source, adds the problems; returns what may be spent."""
-    prices = prices or TokenPrices()
-    check_prices(prices)
-    merge_leftover_shards(pool)
-    check_source(pool, asking.model, asking.parameters, another=another)
-    add_problems(pool, problems, asking.template, regrade=regrade)
-    spent = compute_spent(pool, prices)
-    return CostBudget(prices=prices, limit=max_cost, spent=spent, most_tokens=asking.most_tokens)
+    pool: Pool, problems: Sequence[Problem], plans: Sequence[SourcePlan], *, another: bool, regrade: bool
+) -> None:
+    """Merges leftover shards, checks the pool's sources, and adds the problems."""
+    if pool.shard_folder.is_dir():
+        merge_leftover_shards(pool)
+    for plan in plans:
+        check_source(pool, plan.asking, another=another)
+    add_problems(pool, problems, plans[0].asking.template, regrade=regrade)
 
 
-def check_prices(prices: TokenPrices) -> None:
-    """Raises CollectError where prices are of recorded samples, not of calls."""
-    if prices.prompts == "once" or prices.prompt_tokens is not None:
-        raise CollectError("prices with prompts='once' or prompt_tokens are for score; leave both out here")
+def make_budgets(
+    plans: Sequence[SourcePlan], prices: Mapping[str, TokenPrices], cap: CostCap
+) -> list[CostBudget]:
+    """The cost budget of each source, all of them within one cap."""
+    if cap.limit is not None and not any(prices.values()):
+        raise CollectError(
+            "max cost needs prices, for a million tokens; give input_price and output_price in the menu's "
+            "tables, or --input-price and --output-price"
+        )
+    for plan in plans:
+        if cap.limit is not None and prices[plan.name] and plan.asking.most_tokens is None:
+            place = f"mode {plan.name!r}: " if plan.name else ""
+            raise CollectError(
+                f"{place}max cost needs a limit of tokens a response; give max_tokens (--max-tokens)"
+            )
+    return [
+        CostBudget(prices=prices[plan.name], most_tokens=plan.asking.most_tokens, cap=cap) for plan in plans
+    ]
 
 
-def summarise_run(sampler: Sampler, pool: Pool, asking: Asking, prices: TokenPrices) -> dict[str, Any]:
-    """The fields that every result has: its errors, the cost of all runs, and what stopped it."""
-    account = pool.account(asking.model, asking.parameters)
-    return {
-        "errors": dict(sampler.errors),
-        "account": account,
-        "cost": account.cost(prices),
-        "at_most": compute_max_cost(account, prices),
-        "stopped": sampler.stopped,
-        "why": sampler.why,
-        "signal": sampler.signal,
-        "verifier": summarise_scores(sampler),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceUse:
+    """What was drawn from a source, and what its calls into the pool have cost, in all runs."""
+
+    name: str  # of its mode
+    samples: int  # of this collection or batch
+    account: Account  # of all calls into this pool for this source
+    cost: float  # money, of all of them
+    at_most: float  # money, with what may have been charged
+    answered: float | None = None  # share of its samples in which an answer was found
+    finished: float | None = None  # share that was not cut off, of those where it is known
+
+    @property
+    def mean_cost(self) -> float | None:
+        """Money for one sample; None where there is none."""
+        return self.at_most / self.account.got if self.account.got else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "samples": self.samples,
+            "calls": self.account.calls,
+            "prompt_tokens": self.account.prompt_tokens,
+            "completion_tokens": self.account.completion_tokens,
+            "cost": self.cost,
+            "cost_at_most": self.at_most,
+            "cost_per_sample": self.mean_cost,
+        }
 
 
-def summarise_scores(sampler: Sampler) -> dict[str, Any] | None:
-    """What a verifier was asked; None: nothing."""
-    if not sampler.verified:
+def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bool = False) -> SourceUse:
+    """What a source's calls have cost; with `shares`, also how many of its samples have an answer."""
+    account = pool.account(*plan.asking.source)
+    use = SourceUse(
+        name=plan.name,
+        samples=samples,
+        account=account,
+        cost=account.cost(plan.prices),
+        at_most=compute_max_cost(account, plan.prices),
+    )
+    if not shares:
+        return use
+    totals = pool.totals(pool.source_key(*plan.asking.source))
+    return replace(use, answered=totals.answered, finished=totals.finished)
+
+
+def sum_accounts(accounts: Iterable[Account]) -> Account:
+    """The sum of several accounts."""
+    rows = [asdict(account) for account in accounts]
+    return Account(**{name: sum(row[name] for row in rows) for name in rows[0]})
+
+
+def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of shares of so many samples each, of those that are known."""
+    known = [(share, count) for share, count in shares if share is not None and count]
+    total = sum(count for _, count in known)
+    return sum(share * count for share, count in known) / total if total else None
+
+
+def sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
+    """What verifiers were asked; None: nothing."""
+    if not any(sampler.scores["calls"] for sampler in samplers):
         return None
-    return {
-        "calls": sampler.verified,
-        "failed": sampler.unscored,
-        "tokens": sampler.verifier_tokens,
-        "why": sampler.verifier_error,
-    }
+    totals = {name: sum(each.scores[name] for each in samplers) for name in ("calls", "failed", "tokens")}
+    return {**totals, "why": next((each.verifier_error for each in samplers if each.verifier_error), None)}
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -354,270 +474,132 @@ def _has_running_loop() -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class LocalEngine:
-    """The engine that draws in this process."""
+class SamplerGroup:
+    """The samplers of all sources, as one. It is stopped where all of them are, or by a signal."""
 
-    endpoint: Endpoint
-    verifier: Verifier | None = None
+    def __init__(self, samplers: Mapping[str, Sampler], cap: CostCap, *, in_turn: bool = False) -> None:
+        self._names = tuple(samplers)
+        self.samplers = tuple(samplers.values())
+        self.cap = cap
+        self._in_turn = in_turn
 
     @property
-    def width(self) -> int:
-        return self.endpoint.limits.concurrency
+    def added(self) -> int:
+        """Samples of this run."""
+        return sum(sampler.added for sampler in self.samplers)
 
-    @contextlib.asynccontextmanager
-    async def open_sampler(
-        self,
-        pool: Pool,
-        *,
-        asking: Asking,
-        cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
-    ) -> AsyncIterator[Sampler]:
-        """Workers that draw from the endpoint; on leaving, everything that came is stored."""
-        async with (
-            self.verifier or contextlib.nullcontext(),
-            Client(
-                self.endpoint, on_call=lambda call: workers.record_call(call), signals_only=True
-            ) as client,
-            start_workers(
-                pool,
-                client,
-                asking=asking,
-                cost_budget=cost_budget,
-                on_progress=on_progress,
-                verifier=self.verifier,
-            ) as workers,
-            handle_signals(signals, workers, on_progress=lambda: on_progress(workers)),
-        ):
-            yield workers
+    @property
+    def errors(self) -> Counter[str]:
+        """Attempts that gave nothing, by kind."""
+        return sum((sampler.errors for sampler in self.samplers), Counter())
 
+    @property
+    def failures(self) -> dict[str, str]:
+        """Problem id -> the last reason."""
+        return {id_: why for sampler in self.samplers for id_, why in sampler.failures.items()}
 
-def make_engine(endpoint: Endpoint | SamplingEngine, verifier: Verifier | None = None) -> SamplingEngine:
-    """The engine itself, or one that draws from an endpoint in this process."""
-    if isinstance(endpoint, Endpoint):
-        return LocalEngine(endpoint, verifier)
-    if verifier is not None:
-        raise CollectError(
-            f"verifier {verifier.url} scores what this process draws; give an endpoint (--engine local), or "
-            "leave the verifier out"
+    @property
+    def stopped(self) -> StopReason | None:
+        """What stopped it; None while a source can be drawn from."""
+        reasons = [sampler.stopped for sampler in self.samplers]
+        if "signal" in reasons:
+            return "signal"
+        if None in reasons:
+            return None
+        return "max-cost" if "max-cost" in reasons else "endpoint"
+
+    @property
+    def why(self) -> str | None:
+        """It was stopped."""
+        stopped = self.stopped
+        reasons = [sampler.why for sampler in self.samplers if sampler.stopped == stopped is not None]
+        return next((why for why in reasons if why is not None), None)
+
+    @property
+    def signal(self) -> int | None:
+        """The number of the signal that stopped it, where one did."""
+        return next((each.signal for each in self.samplers if each.signal is not None), None)
+
+    def stop(self, number: int) -> None:
+        """Starts nothing more, and finishes what is running, because of a signal of this number."""
+        for sampler in self.samplers:
+            sampler.stop("signal", number=number)
+
+    def abandon(self) -> None:
+        """Records that what was running was given up."""
+        for sampler in self.samplers:
+            sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
+
+    async def draw(self, runs: Sequence[Sequence[SampleRun]]) -> None:
+        """Draws the runs of each source, in the order of the sources; fewer where it is stopped."""
+        chosen = [(sampler, part) for sampler, part in zip(self.samplers, runs, strict=True) if part]
+        if self._in_turn or len(chosen) == 1:
+            for sampler, part in chosen:
+                await sampler.draw(iter(part))
+            return
+        tasks = [asyncio.create_task(sampler.draw(iter(part))) for sampler, part in chosen]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:  # the others must be over before their samplers are closed
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+    def progress(self, planned: Sequence[int], before: Sequence[int]) -> CollectProgress:
+        """The progress, by source of so many planned samples, so many of which were stored before."""
+        parts = [
+            sampler.progress(planned=count, before=stored)
+            for sampler, count, stored in zip(self.samplers, planned, before, strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        joined = CollectProgress.join(parts)
+        return replace(
+            joined,
+            cost=joined.cost - (len(parts) - 1) * self.cap.spent,  # each part has what all have spent
+            stopping=self.stopped is not None,
+            modes=dict(zip(self._names, parts, strict=True)),
         )
-    return endpoint
 
 
 @contextlib.asynccontextmanager
-async def start_workers(
+async def open_samplers(
+    plans: Sequence[SourcePlan],
     pool: Pool,
-    client: Client,
+    budgets: Sequence[CostBudget],
     *,
-    asking: Asking,
-    cost_budget: CostBudget,
-    on_progress: Callable[[SamplingWorkers], None],
-    verifier: Verifier | None = None,
-) -> AsyncIterator[SamplingWorkers]:
-    """Workers from a client into a pool; on leaving, everything that came is stored.
+    on_progress: Callable[[SamplerGroup], None],
+    signals: Sequence[signal.Signals] = (),
+) -> AsyncIterator[SamplerGroup]:
+    """Samplers of all sources into a pool; on leaving, everything that came is stored.
 
-    The client's `on_call` must call their `record_call`.
+    The first of `signals` stops them in good order; the second leaves the block at once.
     """
-    writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
-    workers = SamplingWorkers(
-        client, writer, asking, cost_budget, on_progress=lambda: on_progress(workers), verifier=verifier
-    )
-    try:
-        yield workers
-    finally:
-        workers.store_unreported_calls()
-        await writer.close()
-    if workers.fatal_error is not None:
-        raise workers.fatal_error
+    opened: list[SamplerGroup] = []
 
-
-@contextlib.asynccontextmanager
-async def handle_signals(
-    signals: Sequence[signal.Signals], sampler: Stoppable, *, on_progress: Callable[[], None]
-) -> AsyncIterator[None]:
-    """The first of `signals` stops a sampler in good order; the second leaves the block at once."""
+    def report() -> None:
+        for group in opened:
+            on_progress(group)
 
     def stop(number: int) -> None:
-        sampler.stop("signal", number=number)
-        on_progress()
+        group.stop(number)
+        report()
 
-    abort = _Abort()
-    try:
-        with _install_handlers(signals, stop, asyncio.current_task(), abort):
-            yield
-    except asyncio.CancelledError:  # the second signal: what is in flight is abandoned
-        if not abort.requested:  # somebody else cancelled the task
-            raise
-        _clear_cancellation(asyncio.current_task())
-        sampler.why = "at once: calls in flight were abandoned, and may have been paid for"
-
-
-@dataclass(slots=True)
-class _Abort:
-    requested: bool = False
-
-
-@contextlib.contextmanager
-def _install_handlers(
-    signals: Sequence[signal.Signals],
-    on_first: Callable[[int], None],
-    task: "asyncio.Task[Any] | None",
-    abort: _Abort,
-) -> Iterator[None]:
-    """The first signal calls `on_first`, the second cancels `task`; afterwards the old handlers are back."""
-    if not signals or threading.current_thread() is not threading.main_thread() or task is None:
-        yield
-        return
-    loop, count = asyncio.get_running_loop(), 0
-
-    def handle(number: int) -> None:
-        nonlocal count
-        count += 1
-        if count == 1:
-            on_first(number)
-        else:
-            abort.requested = True
-            task.cancel()
-
-    before = {number: signal.getsignal(number) for number in signals}
-    for number in signals:
-        loop.add_signal_handler(number, handle, number)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-
-def _clear_cancellation(task: "asyncio.Task[Any] | None") -> None:
-    """Clears a task's cancellation, so that it can still store samples and account for calls."""
-    while task is not None and task.cancelling():
-        task.uncancel()
-
-
-def find_shard_folder(pool: Pool) -> Path:
-    """The folder of a pool's shards, whether it exists or not."""
-    real = Path(pool.path).resolve()
-    return real.with_name(real.name + ".shards")
-
-
-def make_shard_path(folder: Path) -> Path:
-    """The path of a new shard."""
-    return folder / f"{uuid.uuid4().hex}.sqlite"
-
-
-def merge_leftover_shards(pool: Pool) -> None:
-    """Merges everything that the workers of a killed run have left beside a pool."""
-    folder = find_shard_folder(pool)
-    if folder.is_dir():
-        done: set[Path] = set()
-        # workers may live a moment longer than their driver
-        while new := _list_started_shards(folder) - done:
-            for path in sorted(new):
-                merge_shard(pool, path)
-            done |= new
-        remove_shard_folder(pool)
-
-
-def merge_shard(pool: Pool, path: Path, *, patience: float = _WRITER_SECONDS) -> Indexes:
-    """Merges a shard into the pool and returns the samples it had; PoolLocked if its writer lives on."""
-    merged: Indexes = {}
-    _wait_for_writer(path, patience)
-    if not path.exists():  # its worker never started it
-        return merged
-    with open_pool(path, write=True) as shard:
-        for number, (model, parameters) in enumerate(shard.list_sources()):
-            records = list(_read_records(shard, pool, model, parameters))
-            note = f"{path.name} {number}"
-            try:
-                pool.add_drawn(records, model=model, parameters=parameters, once=note)
-            except DuplicateRecord:  # e.g. the pool is a copy that was made in between
-                stored = pool.keys(model, parameters)
-                pool.add_drawn(
-                    [_drop_stored(record, stored) for record in records],
-                    model=model,
-                    parameters=parameters,
-                    once=note,
-                )
-            for each in records:
-                if each.problem_id is not None and each.samples:
-                    merged.setdefault(each.problem_id, set()).update(index for index, _ in each.samples)
-    for end in _SUFFIXES:
-        path.with_name(path.name + end).unlink(missing_ok=True)
-    return merged
-
-
-def remove_shard_folder(pool: Pool) -> None:
-    """Removes the folder and the notes of merged shards; those still being written stay.
-
-    Files that aren't ours stay as well: somebody may have a folder of that name.
-    """
-    folder = find_shard_folder(pool)
-    if not folder.is_dir() or _list_shards(folder):
-        return
-    sync_path(folder)  # the notes are removed only when the shards can't come back
-    pool.forget()
-    for path in [path for path in folder.iterdir() if _OUR_NAMES.fullmatch(path.name)]:
-        name = path.name.removeprefix(".").removesuffix(".lock").removesuffix(".building")
-        with contextlib.suppress(PoolLocked, OSError):
-            lock = WriterLock(folder / name)
-            path.unlink(missing_ok=True)
-            lock.release()
-    with contextlib.suppress(OSError):  # not empty: a worker is starting, and will find its driver gone
-        folder.rmdir()
-
-
-def _wait_for_writer(path: Path, patience: float) -> None:
-    """Waits until nobody writes to a shard any more; it may not exist yet."""
-    until = time.monotonic() + patience
-    while _is_locked(path) and time.monotonic() < until:
-        time.sleep(0.05)
-
-
-def _list_shards(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if _SHARD_NAME.fullmatch(path.name)]
-
-
-def _list_started_shards(folder: Path) -> set[Path]:
-    """Shards that exist, and those that somebody has begun to make."""
-    names = (path.name.removesuffix(".lock") for path in folder.iterdir())
-    return {folder / name for name in names if _SHARD_NAME.fullmatch(name)}
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        WriterLock(path).release()
-    except PoolLocked:
-        return True
-    return False
-
-
-def _read_records(
-    shard: Pool, pool: Pool, model: str | None, parameters: Mapping[str, Any]
-) -> Iterator[DrawnSamples]:
-    """All records of one source in a shard; problems that the pool lacks are added to it."""
-    indexes = dict(shard.indexes(model, parameters))
-    for recorded in shard:
-        if recorded.model != model or recorded.parameters != parameters:
-            continue
-        problem = recorded.problem
-        known = pool.problem(problem.id)
-        if known is None:
-            pool.add_problems([problem])
-        elif known.question != problem.question:
-            raise PoolError(
-                f"{shard.path}: has samples of problem {problem.id!r} under another question than "
-                f"{pool.path}; it is of another pool: move it away"
+    async with contextlib.AsyncExitStack() as stack:
+        samplers = {
+            plan.name: await stack.enter_async_context(
+                plan.engine.open_sampler(pool, asking=plan.asking, cost_budget=budget, on_progress=report)
             )
-        numbers = sorted(indexes.get(problem.id, ()))
-        samples = list(zip(numbers, recorded.samples, strict=True))
-        yield DrawnSamples(problem.id, samples, recorded.failures)
-    yield DrawnSamples(None, (), (), list(shard.calls(model, parameters)))
-
-
-def _drop_stored(record: DrawnSamples, stored: set[tuple[str, int]]) -> DrawnSamples:
-    new = [(index, sample) for index, sample in record.samples if (record.problem_id, index) not in stored]
-    return record._replace(samples=new)
+            for plan, budget in zip(plans, budgets, strict=True)
+        }
+        # Collectors on a cluster get all the money that is left, so their sources are drawn in turn.
+        in_turn = not all(isinstance(plan.endpoint, Endpoint) for plan in plans)
+        group = SamplerGroup(samplers, budgets[0].cap, in_turn=in_turn)
+        opened.append(group)
+        async with handle_signals(signals, on_first=stop, on_second=group.abandon):
+            yield group
+        closing = stack.pop_all()
+        # it may take seconds, too
+        async with handle_signals(signals, on_first=group.stop, on_second=group.abandon):
+            await closing.aclose()

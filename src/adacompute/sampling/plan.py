@@ -1,12 +1,16 @@
-"""The plan of a collection: what is asked of each problem, which samples the pool lacks, what they will cost.
+"""The plan of a collection: what is asked of each problem, which samples the pool lacks, what they may cost.
 
-Also checks that a pool was collected with the same model, template and parameters before it is continued.
+Money is reserved before each call and settled afterwards. Also checks that a pool was collected with the same
+model, template and parameters before it is continued.
 """
 
+import asyncio
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from adacompute.client.modes import add_instruction
 from adacompute.errors import (
@@ -22,10 +26,12 @@ from adacompute.policies.base import parse_finite
 from adacompute.pool import Pool, fingerprint
 from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.problems import Template
-from adacompute.records import Budget, Problem, TokenPrices
+from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 
 __all__ = [
     "Asking",
+    "CostBudget",
+    "CostCap",
     "CostEstimate",
     "RemainingSamples",
     "SampleRun",
@@ -33,7 +39,10 @@ __all__ = [
     "check_problems",
     "check_source",
     "choose_unit_prices",
+    "compute_batch_spent",
+    "compute_max_cost",
     "compute_sample_limit",
+    "compute_spent",
     "estimate_cost",
     "estimate_prompt_size",
     "find_remaining",
@@ -46,6 +55,7 @@ _SUFFIX_PARAMETER = "system_suffix"
 _MAX_CHANGES = 4  # differences that a message names
 _MAX_VALUE = 60  # characters of a value that a message shows
 _CHARACTERS_A_TOKEN = 3.0  # few, so that prompts are overestimated until some were counted
+_MAX_TRIAL_CALLS = 4  # reserved at the same time until the first tells what a response really costs
 _TURN_TOKENS = 8  # tokens that each message adds
 
 
@@ -103,6 +113,11 @@ class Asking:
         if self.system_suffix:
             parameters[_SUFFIX_PARAMETER] = self.system_suffix
         return parameters
+
+    @property
+    def source(self) -> tuple[str, dict[str, Any]]:
+        """The model and the parameters that its samples are stored under."""
+        return self.model, self.parameters
 
     @property
     def most_tokens(self) -> int | None:
@@ -173,13 +188,12 @@ class RemainingSamples:
 def find_remaining(
     problems: Sequence[Problem],
     pool: Pool | None,
+    asking: Asking,
     *,
     samples: int,
-    model: str,
-    parameters: Mapping[str, Any],
 ) -> RemainingSamples:
     """The samples 0 to `samples` - 1 of each problem that the pool lacks; all of them without a pool."""
-    stored = {} if pool is None else _find_stored(pool, model, parameters)
+    stored = {} if pool is None else _find_stored(pool, asking)
     runs = tuple(
         run for problem in problems for run in _iterate_missing(problem, stored.get(problem.id), samples)
     )
@@ -187,10 +201,10 @@ def find_remaining(
     return RemainingSamples(runs=runs, planned=planned, stored=planned - sum(run.count for run in runs))
 
 
-def _find_stored(pool: Pool, model: str, parameters: Mapping[str, Any]) -> dict[str, int | set[int]]:
+def _find_stored(pool: Pool, asking: Asking) -> dict[str, int | set[int]]:
     """How many samples each problem has; or which, where they don't begin at 0 without a gap."""
     stored: dict[str, int | set[int]] = {}
-    for id_, indexes in pool.indexes(model, parameters):
+    for id_, indexes in pool.indexes(*asking.source):
         gapless = max(indexes) + 1 == len(indexes)
         stored[id_] = len(indexes) if gapless else indexes  # a number: there may be millions
     return stored
@@ -233,15 +247,14 @@ def choose_unit_prices(budget: Budget, prices: TokenPrices) -> TokenPrices:
 def find_remaining_within(
     problems: Sequence[Problem],
     pool: Pool | None,
+    asking: Asking,
     *,
     budget: float,
-    model: str,
-    parameters: Mapping[str, Any],
 ) -> RemainingSamples:
     """The samples that a budget leaves to draw, for an estimate: one call a sample, spread evenly."""
     limit = compute_sample_limit(budget, len(problems))
     ids = {problem.id for problem in problems}
-    stored_indexes = () if pool is None else pool.indexes(model, parameters)
+    stored_indexes = () if pool is None else pool.indexes(*asking.source)
     stored = sum(len(indexes) for id_, indexes in stored_indexes if id_ in ids)
     missing = range(max(0, limit - stored))
     runs = tuple(SampleRun(problems[i % len(problems)], i // len(problems), 1) for i in missing)
@@ -302,14 +315,14 @@ def estimate_prompt_size(messages: Iterable[Mapping[str, Any]]) -> float:
     return sum(len(str(m.get("content", ""))) / _CHARACTERS_A_TOKEN + _TURN_TOKENS for m in messages)
 
 
-def check_source(pool: Pool, model: str, parameters: Mapping[str, Any], *, another: bool = False) -> None:
+def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
     """Raises SourceChanged where the pool's samples have other settings than these, saying what differs.
 
     Samples under different settings have different distributions, so they are never mixed; `another`
     keeps them side by side, each under its own source. A mode of a menu is compared with the samples of the
     same mode; one that a pool of modes doesn't have yet is added to it.
     """
-    known = pool.models
+    known, (model, parameters) = pool.models, asking.source
     mark = fingerprint(parameters)
     if another or not known or any(name == model and fingerprint(p) == mark for name, p in known):
         return
@@ -417,3 +430,164 @@ def _show(value: object) -> str:
     if value is None:
         return "not set"
     return shorten(repr(value), _MAX_VALUE)
+
+
+class CostCap:
+    """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
+
+    def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
+        if limit is not None and not (_is_amount(limit) and limit > 0):
+            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
+        self.limit = limit
+        self.spent = spent  # with what may have been charged
+        self.reserved = 0.0  # for calls that are running
+        self.owed = 0.0  # cost of attempts that may be charged, of calls still running
+        self.held = 0  # reservations that are not released yet
+        self.released = asyncio.Event()
+
+    @property
+    def room(self) -> float:
+        """What may still be reserved; infinite where there is no limit."""
+        return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
+
+
+class CostBudget:
+    """What calls to one model have cost, and may yet cost, within `limit`.
+
+    A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
+    have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
+    the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
+    that sends more than requested is reserved for accordingly from then on. So only a few calls are sent
+    until the first response was counted: they are what such an endpoint can exceed the limit by.
+    """
+
+    def __init__(
+        self,
+        *,
+        prices: TokenPrices,
+        most_tokens: int | None = None,
+        cap: CostCap | None = None,  # shared with other models; None: its own, without a limit
+    ) -> None:
+        self.cap = CostCap() if cap is None else cap
+        self.prices = prices
+        self._requested_tokens = most_tokens or 0
+        self._max_tokens = most_tokens or 0
+        self._held = 0  # reservations of this model that are not released yet
+        self._measured = False  # whether a response was counted
+        self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
+        self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
+
+    @property
+    def excess_tokens(self) -> int | None:
+        """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
+        return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
+
+    def describe_end(self) -> str:
+        """Why nothing more is sent."""
+        return f"the next call could cost more than is left of {self.cap.limit:g} {self.prices.currency}"
+
+    async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
+        """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
+        self.longest_prompt = max(self.longest_prompt, prompt)
+        if self.cap.limit is None:
+            return wanted, 0.0
+        while True:
+            sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
+            room = self.cap.room
+            count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
+            if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
+                self._held += 1
+                self.cap.held += 1
+                self.cap.reserved += count * sample_cost
+                return count, count * sample_cost
+            if self.cap.held <= 0:
+                return 0, 0.0
+            self.cap.released.clear()
+            await self.cap.released.wait()
+
+    def release(self, reserved: float) -> None:
+        """Releases a reservation; its calls were recorded as they ended."""
+        self._held = max(0, self._held - 1)
+        self.cap.held = max(0, self.cap.held - 1)
+        self.cap.reserved = max(0.0, self.cap.reserved - reserved)
+        if self.cap.reserved < 1e-12:
+            self.cap.reserved = 0.0
+        self.cap.released.set()
+
+    def record_attempt(self, call: Call) -> bool:
+        """Records an attempt as it ends; False where its possible cost leaves no room for more."""
+        if self.cap.limit is None or call.paid != "maybe":
+            return True
+        self.cap.owed += self._worst_cost(call)
+        return self.cap.room >= 0
+
+    def _worst_cost(self, call: Call) -> float:
+        return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
+
+    def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
+        """Records calls; returns them with the highest cost where they may have been paid."""
+        completed = tuple(self._complete_call(call, prompt) for call in calls)
+        for call in completed:
+            if call.paid == "maybe":
+                self.cap.owed = max(0.0, self.cap.owed - self._worst_cost(call))
+            if call.paid != "no":
+                self.cap.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
+        return completed
+
+    def _complete_call(self, call: Call, prompt: float) -> Call:
+        self._measured = self._measured or call.paid == "yes"
+        if call.paid == "yes" and call.prompt_tokens and prompt:
+            self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
+        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
+            self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
+        if call.paid != "maybe" or call.completion_tokens is not None:
+            return call
+        tokens = math.ceil(prompt * self._prompt_ratio)
+        return replace(
+            call, prompt_tokens=tokens, completion_tokens=call.asked * self._max_tokens, estimated=True
+        )
+
+
+def compute_max_cost(account: Account, prices: TokenPrices) -> float:
+    """What calls have cost, including those that may have been charged."""
+    return account.cost(prices, at_most=True)
+
+
+def compute_spent(pool: Pool, prices: Mapping[str, TokenPrices]) -> float:
+    """What all calls into a pool have cost at most: a mode's at its prices, others at the highest ones."""
+    highest = TokenPrices(
+        input=max(each.input for each in prices.values()),
+        output=max(each.output for each in prices.values()),
+    )
+    return sum(
+        compute_max_cost(
+            pool.account(model, parameters), prices.get(str(parameters.get(MODE_PARAMETER, "")), highest)
+        )
+        for model, parameters in pool.models
+    )
+
+
+def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices: TokenPrices) -> float:
+    """What the calls for these problems have cost at most.
+
+    Pools don't record which problem a call was for. If there are samples of other problems, too, responses
+    count by the tokens of their samples, and prompts and failures by the number of samples.
+    """
+    source = pool.source_key(*asking.source)
+    if source is None:
+        return 0.0
+    account, ballots = pool.account(*asking.source), pool.ballots_of(source)
+    chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
+    if chosen.all():
+        return compute_max_cost(account, prices)
+    tokens = np.nansum(ballots.tokens, axis=1)
+    share = float(ballots.drawn[chosen].sum() / ballots.drawn.sum())
+    token_share = float(tokens[chosen].sum() / tokens.sum()) if tokens.sum() > 0 else share
+    return prices.cost(
+        (account.prompt_tokens + account.maybe_prompt_tokens) * share,
+        account.completion_tokens * token_share + account.maybe_completion_tokens * share,
+    )
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -3,10 +3,13 @@
 For one tally a policy continues below some price and stops from there up. So two numbers a request say
 what the policy was asked already, and only what they leave open is asked. Tallies are rebuilt from the
 pool whenever a request has new samples, so a run that was killed continues with the same numbers.
+
+With one source, `WavePlanner` lets the price fall from the top. With several, `MenuPlanner` begins requests
+at the price that the budget buys, and lets it fall once all have ended.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -15,11 +18,26 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.menu.lattice import STOP
+from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.menu.votes import NEVER_SEEN, MenuVotes
 from adacompute.policies.paths import VoteState
+from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
+from adacompute.sampling.plan import Asking
 
-__all__ = ["BatchVotes", "DialSearch", "Wave", "WavePlanner", "highest_dial", "read_together", "split_room"]
+__all__ = [
+    "BatchVotes",
+    "DialSearch",
+    "MenuPlanner",
+    "ModeChoices",
+    "Wave",
+    "WavePlanner",
+    "highest_dial",
+    "read_together",
+    "split_room",
+]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
@@ -27,14 +45,17 @@ _LOWEST_DIAL = 1e-18  # smaller dials count as 0
 _RESOLUTION = 1e-6  # relative: dials nearer to each other than that count as equal
 _MAX_STEPS = 60
 _WAVE_DIVISOR = 4  # one wave may spend this part of what is left before its answers are known
+_TRIAL_REQUESTS = 16  # that the first wave over several sources has, which shows what samples cost
+_WAVES = 12  # in which requests are begun there, at least
+_PACED_SHARE = 0.98  # of what is left: what the price is meant to cost
 
 
 class Wave(NamedTuple):
-    """What is drawn at the same time: of each of some requests, so many samples, of one mode each."""
+    """What is drawn at the same time: of each of some requests, so many samples, of one source each."""
 
     rows: Rows
     counts: Ints  # (rows,)
-    modes: Ints  # (rows,) by their place among the modes of the batch; 0 where there is only one
+    modes: Ints  # (rows,) places of the sources
 
 
 def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[Sample]:
@@ -49,60 +70,76 @@ def read_together(samples: Sequence[Sample], question: str, task: Task) -> list[
 
 
 class BatchVotes:
-    """The votes on each request, by its place in the batch. Gold answers play no part in it."""
+    """The votes on each request, by its place in the batch: one vote, whatever the number of sources.
 
-    def __init__(
-        self, problems: Sequence[Problem], pool: Pool, *, model: str, parameters: Mapping[str, Any]
-    ) -> None:
+    A sample's index is its place among all samples of its request, whichever source gave it, so that a batch
+    that was killed continues with its votes in the order in which they were drawn. Gold answers play no part.
+    """
+
+    def __init__(self, problems: Sequence[Problem], pool: Pool, askings: Sequence[Asking]) -> None:
         self.weigh: VoteWeights | None = None  # how votes are weighted; set it before counting
         self._problems = problems
         self._pool = pool
-        self._model = model
-        self._parameters = parameters
-        self._has_source = False  # whether the pool has anything of this source
-        empty = VoteState.empty(len(problems))
-        self._states = {field.name: getattr(empty, field.name).copy() for field in fields(empty)}
-        self.next_index = np.zeros(len(problems), dtype=np.int64)  # the index of each request's next sample
+        self._names = tuple(asking.mode for asking in askings)
+        self._sources = [asking.source for asking in askings]
+        self._known_sources: set[int] = set()  # those that the pool has anything of
+        size, modes = len(problems), len(askings)
+        self._empty = VoteState.empty(size) if modes == 1 else MenuVotes.empty(size, modes)
+        self._arrays = {each.name: getattr(self._empty, each.name).copy() for each in fields(self._empty)}
+        self.next_index = np.zeros(size, dtype=np.int64)  # the index of each request's next sample
         rows = {problem.id: row for row, problem in enumerate(problems)}
-        for id_, indexes in pool.indexes(model, parameters):
-            if (row := rows.get(id_)) is not None:
-                self._states["drawn"][row] = len(indexes)
-                self.next_index[row] = max(indexes) + 1  # gaps stay: votes are in the order of the indexes
+        for mode, (model, parameters) in enumerate(self._sources):
+            for id_, indexes in pool.indexes(model, parameters):
+                if (row := rows.get(id_)) is not None:
+                    self.drawn_by_mode[row, mode] = len(indexes)
+                    self.next_index[row] = max(self.next_index[row], max(indexes) + 1)  # gaps stay
 
     def __len__(self) -> int:
         return len(self._problems)
 
     @property
+    def drawn_by_mode(self) -> Ints:
+        """Samples of each request and source, (requests, sources); a view."""
+        counts: Ints = self._arrays["drawn"].reshape(len(self), len(self._sources))
+        return counts
+
+    @property
     def drawn(self) -> Ints:
         """Samples of each request, (requests,)."""
-        counts: Ints = self._states["drawn"]
-        return counts
+        return np.asarray(self.drawn_by_mode.sum(axis=1))
 
     @property
     def spent(self) -> int:
         """Samples of all requests."""
-        return int(self.drawn.sum())
+        return int(self.drawn_by_mode.sum())
 
-    def state(self, rows: Rows) -> VoteState:
+    def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources MenuVotes
         """The state of the vote on some requests."""
-        return VoteState(**{name: values[rows] for name, values in self._states.items()})
+        return type(self._empty)(**{name: values[rows] for name, values in self._arrays.items()})
 
     def recount(self, rows: Rows) -> None:
         """Counts the votes on some requests again, because they have new samples."""
-        state = VoteState.from_tallies([self.tally(self.samples(row)) for row in rows.tolist()])
-        for name, values in self._states.items():
-            values[rows] = getattr(state, name)
+        tallies = [self.tally(self.samples(row)) for row in rows.tolist()]
+        one = len(self._sources) == 1
+        state = VoteState.from_tallies(tallies) if one else MenuVotes.from_tallies(tallies, self._names)
+        for name, values in self._arrays.items():
+            self._arrays[name] = _put_rows(values, rows, getattr(state, name), NEVER_SEEN * (name == "seen"))
 
     def samples(self, row: int) -> list[Sample]:
-        """A request's samples in order, without their grades, which a vote must not know."""
-        self._has_source = (
-            self._has_source or self._pool.source_key(self._model, self._parameters) is not None
-        )
-        if not self._has_source:
-            return []
-        problem = self._problems[row]
-        recorded = self._pool.recorded(problem.id, self._model, parameters=self._parameters)
-        return read_together(recorded.samples, problem.question, self._pool.task)
+        """A request's samples in the order drawn, without their grades, which a vote must not know."""
+        problem, placed = self._problems[row], list[tuple[int, Sample]]()
+        for mode, (model, parameters) in enumerate(self._sources):
+            if mode not in self._known_sources and self._pool.source_key(model, parameters) is None:
+                continue
+            self._known_sources.add(mode)
+            recorded = self._pool.recorded(problem.id, model, parameters=parameters).samples
+            if len(self._sources) == 1:
+                return read_together(recorded, problem.question, self._pool.task)
+            indexes = sorted(index for _, index in self._pool.keys(model, parameters, problem_id=problem.id))
+            named = [replace(sample, mode=self._names[mode]) for sample in recorded]
+            placed += zip(indexes, named, strict=True)
+        samples = [sample for _, sample in sorted(placed, key=lambda pair: pair[0])]
+        return read_together(samples, problem.question, self._pool.task)
 
     def take_indexes(self, wave: Wave) -> Ints:
         """The index of the first new sample of each request of a wave, (rows,)."""
@@ -113,6 +150,18 @@ class BatchVotes:
     def tally(self, samples: Sequence[Sample]) -> Tally:
         """The tally of these samples."""
         return Tally.of(samples, weigh=self.weigh, task=self._pool.task)
+
+
+def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
+    """The values with some rows replaced; wider where new ones have more classes, their last axis."""
+    if new.ndim > 1:
+        missing = max(0, new.shape[-1] - values.shape[-1])
+        values = np.pad(values, [(0, 0)] * (new.ndim - 1) + [(0, missing)], constant_values=blank)
+        values[rows] = blank
+        values[rows, ..., : new.shape[-1]] = new
+    else:
+        values[rows] = new
+    return values
 
 
 class DialSearch:
@@ -168,22 +217,32 @@ class DialSearch:
 class WavePlanner:
     """Plans the waves of one batch: each continues the requests with the highest dial, so the dial falls."""
 
+    prices: Floats = np.zeros(0)  # that each request began at, over several sources
+
     def __init__(
-        self, policy: Policy, votes: BatchVotes, reading: Floats, *, find_room: Callable[[], int]
+        self,
+        policy: Policy,
+        votes: BatchVotes,
+        reading: Floats,
+        *,
+        opening: Ints | None = None,
+        find_room: Callable[[], int],
     ) -> None:
-        """`find_room` says how many samples are left to draw, as far as is known."""
+        """`opening` is the first wave, (requests,); `find_room` says how many samples are left to draw."""
         self._policy = policy
         self._votes = votes
         self._find_room = find_room
         self._reading = reading
+        self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
-        self._expected = votes.drawn.copy()  # samples that each request would have if nothing had failed
+        self._granted = Wave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
+        self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of its requests if nothing fails
         self.dial = None if policy.dial is None else highest_dial(policy)
         self.number = 0  # of rounds so far
 
     @property
     def room(self) -> int:
-        """Samples that are left to draw."""
+        """Samples that are left to draw, as far as is known."""
         return max(0, self._find_room())
 
     @property
@@ -201,14 +260,13 @@ class WavePlanner:
             return int((self._ask_policy(rows, None) > 0).sum())
         return int(self._dial_search.find_continuing(self.dial).sum())
 
-    def plan_first(self, opening: Ints) -> Wave:
-        """The first wave, (requests,), for requests that have nothing yet."""
-        empty = self._votes.drawn == 0
-        requested = np.where(empty, opening, 0)
+    def plan_first(self) -> Wave:
+        """The first wave, for requests that have nothing yet."""
+        requested = np.where(self._votes.drawn == 0, self._opening, 0)
         return self._grant(np.arange(len(requested)), requested, np.zeros(len(requested)))
 
-    def set_policy(self, policy: Policy) -> None:
-        """Sets the policy that was fitted to the model; every vote was recounted."""
+    def begin(self, policy: Policy) -> None:
+        """Takes up what is stored, with the policy that was fitted to the model; every vote was recounted."""
         self._policy = policy
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
@@ -223,24 +281,35 @@ class WavePlanner:
         wave = self._grant(rows, requested, self._dial_search.low[rows])
         return wave if len(wave.rows) else None
 
-    def record_wave(self, rows: Rows) -> list[int]:
-        """Records that votes were recounted; returns the requests that got less than granted.
+    def record_wave(self) -> list[tuple[int, int]]:
+        """Records that votes were recounted; returns (request, source) of what got less than granted."""
+        wave = self._granted
+        self._dial_search.forget(wave.rows)
+        short = self._votes.drawn_by_mode[wave.rows, wave.modes] < self._expected
+        self._settle_short(wave.rows[short])
+        return list(zip(wave.rows[short].tolist(), wave.modes[short].tolist(), strict=True))
 
-        Those get no more.
-        """
-        self._dial_search.forget(rows)
-        short = self._dial_search.active & (self._votes.drawn < self._expected)
-        self._dial_search.active[short] = False
-        failed_rows: list[int] = np.flatnonzero(short).tolist()
-        return failed_rows
+    def _settle_short(self, rows: Rows) -> None:
+        """Requests that got less than granted get no more."""
+        self._dial_search.active[rows] = False
+
+    def leave_out(self, row: int, mode: int) -> None:
+        """Records that a source failed for a request."""
+
+    def mark_unpaid(self, mode: int) -> None:
+        """Records that what is left can't pay for a sample of this source."""
 
     def _grant(self, rows: Rows, requested: Ints, rank: Floats) -> Wave:
         counts = split_room(requested, self.room, empty=self._votes.drawn[rows] == 0, rank=rank)
         order = np.argsort(-rank, kind="stable")
         order = order[counts[order] > 0]
-        self._expected[rows] = self._votes.drawn[rows] + counts
-        self.number += len(order) > 0
-        return Wave(rows[order], counts[order], np.zeros(len(order), dtype=np.int64))
+        return self._record_grant(Wave(rows[order], counts[order], np.zeros(len(order), dtype=np.int64)))
+
+    def _record_grant(self, wave: Wave) -> Wave:
+        self._granted = wave
+        self._expected = self._votes.drawn_by_mode[wave.rows, wave.modes] + wave.counts
+        self.number += len(wave.rows) > 0
+        return wave
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
@@ -289,3 +358,254 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
     extra = np.empty_like(wanted)
     extra[order] = np.clip(room - int(granted.sum()) - before, 0, wanted)
     return np.asarray(granted + extra)
+
+
+class ModeChoices:
+    """What a menu policy wants for each request of a batch, of the modes that can still be drawn."""
+
+    def __init__(self, policy: MenuPolicy, prompts: Sequence[str]) -> None:
+        self.policy = policy
+        self._reading = policy.read(prompts)
+        self._stoppers = policy.stoppers_ or tuple(
+            StoppingPolicy(longest=policy.mode_longest) for _ in policy.names
+        )
+        self._hints = [stopper.read(prompts) for stopper in self._stoppers]
+        self.failed: Bools = np.zeros((len(prompts), len(policy.names)), dtype=np.bool_)
+        self.unpaid: Bools = np.zeros(len(policy.names), dtype=np.bool_)  # what is left can't pay a sample
+
+    def choose(self, rows: Rows, votes: MenuVotes, price: float, *, paid: bool = True) -> Ints:
+        """The mode that each request draws from now, (rows,); -1 stops. Without `paid`, whatever it costs."""
+        wanted = self.policy.choose(self._reading[rows], votes, price)
+        usable = ~self.failed[rows]
+        if paid:
+            usable &= ~self.unpaid
+        blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
+        for place in blocked.tolist():
+            row, mode = int(rows[place]), int(wanted[place])
+            has_votes = bool(votes.counts[place].any())
+            if has_votes and not self.failed[row, mode]:
+                wanted[place] = STOP  # only what is left is too little
+            else:
+                own = votes.select(np.array([place]))
+                wanted[place] = self._find_substitute(row, own, mode, usable[place], price)
+        return wanted
+
+    def _find_substitute(self, row: int, votes: MenuVotes, wanted: int, usable: Bools, price: float) -> int:
+        """Another mode for a request whose mode can't be drawn: a cheaper one, for as long as that pays.
+
+        A dearer one only where the request has no answer yet: that it would pay isn't known.
+        """
+        # votes of a cheaper mode aren't to outvote those of a dearer one because that one can't be asked
+        voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
+        cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
+        dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
+        candidates = cheaper[:1] or ([] if votes.counts.any() else dearer[:1])
+        for mode in candidates:
+            drawn = int(votes.drawn[0, mode])
+            if drawn == 0:
+                return mode
+            if drawn >= self.policy.mode_longest:
+                continue
+            critical = self._stoppers[mode].estimate_critical_prices(
+                self._hints[mode][[row]], votes.state_of(mode)
+            )
+            sample_price = price * float(self.policy.costs[mode])
+            if np.exp(np.nan_to_num(critical[0])) > sample_price:
+                return mode
+        return STOP
+
+
+class PolicyCosts:
+    """What requests cost at a price by what a menu policy learned, and the other way round."""
+
+    def __init__(self, policy: MenuPolicy) -> None:
+        self._costs, self._logs = policy.cost_, -np.log(policy.prices_)  # both ascending
+        self.highest = float(policy.prices_[0]) if len(policy.prices_) else highest_dial(policy)
+
+    def cost_at(self, prices: Floats) -> Floats:
+        """The mean cost of a request at each price, in the unit of the policy's menu."""
+        if not len(self._costs):
+            return np.ones(len(prices))
+        return np.asarray(np.interp(-np.log(np.maximum(prices, 1e-300)), self._logs, self._costs))
+
+    def price_for(self, cost: float) -> float:
+        """The lowest price at which a request costs no more than that; the highest, where none is."""
+        if not len(self._costs) or cost <= self._costs[0]:
+            return self.highest
+        return float(np.exp(-np.interp(cost, self._costs, self._logs)))
+
+
+class MenuPlanner(WavePlanner):
+    """Plans the waves of a batch over several modes.
+
+    Requests are begun some at a time. Each is decided to its end at the price that what is left buys for
+    those to come, by what samples cost here so far: so hardly any request is decided at two prices, by two
+    rules, the second of which wouldn't have drawn what the first did. Then the price falls until what is left
+    is spent. A wave has one sample of each of its requests.
+    """
+
+    def __init__(
+        self,
+        choices: ModeChoices,
+        votes: BatchVotes,
+        *,
+        budget: float,
+        find_money: Callable[[], float],
+        find_costs: Callable[[], Floats],
+    ) -> None:
+        """`budget` is that of a request; `find_costs` says what a sample of each source costs, (sources,)."""
+        self._choices = choices
+        self._budget = budget
+        self._find_money = find_money
+        self._find_costs = find_costs
+        super().__init__(choices.policy, votes, np.zeros((len(votes), 0)), find_room=self._count_room)
+        self.dial = None  # the price falls from here, once all requests have come to their end
+        self._policy_costs = PolicyCosts(choices.policy)
+        self.prices = np.full(len(votes), np.nan)  # of each request; NaN: not begun
+
+    @property
+    def price(self) -> float | None:
+        """The price that the batch came down to."""
+        if self.dial is not None or np.isnan(self.prices).all():
+            return self.dial
+        return float(np.nanmin(self.prices))
+
+    @property
+    def unfinished(self) -> int:
+        """How many requests the policy would continue at that price, if there were money."""
+        rows = np.flatnonzero(~self._choices.failed.all(axis=1) & ~np.isnan(self.prices))
+        return int((self._choose(rows, paid=False) != STOP).sum()) if len(rows) else 0
+
+    def begin(self, policy: Policy) -> None:  # noqa: ARG002 - it stays as it is
+        """Takes up the requests that have samples of an earlier run; votes were recounted."""
+        stored = np.flatnonzero(self._votes.drawn > 0)
+        self.prices[stored] = self._policy_costs.price_for(self._budget / self._find_scale())
+
+    def plan_next(self, width: int) -> Wave | None:
+        """The next wave; None: the money is spent, or no request continues at any price."""
+        if self._find_money() <= 0 or self._choices.unpaid.all():
+            return None
+        rows, modes = self._list_continuing()
+        granted = self._grant_money(rows, modes)
+        if np.isnan(self.prices).any():
+            self._begin_requests(max(2 * width, len(self.prices) // _WAVES) - len(granted))
+            rows, modes = self._list_continuing()
+            granted = self._grant_money(rows, modes)
+        if not len(rows):
+            rows, modes = self._lower_price(width)
+            granted = self._grant_money(rows, modes)
+        if not len(rows):
+            return None
+        if not len(granted):  # whether one more can be paid is for the cost budget to say
+            granted = np.zeros(1, dtype=np.intp)
+        return self._record_grant(Wave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted]))
+
+    def mark_unpaid(self, mode: int) -> None:
+        """Records that what is left can't pay for a sample of this mode."""
+        if not self._choices.unpaid[mode]:
+            self._choices.unpaid[mode] = True
+            active = self._dial_search.active
+            self._dial_search = DialSearch(len(self._votes), self._ask_policy)
+            self._dial_search.active = active
+
+    def _settle_short(self, rows: Rows) -> None:
+        """Another source may be asked in the place of the one that failed."""
+
+    def leave_out(self, row: int, mode: int) -> None:
+        """Records that a mode failed for a request: it isn't asked for it again in this run."""
+        self._choices.failed[row, mode] = True
+        self._dial_search.active[row] = not self._choices.failed[row].all()
+
+    def _list_continuing(self) -> tuple[Rows, Ints]:
+        """The requests that continue at their prices, and the mode of each."""
+        rows = np.flatnonzero(self._dial_search.active & ~np.isnan(self.prices))
+        modes = self._choose(rows)
+        return rows[modes != STOP], modes[modes != STOP]
+
+    def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
+        """The mode of each request at its own price, (rows,); -1 stops."""
+        chosen = np.full(len(rows), STOP, dtype=np.int64)
+        prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
+        for price in np.unique(prices).tolist():
+            same = prices == price
+            state = self._votes.state(rows[same])
+            chosen[same] = self._choices.choose(rows[same], state, price, paid=paid)
+        return chosen
+
+    def _begin_requests(self, count: int) -> None:
+        """Begins so many requests, at the price that what is left buys for all that are to come.
+
+        The first ones are few, because they show what samples cost.
+        """
+        waiting = np.flatnonzero(np.isnan(self.prices))
+        begun = np.flatnonzero(~np.isnan(self.prices))
+        if not self._votes.spent:
+            count = min(count, _TRIAL_REQUESTS)
+        if count <= 0:
+            return
+        expected = self._find_scale() * self._policy_costs.cost_at(self.prices[begun])
+        paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
+        is_open = self._choose(begun) != STOP
+        to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
+        trial = _TRIAL_REQUESTS * self._budget  # requests so far count for more, the more they are
+        hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
+        each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
+        price = self._policy_costs.price_for(each / (hardness * self._find_scale()))
+        self.prices[waiting[:count]] = price
+
+    def _find_scale(self) -> float:
+        """What a sample costs here, as a multiple of what the policy learned: the mean over modes."""
+        costs, learned = self._find_costs(), self._choices.policy.costs
+        known = (learned > 0) & (costs > 0)
+        if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
+            known = measured
+        return float(np.exp(np.log(costs[known] / learned[known]).mean())) if known.any() else 1.0
+
+    def _lower_price(self, width: int) -> tuple[Rows, Ints]:
+        """Lowers the price until some requests continue; returns them and their modes.
+
+        It isn't lowered any more where a mode can't be paid: only what the others give would be left to buy.
+        """
+        while not self._choices.unpaid.any():
+            ceiling = float(self.prices.max()) if self.dial is None else self.dial
+            lower = self._dial_search.find_highest(ceiling, self._count_least(width))
+            if lower is None:
+                break
+            self.dial = lower
+            rows, modes = self._list_continuing()
+            if len(rows):
+                return rows, modes
+            # a rule may stop a request that another one, of a higher price, continues
+            self._dial_search.mark_stopped(np.flatnonzero(self._dial_search.find_continuing(lower)), lower)
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64)
+
+    def _grant_money(self, rows: Rows, modes: Ints) -> Rows:
+        """The places of the requests that what is left is likely to pay for.
+
+        What those to come have a right to is kept for them, so that the last ones are not left out.
+        """
+        costs, waiting = self._find_costs(), int(np.isnan(self.prices).sum())
+        left = self._find_money() - waiting * self._budget
+        empty = self._votes.drawn[rows] == 0
+        granted = []
+        for place in np.lexsort((rows, ~empty)).tolist():  # those without a sample first
+            if (cost := float(costs[modes[place]])) <= left:
+                granted.append(place)
+                left -= cost
+        return np.array(granted, dtype=np.intp)
+
+    def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
+        """1 for each request that continues at a price, or at its own where that is lower, (rows,)."""
+        assert dial is not None
+        last, self.dial = self.dial, dial
+        wanted = self._choose(rows)
+        self.dial = last
+        return np.asarray((wanted != STOP).astype(np.int64))
+
+    def _count_room(self) -> int:
+        """Samples that what is left pays for, at the mean cost of those drawn so far."""
+        costs, drawn = self._find_costs(), self._votes.drawn_by_mode.sum(axis=0)
+        shares = drawn / drawn.sum() if drawn.sum() else np.eye(len(costs))[0]
+        mean = float(costs @ shares)
+        money = max(0.0, self._find_money())
+        return int(money / mean) if mean > 0 else len(self._votes)

@@ -1,30 +1,36 @@
 """Workers that draw samples from an endpoint within a cost budget, and store them in a pool as they come.
 
-The budget reserves money before each call and settles it afterwards. A thread of its own writes to the pool,
+A thread of its own writes to the pool,
 so that no call waits for the disk: while one batch is being flushed the next one gathers, and a future tells
 each worker when its samples are safe.
 """
 
 import asyncio
-import math
 import queue
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
-
 from adacompute.answers import Task, read_answers
-from adacompute.client import LIMIT_NAME, LOGPROBS, Client, DrawFailure, DrawSuccess, Response, Verifier
+from adacompute.client import (
+    LIMIT_NAME,
+    LOGPROBS,
+    Client,
+    DrawFailure,
+    DrawSuccess,
+    Endpoint,
+    Response,
+    Verifier,
+)
 from adacompute.client.response_parser import replace_surrogates
 from adacompute.errors import (
-    CollectError,
     DuplicateRecord,
     EndpointError,
     EndpointRefused,
@@ -34,25 +40,21 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.pool import DrawnSamples, Pool
-from adacompute.records import Account, Call, Failure, Sample, Signals, TokenPrices
-from adacompute.sampling.plan import Asking, SampleRun, estimate_prompt_size
+from adacompute.records import Call, Failure, Sample, Signals
+from adacompute.sampling.plan import Asking, CostBudget, SampleRun, estimate_prompt_size
 
 __all__ = [
     "CollectProgress",
-    "CostBudget",
-    "CostCap",
+    "LocalEngine",
     "PoolWriter",
     "Sampler",
-    "SamplerTotals",
     "SamplingEngine",
     "SamplingWorkers",
     "StopReason",
-    "Stoppable",
     "add_score",
-    "compute_batch_spent",
-    "compute_max_cost",
-    "compute_spent",
+    "handle_signals",
     "read_responses",
+    "start_workers",
 ]
 
 Scores = Mapping[int, float]  # of responses, by their place in a call's reply
@@ -65,7 +67,6 @@ _RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
 _FATAL_STATUSES = (401, 402, 403, 404)  # wrong key, no money or no such model: the same for every problem
 _HARMLESS_KINDS = ("ok", "n-limit", "no-logprobs", "token-limit")  # but for the first, something was learned
 _MAX_UNSTORED_FACTOR = 2  # calls that may have ended without being stored, as a multiple of the concurrency
-_MAX_TRIAL_CALLS = 4  # reserved at the same time until the first tells what a response really costs
 _MAX_FAILING_PROBLEMS = 8  # problems that fail without a success in between: then the endpoint is at fault
 
 
@@ -84,230 +85,78 @@ class CollectProgress:
     concurrency: int  # calls at the same time that the rate limiter allows now
     in_flight: int = 0  # calls
     stopping: bool = False  # nothing more is sent; what is in flight is finished
+    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # of several
 
-
-class CostCap:
-    """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
-
-    def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
-        if limit is not None and not (_is_amount(limit) and limit > 0):
-            raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
-        self.limit = limit
-        self.spent = spent  # with what may have been charged
-        self.reserved = 0.0  # for calls that are running
-        self.owed = 0.0  # cost of attempts that may be charged, of calls still running
-        self.held = 0  # reservations that are not released yet
-        self.released = asyncio.Event()
-
-    @property
-    def room(self) -> float:
-        """What may still be reserved; infinite where there is no limit."""
-        return math.inf if self.limit is None else self.limit - self.spent - self.reserved - self.owed
-
-
-class CostBudget:
-    """What calls to one model have cost, and may yet cost, within `limit`.
-
-    A call is reserved at its worst: each sample as a call of its own, with all the tokens that it may
-    have. Failed attempts that may be charged count in full, and one more try must fit beside them, so
-    the limit holds even if they are charged. Prompts are estimated until some were counted; an endpoint
-    that sends more than requested is reserved for accordingly from then on. So only a few calls are sent
-    until the first response was counted: they are what such an endpoint can exceed the limit by.
-    """
-
-    def __init__(
-        self,
-        *,
-        prices: TokenPrices,
-        limit: float | None = None,
-        spent: float = 0.0,
-        most_tokens: int | None = None,
-        cap: CostCap | None = None,  # shared with other models, in the place of `limit` and `spent`
-    ) -> None:
-        self._cap = CostCap(limit=limit, spent=spent) if cap is None else cap
-        if cap is None and limit is not None and not prices:
-            raise CollectError(
-                "max cost needs prices; give --input-price and --output-price (a million tokens)"
-            )
-        if self._cap.limit is not None and prices and most_tokens is None:
-            raise CollectError("max cost needs a limit of tokens a response; give max_tokens (--max-tokens)")
-        self.prices = prices
-        self._requested_tokens = most_tokens or 0
-        self._max_tokens = most_tokens or 0
-        self._held = 0  # reservations of this model that are not released yet
-        self._measured = False  # whether a response was counted
-        self._prompt_ratio = 1.0  # the largest ratio seen of counted to estimated tokens of a prompt
-        self.longest_prompt = 0.0  # estimated tokens of the longest prompt so far
-
-    @property
-    def limit(self) -> float | None:
-        """The most that all calls may cost; None: there is no limit."""
-        return self._cap.limit
-
-    @limit.setter
-    def limit(self, limit: float | None) -> None:
-        self._cap.limit = limit
-
-    @property
-    def spent(self) -> float:
-        """What all calls have cost, with what may have been charged."""
-        return self._cap.spent
-
-    @spent.setter
-    def spent(self, spent: float) -> None:
-        self._cap.spent = spent
-
-    @property
-    def excess_tokens(self) -> int | None:
-        """The most tokens of a response, if an endpoint sent more than max_tokens; None: it didn't."""
-        return self._max_tokens if self._max_tokens > self._requested_tokens > 0 else None
-
-    def describe_end(self) -> str:
-        """Why nothing more is sent."""
-        return f"the next call could cost more than is left of {self.limit:g} {self.prices.currency}"
-
-    async def reserve(self, wanted: int, prompt: float) -> tuple[int, float]:
-        """How many samples of a prompt may be requested now, and the reserved amount; 0: no more, ever."""
-        self.longest_prompt = max(self.longest_prompt, prompt)
-        if self.limit is None:
-            return wanted, 0.0
-        while True:
-            sample_cost = self.prices.cost(prompt * self._prompt_ratio, self._max_tokens)
-            room = self._cap.room
-            count = min(wanted, int(room / sample_cost * (1 + 1e-12))) if sample_cost > 0 else wanted
-            if count > 0 and (self._measured or self._held < _MAX_TRIAL_CALLS):
-                self._held += 1
-                self._cap.held += 1
-                self._cap.reserved += count * sample_cost
-                return count, count * sample_cost
-            if self._cap.held <= 0:
-                return 0, 0.0
-            self._cap.released.clear()
-            await self._cap.released.wait()
-
-    def release(self, reserved: float) -> None:
-        """Releases a reservation; its calls were recorded as they ended."""
-        self._held = max(0, self._held - 1)
-        self._cap.held = max(0, self._cap.held - 1)
-        self._cap.reserved = max(0.0, self._cap.reserved - reserved)
-        if self._cap.reserved < 1e-12:
-            self._cap.reserved = 0.0
-        self._cap.released.set()
-
-    def record_attempt(self, call: Call) -> bool:
-        """Records an attempt as it ends; False where its possible cost leaves no room for more."""
-        if self.limit is None or call.paid != "maybe":
-            return True
-        self._cap.owed += self._worst_cost(call)
-        return self._cap.room >= 0
-
-    def _worst_cost(self, call: Call) -> float:
-        return call.asked * self.prices.cost(self.longest_prompt * self._prompt_ratio, self._max_tokens)
-
-    def record_calls(self, calls: Iterable[Call], prompt: float) -> tuple[Call, ...]:
-        """Records calls; returns them with the highest cost where they may have been paid."""
-        completed = tuple(self._complete_call(call, prompt) for call in calls)
-        for call in completed:
-            if call.paid == "maybe":
-                self._cap.owed = max(0.0, self._cap.owed - self._worst_cost(call))
-            if call.paid != "no":
-                self.spent += self.prices.cost(call.prompt_tokens or 0, call.completion_tokens or 0)
-        return completed
-
-    def _complete_call(self, call: Call, prompt: float) -> Call:
-        self._measured = self._measured or call.paid == "yes"
-        if call.paid == "yes" and call.prompt_tokens and prompt:
-            self._prompt_ratio = max(self._prompt_ratio, call.prompt_tokens / prompt)
-        if call.paid == "yes" and call.completion_tokens and call.asked:  # more may come than was requested
-            self._max_tokens = max(self._max_tokens, math.ceil(call.completion_tokens / call.asked))
-        if call.paid != "maybe" or call.completion_tokens is not None:
-            return call
-        tokens = math.ceil(prompt * self._prompt_ratio)
-        return replace(
-            call, prompt_tokens=tokens, completion_tokens=call.asked * self._max_tokens, estimated=True
+    @classmethod
+    def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":
+        """All parts together; their costs are added up."""
+        counts = (
+            "planned",
+            "stored",
+            "added",
+            "failed",
+            "tokens",
+            "cost",
+            "calls",
+            "concurrency",
+            "in_flight",
+        )
+        return cls(
+            **{name: sum(getattr(part, name) for part in parts) for name in counts},
+            errors=sum((Counter(part.errors) for part in parts), Counter()),
         )
 
 
-def compute_max_cost(account: Account, prices: TokenPrices) -> float:
-    """What calls have cost, including those that may have been charged."""
-    return account.cost(prices, at_most=True)
-
-
-def compute_spent(pool: Pool, prices: TokenPrices) -> float:
-    """What all calls into a pool have cost at most, of any model."""
-    return sum(compute_max_cost(pool.account(model, parameters), prices) for model, parameters in pool.models)
-
-
-def compute_batch_spent(
-    pool: Pool, ids: Collection[str], prices: TokenPrices, *, model: str, parameters: Mapping[str, Any]
-) -> float:
-    """What the calls for these problems have cost at most.
-
-    Pools don't record which problem a call was for. If there are samples of other problems, too, responses
-    count by the tokens of their samples, and prompts and failures by the number of samples.
-    """
-    source = pool.source_key(model, parameters)
-    if source is None:
-        return 0.0
-    account, ballots = pool.account(model, parameters), pool.ballots_of(source)
-    chosen = np.array([id_ in ids for id_ in ballots.ids], dtype=bool)
-    if chosen.all():
-        return compute_max_cost(account, prices)
-    tokens = np.nansum(ballots.tokens, axis=1)
-    share = float(ballots.drawn[chosen].sum() / ballots.drawn.sum())
-    token_share = float(tokens[chosen].sum() / tokens.sum()) if tokens.sum() > 0 else share
-    return prices.cost(
-        (account.prompt_tokens + account.maybe_prompt_tokens) * share,
-        account.completion_tokens * token_share + account.maybe_completion_tokens * share,
-    )
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-class Stoppable(Protocol):
-    """What a signal stops: a sampler, or those of all modes of a menu."""
-
-    why: str | None
-
-    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts nothing more, and finishes what is running."""
-
-
-class Sampler(Protocol):
+class Sampler(ABC):
     """Draws runs of samples; when `draw` returns, all their samples and failures are in the pool."""
 
-    added: int  # samples
-    verified: int  # responses that a verifier was asked about
-    unscored: int  # of them, those without a score
-    verifier_tokens: int  # of a model that was asked
-    verifier_error: str | None  # why the first of them has no score
-    failures: dict[str, str]  # problem id -> the last reason
-    errors: Counter[str]  # attempts that gave nothing, by kind
-    stopped: StopReason | None
-    why: str | None
-    signal: int | None  # its number, where one stopped it
+    def __init__(self, cost_budget: CostBudget) -> None:
+        self._cost_budget = cost_budget
+        self._failing_problems: set[str] = set()  # problems that failed since a sample came
+        self._calls = 0
+        self._tokens = 0
+        self._missing = 0  # samples that failed
+        self.added = 0  # samples
+        self.scores: Counter[str] = Counter()  # what a verifier was asked: calls, failed ones, tokens
+        self.verifier_error: str | None = None  # why the first that failed did
+        self.failures: dict[str, str] = {}  # problem id -> the last reason
+        self.errors: Counter[str] = Counter()  # attempts that gave nothing, by kind
+        self.stopped: StopReason | None = None
+        self.why: str | None = None
+        self.signal: int | None = None  # its number, if one stopped it
+        self.per_call: int | None = None  # samples that one call gives at most; None: not learned
+        self.logprobs: bool | None = None  # whether log-probabilities are given; None: not learned
 
-    @property
-    def per_call(self) -> int | None:
-        """Samples that one call gives at most, as far as was learned."""
-
-    @property
-    def logprobs(self) -> bool | None:
-        """Whether log-probabilities are given, as far as was learned."""
-
+    @abstractmethod
     async def draw(self, runs: Iterator[SampleRun]) -> None:
         """Draws all runs; fewer where it is stopped."""
 
+    def progress(self, *, planned: int, before: int) -> CollectProgress:
+        """The progress, of so many planned samples, so many of which were stored before."""
+        return CollectProgress(
+            planned=planned,
+            stored=before + self.added,
+            added=self.added,
+            failed=self._missing,
+            tokens=self._tokens,
+            cost=self._cost_budget.cap.spent,
+            errors=self.errors,
+            calls=self._calls,
+            concurrency=0,
+            stopping=self.stopped is not None,
+        )
+
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Starts nothing more, and finishes what is running."""
+        """Starts nothing more, and finishes what is running. `number` is that of a signal."""
+        if self.stopped is None:
+            self.stopped, self.why = how, why
+        self.signal = self.signal or number
 
     def forget_failures(self) -> None:
         """Forgets failures, because the samples are requested once more."""
-
-    def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, of so many planned samples, so many of which were stored before."""
+        self.failures.clear()
+        self._failing_problems.clear()
+        self._missing = 0
 
 
 @runtime_checkable
@@ -324,14 +173,9 @@ class SamplingEngine(Protocol):
         *,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
+        on_progress: Callable[[], None],
     ) -> AbstractAsyncContextManager[Sampler]:
-        """A sampler into a pool, which reports its progress; on leaving, everything that came is stored.
-
-        The first of `signals` stops it in good order; the second leaves the block at once, and abandons
-        what is in flight.
-        """
+        """A sampler into a pool, which reports its progress; on leaving, everything that came is stored."""
 
 
 def read_responses(responses: Sequence[Response], question: str, task: Task) -> list[str | None]:
@@ -481,40 +325,7 @@ def _fit_number(number: int | None) -> int | None:
     return number if number is not None and 0 <= number < _MAX_NUMBER else None
 
 
-class SamplerTotals:
-    """What every sampler counts: samples, failures and errors so far, and what stopped it."""
-
-    def __init__(self, cost_budget: CostBudget) -> None:
-        self._cost_budget = cost_budget
-        self._failing_problems: set[str] = set()  # problems that failed since a sample came
-        self._calls = 0
-        self._tokens = 0
-        self._missing = 0  # samples that failed
-        self.added = 0
-        self.verified = 0  # responses that a verifier was asked about
-        self.unscored = 0  # of them, those without a score
-        self.verifier_tokens = 0  # of a model that was asked
-        self.verifier_error: str | None = None  # why the first of them has no score
-        self.failures: dict[str, str] = {}  # problem id -> the last reason
-        self.errors: Counter[str] = Counter()
-        self.stopped: StopReason | None = None
-        self.why: str | None = None
-        self.signal: int | None = None
-
-    def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
-        """Records that nothing more is to start. `number` is that of a signal."""
-        if self.stopped is None:
-            self.stopped, self.why = how, why
-        self.signal = self.signal or number
-
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-        self.failures.clear()
-        self._failing_problems.clear()
-        self._missing = 0
-
-
-class SamplingWorkers(SamplerTotals):
+class SamplingWorkers(Sampler):
     """Draws runs, stores each call's samples before they count, and stops in good order.
 
     As many calls as may run at the same time are in flight, and at most twice as many more have ended
@@ -543,16 +354,6 @@ class SamplingWorkers(SamplerTotals):
         self._unstored = 0  # calls whose samples have arrived and are not on the disk yet
         self.fatal_error: BaseException | None = None  # the pool can't be written any more
 
-    @property
-    def per_call(self) -> int | None:
-        """Samples that the endpoint gives in one call, at most; None: not learned."""
-        return self._client.quirks.max_choices
-
-    @property
-    def logprobs(self) -> bool | None:
-        """Whether the endpoint gives log-probabilities; None: not learned."""
-        return self._client.quirks.logprobs
-
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Sends nothing more; what is in flight is finished and stored. `number` is that of a signal."""
         super().stop(how, why, number=number)
@@ -580,19 +381,11 @@ class SamplingWorkers(SamplerTotals):
             self._unreported_calls.clear()
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress, of so many planned samples, so many of which were stored before."""
-        return CollectProgress(
-            planned=planned,
-            stored=before + self.added,
-            added=self.added,
-            failed=self._missing,
-            tokens=self._tokens,
-            cost=self._cost_budget.spent,
-            errors=self.errors,
-            calls=self._calls,
+        """The progress, with the calls that are running."""
+        return replace(
+            super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
             in_flight=self._client.totals.in_flight,
-            stopping=self.stopped is not None,
         )
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
@@ -657,9 +450,8 @@ class SamplingWorkers(SamplerTotals):
                 for place in places
             ]
         )
-        self.verified += len(places)
-        self.unscored += sum(reply.score is None for reply in replies)
-        self.verifier_tokens += sum(reply.tokens for reply in replies)
+        failed = sum(reply.score is None for reply in replies)
+        self.scores.update(calls=len(places), failed=failed, tokens=sum(reply.tokens for reply in replies))
         error = next((reply.error for reply in replies if reply.error is not None), None)
         self.verifier_error = self.verifier_error or (None if error is None else str(error))
         return {
@@ -751,4 +543,107 @@ class SamplingWorkers(SamplerTotals):
 
     def _count_calls(self, calls: tuple[Call, ...]) -> None:
         self._calls += len(calls)
+        self.per_call, self.logprobs = self._client.quirks.max_choices, self._client.quirks.logprobs
         self.errors.update(call.kind for call in calls if call.kind not in _HARMLESS_KINDS)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine:
+    """The engine that draws in this process."""
+
+    endpoint: Endpoint
+    verifier: Verifier | None = None
+
+    @property
+    def width(self) -> int:
+        """Calls at the same time, at most."""
+        return self.endpoint.limits.concurrency
+
+    @asynccontextmanager
+    async def open_sampler(
+        self,
+        pool: Pool,
+        *,
+        asking: Asking,
+        cost_budget: CostBudget,
+        on_progress: Callable[[], None],
+    ) -> AsyncIterator[Sampler]:
+        """Workers that draw from the endpoint; on leaving, everything that came is stored."""
+        async with (
+            self.verifier or nullcontext(),
+            Client(
+                self.endpoint, on_call=lambda call: workers.record_call(call), signals_only=True
+            ) as client,
+            start_workers(
+                pool,
+                client,
+                asking=asking,
+                cost_budget=cost_budget,
+                on_progress=on_progress,
+                verifier=self.verifier,
+            ) as workers,
+        ):
+            yield workers
+
+
+@asynccontextmanager
+async def start_workers(
+    pool: Pool,
+    client: Client,
+    *,
+    asking: Asking,
+    cost_budget: CostBudget,
+    on_progress: Callable[[], None],
+    verifier: Verifier | None = None,
+) -> AsyncIterator[SamplingWorkers]:
+    """Workers from a client into a pool; on leaving, everything that came is stored.
+
+    The client's `on_call` must call their `record_call`.
+    """
+    writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
+    workers = SamplingWorkers(client, writer, asking, cost_budget, on_progress=on_progress, verifier=verifier)
+    try:
+        yield workers
+    finally:
+        workers.store_unreported_calls()
+        await writer.close()
+    if workers.fatal_error is not None:
+        raise workers.fatal_error
+
+
+@asynccontextmanager
+async def handle_signals(
+    signals: Sequence[signal.Signals], *, on_first: Callable[[int], None], on_second: Callable[[], None]
+) -> AsyncIterator[None]:
+    """The first of `signals` calls `on_first`; the second leaves the block at once, then calls `on_second`.
+
+    Afterwards the old handlers are back.
+    """
+    task, loop, count = asyncio.current_task(), asyncio.get_running_loop(), 0
+    if not signals or threading.current_thread() is not threading.main_thread() or task is None:
+        yield
+        return
+
+    def handle(number: int) -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            on_first(number)
+        else:
+            task.cancel()
+
+    before = {number: signal.getsignal(number) for number in signals}
+    for number in signals:
+        loop.add_signal_handler(number, handle, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if count < 2:  # somebody else cancelled the task
+            raise
+        while task.cancelling():  # so that it can still store samples and account for calls
+            task.uncancel()
+        on_second()
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

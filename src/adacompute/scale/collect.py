@@ -7,8 +7,7 @@ for how much money. The endpoint's key travels encrypted by a one-time pad that 
 import asyncio
 import math
 import os
-import signal
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -19,28 +18,13 @@ from adacompute.answers import Task
 from adacompute.client import Client, Endpoint, RateLimits
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
-from adacompute.records import Call, Secret, TokenPrices
+from adacompute.records import Call, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
-from adacompute.sampling.collect import (
-    PAD,
-    Indexes,
-    find_shard_folder,
-    handle_signals,
-    make_shard_path,
-    merge_shard,
-    remove_shard_folder,
-    start_workers,
-)
-from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import (
-    CostBudget,
-    Sampler,
-    SamplerTotals,
-    SamplingWorkers,
-    StopReason,
-    compute_max_cost,
-)
+from adacompute.sampling.plan import CostBudget, SampleRun, compute_max_cost
+from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
+from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
+from adacompute.secret import Secret
 
 __all__ = [
     "RayEngine",
@@ -177,13 +161,13 @@ class Collector:
             )
         client = await self._ensure_client()
         asking = self._setup.asking
-        self._spent = self._cost_budget.spent
-        self._cost_budget.limit = None if shard.money is None else self._spent + shard.money
+        self._spent = self._cost_budget.cap.spent
+        self._cost_budget.cap.limit = None if shard.money is None else self._spent + shard.money
         with open_pool(shard.path, create=True, default_task=self._setup.task) as pool:
             pool.add_problems({run.problem.id: run.problem for run in shard.runs}.values())
             try:
                 async with start_workers(
-                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda _: None
+                    pool, client, asking=asking, cost_budget=self._cost_budget, on_progress=lambda: None
                 ) as workers:
                     self._workers = workers
                     if self._stopped:
@@ -212,7 +196,7 @@ class Collector:
             self._workers.record_call(call)
 
     def _compute_progress(self, workers: SamplingWorkers) -> CollectProgress:
-        return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.spent - self._spent)
+        return replace(workers.progress(planned=0, before=0), cost=self._cost_budget.cap.spent - self._spent)
 
     def _build_result(self, workers: SamplingWorkers) -> ShardResult:
         return ShardResult(
@@ -232,36 +216,22 @@ def _refill_seconds(limits: RateLimits) -> float:
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
 
 
-class SamplingCounts(SamplerTotals):
+class SamplingCounts(Sampler):
     """The totals of what is done elsewhere; `running` is the progress of what is still running there."""
 
     def __init__(self, cost_budget: CostBudget) -> None:
         super().__init__(cost_budget)
         self.running: list[CollectProgress] = []
-        self.per_call: int | None = None
-        self.logprobs: bool | None = None
 
     def progress(self, *, planned: int, before: int) -> CollectProgress:
         """The progress of all of them together."""
-        added = self.added + sum(part.added for part in self.running)
-        return CollectProgress(
-            planned=planned,
-            stored=before + added,
-            added=added,
-            failed=self._missing + sum(part.failed for part in self.running),
-            tokens=self._tokens + sum(part.tokens for part in self.running),
-            cost=self._cost_budget.spent + sum(part.cost for part in self.running),
-            errors=sum((Counter(part.errors) for part in self.running), self.errors.copy()),
-            calls=self._calls + sum(part.calls for part in self.running),
-            concurrency=sum(part.concurrency for part in self.running),
-            in_flight=sum(part.in_flight for part in self.running),
-            stopping=self.stopped is not None,
-        )
+        own = super().progress(planned=planned, before=before)
+        return replace(CollectProgress.join([own, *self.running]), stopping=own.stopping)
 
     def add_result(self, result: ShardResult) -> int:
         """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
         done = result.progress
-        self._cost_budget.spent += done.cost
+        self._cost_budget.cap.spent += done.cost
         self.errors.update(done.errors)
         self._calls += done.calls
         self._tokens += done.tokens
@@ -297,7 +267,7 @@ class CollectorCrew(SamplingCounts):
         endpoint: Endpoint,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
+        on_progress: Callable[[], None],
         workers: int | None,
         place: int = 0,
         modes: int = 1,
@@ -311,7 +281,7 @@ class CollectorCrew(SamplingCounts):
         self._on_progress = on_progress
         self._requested_workers = workers
         self._exit_stack = ExitStack()  # the connection to Ray
-        self._folder = find_shard_folder(pool)
+        self._folder = pool.shard_folder
         self._pad = self._folder / (f"{PAD}{place}" if modes > 1 else PAD)
         self._key: SealedKey | None = None
         self._max_collectors = 0  # collectors; 0: not begun
@@ -447,7 +417,7 @@ class CollectorCrew(SamplingCounts):
             if worker.busy is not None or not queue:
                 continue
             money = self._next_shard_money()
-            if money is None and self._cost_budget.limit is not None:
+            if money is None and self._cost_budget.cap.limit is not None:
                 return
             worker.shard = CollectShard(path=make_shard_path(self._folder), runs=queue.popleft(), money=money)
             worker.busy = _wrap_ref(worker.actor.draw.remote(worker.shard))
@@ -455,9 +425,9 @@ class CollectorCrew(SamplingCounts):
     def _next_shard_money(self) -> float | None:
         """What the next shard may cost; None: no limit, or it has to wait until others are done."""
         promised = [worker.shard.money or 0.0 for worker in self._workers if worker.shard is not None]
-        if self._cost_budget.limit is None or len(promised) >= self._money_shares:
+        if self._cost_budget.cap.limit is None or len(promised) >= self._money_shares:
             return None
-        room = max(0.0, self._cost_budget.limit - self._cost_budget.spent - sum(promised))
+        room = max(0.0, self._cost_budget.cap.limit - self._cost_budget.cap.spent - sum(promised))
         return room / (self._money_shares - len(promised))
 
     async def _handle_end(self, worker: _Worker, queue: ShardQueue) -> None:
@@ -488,7 +458,7 @@ class CollectorCrew(SamplingCounts):
                 self._handle_spent_shard(
                     find_missing_runs(shard.runs, merged, result.failures), queue, hopeless=not merged
                 )
-        self._on_progress(self)
+        self._on_progress()
 
     def _handle_spent_shard(self, rest: tuple[SampleRun, ...], queue: ShardQueue, *, hopeless: bool) -> None:
         """A shard's money was spent: makes fewer shards with more money each.
@@ -518,7 +488,7 @@ class CollectorCrew(SamplingCounts):
                 f"engine ray: {_MAX_LOSSES} workers died one after the other before anything was stored "
                 f"({describe_error(error)}); see Ray's logs, e.g. for memory; the same command goes on"
             )
-        self._cost_budget.spent += self._compute_spent() - before
+        self._cost_budget.cap.spent += self._compute_spent() - before
         if shard is not None and (rest := find_missing_runs(shard.runs, merged)):
             queue.appendleft(rest)
         self._workers[self._workers.index(worker)] = self._start_collector(worker.number)
@@ -544,7 +514,7 @@ class CollectorCrew(SamplingCounts):
                     progress = await _wrap_ref(worker.actor.report_progress.remote())
                     worker.progress = progress if worker.shard is not None else None
             self._refresh()
-            self._on_progress(self)
+            self._on_progress()
 
     def _refresh(self) -> None:
         self.running = [worker.progress for worker in self._workers if worker.progress is not None]
@@ -564,7 +534,7 @@ def _mark_retrieved(future: "asyncio.Future[Any]") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayEngine:
-    """Draws from an endpoint by collectors on a cluster, which share its limits: `collect(endpoint=…)`.
+    """Draws from an endpoint by collectors on a cluster, which share its limits: `SourcePlan(endpoint=…)`.
 
     Each writes shards of its own beside the pool, in POOL.shards; finished shards are merged into the
     pool, and the folder is removed. So all workers have to see the pool's file system, under the same
@@ -589,8 +559,7 @@ class RayEngine:
         *,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
+        on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
         """Collectors, started with the first draw; on leaving, they are gone, their samples in the pool."""
         crew = CollectorCrew(
@@ -604,11 +573,8 @@ class RayEngine:
             modes=self.modes,
         )
         try:
-            async with handle_signals(signals, crew, on_progress=lambda: on_progress(crew)):
-                yield crew
-            # ending it takes seconds, too
-            async with handle_signals(signals, crew, on_progress=lambda: None):
-                await crew.close()
+            yield crew
+            await crew.close()
         finally:
             crew.abandon()
 

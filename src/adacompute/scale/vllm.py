@@ -6,7 +6,6 @@ are what `kill -9` can lose.
 """
 
 import asyncio
-import signal
 import threading
 import time
 from collections import deque
@@ -36,9 +35,8 @@ from adacompute.errors import EngineUnavailable, ReplyInvalid, ScaleError
 from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling import Asking
-from adacompute.sampling.collect import handle_signals
-from adacompute.sampling.plan import SampleRun
-from adacompute.sampling.workers import CostBudget, PoolWriter, Sampler, read_responses
+from adacompute.sampling.plan import CostBudget, SampleRun
+from adacompute.sampling.workers import PoolWriter, Sampler, read_responses
 from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
@@ -349,7 +347,7 @@ class ProcessorSampler(SamplingCounts):
         *,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
+        on_progress: Callable[[], None],
         config: Callable[[], Any],
         width: int,
     ) -> None:
@@ -442,7 +440,7 @@ class ProcessorSampler(SamplingCounts):
             self._record_failure(
                 record.problem_id, f"{stored.failures[0].kind}: {stored.failures[0].message}"
             )
-        self._on_progress(self)
+        self._on_progress()
 
     def _record_failure(self, problem: str, why: str) -> None:
         self._missing += 1
@@ -483,8 +481,7 @@ class _ProcessorEngine:
         *,
         asking: Asking,
         cost_budget: CostBudget,
-        on_progress: Callable[[Sampler], None],
-        signals: Sequence[signal.Signals] = (),
+        on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
         """A sampler; on leaving, everything that came is stored, and the processor is gone."""
         with ExitStack() as stack:
@@ -497,8 +494,7 @@ class _ProcessorEngine:
                 width=self.width,
             )
             try:
-                async with handle_signals(signals, sampler, on_progress=lambda: on_progress(sampler)):
-                    yield sampler
+                yield sampler
             except BaseException:
                 await asyncio.shield(sampler.close(at_once=True))
                 raise
@@ -507,7 +503,7 @@ class _ProcessorEngine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VllmEngine(_ProcessorEngine):
-    """Draws from a model that vLLM runs on the cluster's workers with a GPU: `collect(endpoint=…)`.
+    """Draws from a model that vLLM runs on the cluster's workers with a GPU: `SourcePlan(endpoint=…)`.
 
     The model is loaded once, and stays for all waves. EngineUnavailable where vLLM isn't installed.
     """

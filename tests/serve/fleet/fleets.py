@@ -12,8 +12,8 @@ import redis
 from crowd import Visit, visits
 from running import Answer, Process
 
-from adacompute.serve.fleet.ledger import _parse_balance
-from adacompute.serve.ledger import Balance
+from adacompute.serve.spending.fleet_ledger import _parse_balance
+from adacompute.serve.spending.ledger import Balance
 from clusters import RedisServer
 
 __all__ = ["BASE", "FLEET", "Held", "Replica", "crowds", "samples"]

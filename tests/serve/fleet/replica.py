@@ -7,8 +7,8 @@ import sys
 from functools import partial
 
 from adacompute.cli import main
-from adacompute.serve import server
-from adacompute.serve.fleet import FleetTiming
+from adacompute.serve.http import server
+from adacompute.serve.spending.redis_client import FleetTiming
 
 if __name__ == "__main__":
     lease = float(sys.argv.pop(1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pacing import HIGH, LOW, Costs, _traffic
 
-from adacompute.serve.fleet.membership import FleetPacer, Pacemaker, name_lane
+from adacompute.serve.pricing.fleet import FleetPacer, Pacemaker, name_lane
 
 STEP = 0.01  # seconds
 

@@ -15,11 +15,12 @@ import pytest
 import redis
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
-from adacompute.records import Secret
-from adacompute.serve.fleet import Fleet, FleetTiming, join_fleet
-from adacompute.serve.fleet.ledger import _parse_balance
-from adacompute.serve.ledger import Balance, Caps, Spend, format_hour
-from adacompute.serve.local_ledger import Ledger
+from adacompute.secret import Secret
+from adacompute.serve.pricing.fleet import Fleet, join_fleet
+from adacompute.serve.spending.fleet_ledger import _parse_balance
+from adacompute.serve.spending.ledger import Balance, Caps, Spend, format_hour
+from adacompute.serve.spending.local_ledger import Ledger
+from adacompute.serve.spending.redis_client import FleetTiming
 from clusters import RedisServer, _free_port
 
 ONE = Spend(samples=1, tokens=10, nanos=100)
@@ -133,11 +134,11 @@ def test_c15_fleet_lost_replies_are_asked_for_again_and_nothing_is_counted_twice
                 taken["closed"] += 1
                 await asyncio.sleep(0.005)
                 continue
-            grown = (
-                await gateway.ledger.extend(made, Spend(samples=1)) if taken["granted"] % 3 == 0 else False
-            )
-            gateway.ledger.settle(made, Spend(samples=2 + bool(grown), tokens=7))
-            taken["granted"] += 2 + bool(grown)
+            grown = taken["granted"] % 3 == 0
+            if grown:
+                gateway.ledger.grow(made, Spend(samples=1))
+            gateway.ledger.settle(made, Spend(samples=2 + grown, tokens=7))
+            taken["granted"] += 2 + grown
 
     async def cutting(server: RedisServer, over: asyncio.Event) -> None:
         async with redis.asyncio.Redis(port=server.port) as client:
@@ -170,7 +171,7 @@ def test_a_reservation_whose_asker_went_away_is_given_back(redis_server: RedisSe
             made = await one.ledger.reserve("k", Spend(samples=10))  # all of it is there
             one.ledger.settle(made, ONE)
             one.ledger.settle(made, ONE)  # a second time does nothing
-            assert one.ledger.extend(made, ONE) is False
+            one.ledger.grow(made, ONE)
 
     run(work())
     assert samples(held(redis_server)) == (1, 0, 0)
@@ -215,8 +216,7 @@ def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_a
             settled = await one.ledger.reserve("k", Spend(samples=4))
             shutil.copytree(files, copy)
             one.ledger.settle(settled, Spend(samples=1))
-            second = await one.ledger.reserve("k", Spend(samples=6))
-            assert await one.ledger.extend(second, Spend(samples=2))
+            second = await one.ledger.reserve("k", Spend(samples=8))
             redis_server.kill()
             shutil.rmtree(files)
             shutil.copytree(copy, files)

@@ -7,7 +7,7 @@ import pytest
 from pacing import HIGH, LOW, recorded
 from stale import Fleet, simulated
 
-from adacompute.serve.fleet.membership import (
+from adacompute.serve.pricing.fleet import (
     FleetPacer,
     FleetPacers,
     Pacemaker,

@@ -1,0 +1,1 @@
+"""`ask` and `Asker`: the gateway as a function call, without a socket."""

@@ -1,0 +1,514 @@
+"""`ask` and `Asker`: the gateway's engine as a function call, without a server.
+
+An `Asker` has an `Engine` (prompt_engine.py), which is a gateway on a thread of its own. Callers may be plain
+functions, coroutines of any event loop (a notebook's, for example) and several threads at once.
+"""
+
+import asyncio
+import inspect
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Never, Self, TypedDict, Unpack
+
+from adacompute.client import BreakerSettings, Endpoint, RateLimits
+from adacompute.client.settings import build_endpoint
+from adacompute.config import (
+    Config,
+    EndpointConfig,
+    MenuConfig,
+    ServeConfig,
+    VerifierConfig,
+    apply_menu,
+    average_budget,
+    convert_value,
+    read_menu_file,
+)
+from adacompute.errors import ConfigError, RequestInvalid, suggest_name
+from adacompute.policies.base import Policy
+from adacompute.records import DEFAULT_CURRENCY, Budget
+from adacompute.secret import Secret
+from adacompute.serve.ask.prompt_engine import (
+    Engine,
+    Prompt,
+    PromptOptions,
+    Reply,
+    build_all_messages,
+    build_messages,
+    check_prompts,
+    wait_for,
+)
+from adacompute.serve.spending.ledger import Spend
+
+__all__ = ["Asker", "Reply", "ask", "write_budget"]
+
+DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
+DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
+_DEFAULT_KEY_ENV = EndpointConfig().key_env
+_MAX_MESSAGES = 1_000_000  # of a prompt: the caller is the operator
+_BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # an outage of half a minute is waited out
+_ENDPOINT_REMEDY = (
+    "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "
+    "this machine"
+)
+
+
+class PromptArguments(TypedDict, total=False):
+    """What a prompt takes besides itself; see `Asker.ask`."""
+
+    system: str | None
+    temperature: float | None
+    max_tokens: int | None
+    extract: str | None
+    options: Mapping[str, Any] | None
+
+
+class Asker:
+    """Asks one endpoint, and keeps the average cost of what it asks on a budget. A context manager.
+
+    It is opened by `with`, or by the first prompt. It may be used by several threads and event loops at once.
+    A forked process opens its own, with an average of its own; a `state` stays with the process that opened
+    it. Closing it waits for what is under way; leaving its context by an exception cancels that.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Endpoint | None = None,
+        *,
+        menu: str | Path | None = None,
+        model: str | None = None,
+        budget: float | str | Budget = DEFAULT_BUDGET,
+        policy: Policy | str | Path | None = None,
+        key: str | Secret | None = None,
+        key_env: str = _DEFAULT_KEY_ENV,
+        key_file: str | Path | None = None,
+        input_price: float | None = None,
+        output_price: float | None = None,
+        currency: str = DEFAULT_CURRENCY,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        deadline: float = 600.0,
+        state: str | Path | None = None,
+        verifier: str | VerifierConfig | None = None,
+        **unknown: Never,
+    ) -> None:
+        """Checks the settings; AdacomputeError with the remedy if one of them can't be used.
+
+        `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint, which has
+        its own key, limits and retries. `menu` is a file of several modes, menu.toml, in the place of an
+        endpoint, its model, key and prices; the budget is in money then. `model` is the only one that the
+        endpoint lists, if None. `budget` is what a prompt may cost on average: samples, if it is a number.
+        `policy` is a folder of `adacompute fit`, a policy, or None for the one in the package. The key is
+        `key`, else in the file `key_file`, else in the environment variable `key_env`. Prices are for a
+        million tokens, in `currency`. `concurrency` is how many prompts, and calls, are under way at the
+        same time, at most; others wait for their turn. `deadline` is in seconds for each prompt, from its
+        turn on, and for opening. `state` is a file that keeps what was spent and the price over restarts;
+        without it, both are kept in memory. `verifier` is the address of a scoring endpoint, or the settings
+        of a verifier, for example with the name of a model that is asked.
+        """
+        key = _hide_key(key)
+        _refuse_unknown(unknown)
+        modes = None if menu is None else read_menu_file(Path(_read_path(menu, "menu")))
+        if modes is not None:
+            single: dict[str, object] = {"endpoint": endpoint, "model": model, "key": key}
+            single |= {"key_file": key_file}
+            single |= {"input_price": input_price, "output_price": output_price}
+            single |= {"key_env": None if key_env == _DEFAULT_KEY_ENV else key_env}
+            _check_menu_alone({**single, "currency": None if currency == DEFAULT_CURRENCY else currency})
+            upstream, currency = None, modes.currency
+        else:
+            upstream = _build_upstream(
+                endpoint, key=key, key_env=key_env, key_file=key_file, concurrency=concurrency
+            )
+            currency = convert_value(currency, str, "currency")
+        prices = {"input_price": input_price, "output_price": output_price}
+        amounts = {
+            name: convert_value(price, float, name) for name, price in prices.items() if price is not None
+        }
+        average = write_budget(Budget.parse(budget, currency=currency))
+        config = Config(
+            endpoint=EndpointConfig(
+                url="" if upstream is None else upstream.url,
+                model="" if model is None else convert_value(model, str, "model"),
+                currency=currency,
+                **amounts,
+            ),
+            serve=ServeConfig(
+                menu="" if menu is None else str(menu),
+                concurrency=concurrency,
+                policy=_read_folder(policy),
+                state=ServeConfig().state if state is None else _read_path(state, "state"),
+                deadline=convert_value(deadline, float, "deadline"),
+                budget=average,
+                max_budget=average,
+            ),
+            verifier=_read_verifier(verifier),
+        )
+        self._prepare(
+            config,
+            upstream,
+            policy=policy if isinstance(policy, Policy) else None,
+            in_memory=state is None,
+            concurrency=concurrency,
+            has_prices=bool(amounts),
+            menu=modes,
+        )
+
+    @classmethod
+    def from_config(cls, config: Config, *, endpoint: Endpoint | None) -> Self:
+        """The Asker that decides as a gateway with these settings; nothing is kept over restarts.
+
+        `endpoint` stands in the place of the one that the settings name; None: they name a menu.
+        """
+        asker = cls.__new__(cls)
+        asker._prepare(
+            config,
+            endpoint,
+            policy=None,
+            in_memory=True,
+            concurrency=DEFAULT_CONCURRENCY,
+            has_prices=bool(config.endpoint.input_price or config.endpoint.output_price),
+            menu=read_menu_file(Path(config.serve.menu)) if endpoint is None else None,
+        )
+        return asker
+
+    def _prepare(
+        self,
+        config: Config,
+        upstream: Endpoint | None,
+        *,
+        policy: Policy | None,
+        in_memory: bool,
+        concurrency: int,
+        has_prices: bool,
+        menu: MenuConfig | None,
+    ) -> None:
+        config = replace(config, serve=replace(config.serve, max_messages=_MAX_MESSAGES))
+        if menu is not None:
+            config, has_prices = apply_menu(config, menu), menu.has_prices
+        self._name = config.serve.menu if upstream is None else upstream.url
+        self._budget = average_budget(config)
+        self._engine = Engine(
+            config,
+            endpoint=upstream,
+            policy=policy,
+            in_memory=in_memory,
+            concurrency=concurrency if upstream is None else min(concurrency, upstream.limits.concurrency),
+            has_prices=has_prices,
+            breaker=_BREAKER if menu is None else _BREAKER.share(len(menu.modes)),
+        )
+        self._window = 2 * concurrency  # prompts of `ask_iter` that are read ahead
+        finalizer = weakref.finalize(self, self._engine.request_stop, cancel=True)
+        finalizer.atexit = False  # prompt_engine.py ends those with a state then
+
+    def __repr__(self) -> str:
+        return f"Asker({self._name!r}, model={self._engine.model!r}, budget={str(self._budget)!r})"
+
+    def __enter__(self) -> Self:
+        try:
+            wait_for(self._engine.submit(self._engine.open))
+        except BaseException:
+            self._engine.request_stop(cancel=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close(wait=kind is None)
+        except Exception as exc:
+            if error is None:
+                raise
+            error.add_note(f"closing the Asker failed as well: {exc}")
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.wrap_future(self._engine.submit(self._engine.open))
+        except BaseException:
+            self._engine.request_stop(cancel=True)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    @property
+    def model(self) -> str:
+        """The name of the model that is asked; where none was named, it is opened to find it."""
+        if not self._engine.model:
+            wait_for(self._engine.submit(self._engine.open))
+        return self._engine.model
+
+    @property
+    def budget(self) -> Budget:
+        """What a prompt may cost on average."""
+        return self._budget
+
+    @property
+    def average(self) -> float | None:
+        """What prompts cost since it was opened, in the budget's unit, of those that can be voted on.
+
+        None before any, also with a `state`, which keeps the price and what was spent.
+        """
+        return self._engine.read_status().average
+
+    @property
+    def price(self) -> float | None:
+        """The price of a sample that the next prompt is decided at; None: the policy has none."""
+        return self._engine.read_status().price
+
+    @property
+    def spent(self) -> Spend:
+        """What was spent so far: its `samples`, `tokens` and `money`; with `state`, also in earlier runs."""
+        return self._engine.read_status().spent
+
+    def ask(
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        extract: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        **unknown: Never,
+    ) -> Reply:
+        """The reply to a prompt: a text, or a list of messages in OpenAI's shape.
+
+        `extract` says how answers are read out of responses: auto, boxed, choice, number, json:FIELD,
+        regex:PATTERN and others, or none. `options` are fields of the request that go to the endpoint as they
+        are, such as seed, stop or response_format. Raises AdacomputeError if nothing came.
+        """
+        named = PromptArguments(
+            system=system, temperature=temperature, max_tokens=max_tokens, extract=extract, options=options
+        )
+        return _raise_error(wait_for(self._submit(prompt, _build_options(**named, **unknown))))
+
+    async def ask_async(self, prompt: Prompt, **arguments: Unpack[PromptArguments]) -> Reply:
+        """As `ask`, for a coroutine."""
+        return _raise_error(await asyncio.wrap_future(self._submit(prompt, _build_options(**arguments))))
+
+    def ask_many(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> list[Reply]:
+        """The replies to many prompts, in their order. Where nothing came, a reply has an `error`.
+
+        `arguments` are those of `ask`. A prompt or an option that can't be used is raised before anything is
+        sent. Ctrl-C gives up all replies; `ask_iter` gives each as it comes.
+        """
+        return wait_for(self._submit_all(prompts, _build_options(**arguments)))
+
+    async def ask_many_async(
+        self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]
+    ) -> list[Reply]:
+        """As `ask_many`, for a coroutine."""
+        return await asyncio.wrap_future(self._submit_all(prompts, _build_options(**arguments)))
+
+    def ask_iter(self, prompts: Iterable[Prompt], **arguments: Unpack[PromptArguments]) -> Iterator[Reply]:
+        """As `ask_many`, but yields each reply as soon as it and all before it are there.
+
+        It reads few prompts ahead, so there may be any number of them. One that can't be used is raised when
+        its turn comes. Leaving the loop cancels what is under way.
+        """
+        built = _build_options(**arguments)
+        check_prompts(prompts)
+        return self._iterate(prompts, built)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Ends it. Waits for what is under way; with `wait=False` that is cancelled."""
+        self._engine.stop(cancel=not wait)
+
+    def _submit(self, prompt: Prompt, options: PromptOptions) -> "Future[Reply]":
+        return self._engine.submit(self._engine.answer_prompt, build_messages(prompt), options)
+
+    def _submit_all(self, prompts: Iterable[Prompt], options: PromptOptions) -> "Future[list[Reply]]":
+        return self._engine.submit(self._engine.answer_all, build_all_messages(prompts), options)
+
+    def _iterate(self, prompts: Iterable[Prompt], options: PromptOptions) -> Iterator[Reply]:
+        under_way: deque[Future[Reply]] = deque()
+        try:
+            for prompt in prompts:
+                under_way.append(self._submit(prompt, options))
+                if len(under_way) >= self._window:
+                    yield under_way[0].result()
+                    under_way.popleft()
+            while under_way:
+                yield under_way[0].result()
+                under_way.popleft()
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def ask(
+    prompt: Prompt,
+    *,
+    endpoint: str | Endpoint | None = None,
+    menu: str | Path | None = None,
+    model: str | None = None,
+    budget: float | str | Budget = DEFAULT_BUDGET,
+    policy: Policy | str | Path | None = None,
+    key: str | Secret | None = None,
+    key_env: str = _DEFAULT_KEY_ENV,
+    key_file: str | Path | None = None,
+    input_price: float | None = None,
+    output_price: float | None = None,
+    currency: str = DEFAULT_CURRENCY,
+    deadline: float = 600.0,
+    verifier: str | VerifierConfig | None = None,
+    system: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    extract: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **unknown: Never,
+) -> Reply:
+    """The reply to one prompt, by a vote over as many samples as it is worth. Arguments as of `Asker`.
+
+    An `Asker` is faster for several prompts, and keeps their average on the budget.
+    """
+    key = _hide_key(key)
+    _refuse_unknown(unknown)
+    with Asker(
+        endpoint,
+        menu=menu,
+        model=model,
+        budget=budget,
+        policy=policy,
+        key=key,
+        key_env=key_env,
+        key_file=key_file,
+        input_price=input_price,
+        output_price=output_price,
+        currency=currency,
+        deadline=deadline,
+        verifier=verifier,
+    ) as asker:
+        return asker.ask(
+            prompt,
+            system=system,
+            temperature=temperature,
+            max_tokens=max_tokens,
+            extract=extract,
+            options=options,
+        )
+
+
+def _list_keywords(function: Callable[..., object]) -> list[str]:
+    return [
+        name for name, each in inspect.signature(function).parameters.items() if each.kind != each.VAR_KEYWORD
+    ]
+
+
+_OPENAI_NAMES = {"base_url": "endpoint", "api_key": "key"}  # what OpenAI's clients call our parameters
+
+
+def _refuse_unknown(unknown: Mapping[str, object]) -> None:
+    """RequestInvalid for a keyword that nothing here takes, with the nearest one that is taken."""
+    for name in unknown:
+        known = {*_list_keywords(Asker), *_list_keywords(ask)}
+        ours = _OPENAI_NAMES.get(name)
+        nearest = suggest_name(name, known) if ours is None else f"did you mean {ours}? "
+        raise RequestInvalid(
+            f"there is no argument {name}; {nearest}A field for the endpoint goes into a prompt's "
+            f"options={{{name!r}: …}}",
+            param=name,
+        )
+
+
+def _build_options(options: object = None, **arguments: Any) -> PromptOptions:  # noqa: ANN401 - PromptArguments
+    """The options of a prompt; RequestInvalid for those that an Asker can't follow."""
+    if options is not None and not isinstance(options, Mapping):
+        raise RequestInvalid(f"options is a {type(options).__name__}; give a dict", param="options")
+    named = {name: arguments.pop(name) for name in PromptArguments.__annotations__ if name in arguments}
+    built = PromptOptions(parameters={**(options or {}), **arguments}, **named)
+    for name in built.parameters:
+        if name in _list_keywords(Asker):
+            raise RequestInvalid(f"{name} is a setting of the Asker as a whole; give it there", param=name)
+    _refuse_unknown(arguments)
+    return built
+
+
+def _hide_key(key: str | Secret | None) -> Secret | None:
+    """The key as a Secret, before anything fails: tools that show the locals of a traceback show `***`."""
+    return Secret(key) if isinstance(key, str) else key
+
+
+def _read_verifier(verifier: object) -> VerifierConfig:
+    if isinstance(verifier, VerifierConfig):
+        return verifier
+    if verifier is None:
+        return VerifierConfig()
+    if not isinstance(verifier, str) or not verifier:
+        raise ConfigError(
+            f"verifier {verifier!r} can't be used; give its address, e.g. http://127.0.0.1:9000/score, "
+            "or a VerifierConfig"
+        )
+    return VerifierConfig(url=verifier)
+
+
+def _build_upstream(
+    endpoint: object,
+    *,
+    key: Secret | None,
+    key_env: str,
+    key_file: str | Path | None,
+    concurrency: int,
+) -> Endpoint:
+    limits = RateLimits(concurrency=concurrency)
+    if isinstance(endpoint, Endpoint):
+        if key is not None or key_file is not None:
+            raise ConfigError("endpoint is an Endpoint, which has its own key; give the key to it alone")
+        return endpoint
+    if not isinstance(endpoint, str) or not endpoint:
+        raise ConfigError(f"endpoint {endpoint!r} is no address; {_ENDPOINT_REMEDY}")
+    if key is not None:
+        if key_file is not None:
+            raise ConfigError("key and key_file are both given; give one of them")
+        return Endpoint(url=endpoint, key=key, limits=limits, breaker=_BREAKER)
+    settings = EndpointConfig(
+        url=endpoint,
+        key_env=convert_value(key_env, str, "key_env"),
+        key_file="" if key_file is None else _read_path(key_file, "key_file"),
+    )
+    return replace(build_endpoint(settings), limits=limits, breaker=_BREAKER)
+
+
+def _check_menu_alone(settings: Mapping[str, object]) -> None:
+    """ConfigError where a setting of one endpoint is given beside a menu, which has them for each mode."""
+    for name, value in settings.items():
+        if value is not None:
+            raise ConfigError(f"{name} is given beside a menu, which says it for each mode; leave one out")
+
+
+def _read_folder(policy: object) -> str:
+    """The folder of a policy; "" if it is in memory, or the one in the package."""
+    if policy is None or isinstance(policy, Policy):
+        return ""
+    if isinstance(policy, str | Path):
+        return str(policy)
+    raise ConfigError(
+        f"policy is a {type(policy).__name__}; give a folder of `adacompute fit`, a policy such as "
+        "StoppingPolicy(), or None"
+    )
+
+
+def _read_path(value: object, name: str) -> str:
+    if isinstance(value, str | Path):
+        return str(value)
+    raise ConfigError(f"{name} is a {type(value).__name__}; give the path of a file")
+
+
+def write_budget(budget: Budget) -> str:
+    """A budget as the setting of a gateway, exactly."""
+    return f"{float(budget.amount)!r} {budget.currency or budget.unit}"
+
+
+def _raise_error(reply: Reply) -> Reply:
+    if reply.error is not None:
+        raise reply.error
+    return reply

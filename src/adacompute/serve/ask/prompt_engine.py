@@ -1,0 +1,637 @@
+"""The engine of an `Asker`: a gateway without a server, on a thread of its own.
+
+It opens the same `Gateway` that `adacompute serve` opens, in an event loop on the thread, and hands requests
+to it directly. So it decides as a gateway with the same settings does: the same policy and price, the same
+rules for what is voted on, the same ledger.
+
+In this order: `Reply`; `PromptOptions`, which a caller gives with a prompt; messages; `Engine`.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import math
+import os
+import re
+import threading
+import traceback
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ParamSpec, TypeVar
+
+from adacompute.client import BreakerSettings, Endpoint
+from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.config import Config
+from adacompute.errors import (
+    AdacomputeError,
+    ConfigError,
+    EndpointRefused,
+    EndpointResting,
+    EndpointTimeout,
+    EndpointUnreachable,
+    NotOpen,
+    ReplyInvalid,
+    RequestInvalid,
+    ServeError,
+    format_value,
+    to_one_line,
+)
+from adacompute.policies.base import Policy
+from adacompute.serve.messages.reply import RequestOutcome
+from adacompute.serve.messages.request_parser import (
+    OPTIONS_FIELD,
+    ChatRequest,
+    Route,
+    build_request,
+    choose_route,
+)
+from adacompute.serve.routes.gateway import Gateway
+from adacompute.serve.routes.lifespan import open_gateway
+from adacompute.serve.spending.ledger import NO_SPEND, Spend
+
+__all__ = [
+    "Engine",
+    "Prompt",
+    "PromptOptions",
+    "Reply",
+    "build_all_messages",
+    "build_messages",
+    "check_prompts",
+    "wait_for",
+]
+
+Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's shape
+Messages = list[Any]  # of one prompt, not checked yet
+
+_KEY_NAME = "anonymous"  # what is spent is counted under this name, as in a gateway without keys
+_MAX_TOKENS = 100_000_000  # of a response, as the settings of a gateway allow
+_MAX_LISTED = 8  # models that a message names
+_MAX_NESTING = 32  # levels of a message or a parameter
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which UTF-8 doesn't have
+_PROMPTS_PER_TURN = 32  # that are parsed before the engine's loop does something else
+_EXIT_SECONDS = 5.0  # that the end of the program waits until what was spent is written
+_KEY_STATUSES = (401, 403)
+# request fields that an Asker sets or that would change what is voted on, and what to do instead
+_RESERVED_FIELDS = {
+    "messages": "give the messages as the prompt",
+    "model": "give model to the Asker",
+    "n": "leave it out: the policy decides how many samples are drawn, within the budget",
+    "stream": "leave it out: a reply comes whole",
+    "stream_options": "leave it out: a reply comes whole",
+    "system": "give it as an argument of its own",
+    "extract": "give it as an argument of its own",
+    OPTIONS_FIELD: "give extract, or settings of the Asker",
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of one prompt."""
+
+    text: str | None  # the winner's text, "" where it calls a tool; None: nothing came
+    answer: str | None = None  # the winner of the vote; None: there was none
+    votes: Mapping[str, int] = field(default_factory=dict, hash=False)  # by answer, the first to come first
+    samples: int = 0  # drawn for it
+    tokens: int = 0  # of prompts and responses, of all samples
+    cost: float | None = None  # money; None: no prices were given
+    agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
+    notes: tuple[str, ...] = ()  # e.g. why there was no vote
+    model: str = ""  # as the endpoint names it
+    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each mode of a menu
+    message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
+    # ^ the winner's whole message in OpenAI's shape, with calls of tools
+    error: AdacomputeError | None = None  # why nothing came; None: something did
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        copies = {"votes": dict(self.votes), "notes": list(self.notes), "modes": dict(self.modes)}
+        error = None if self.error is None else str(self.error)
+        return {**given, **copies, "message": dict(self.message), "error": error}
+
+
+def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
+    assert outcome.best is not None, "a request that came to its end has a response"
+    response = outcome.responses[outcome.best]
+    notes = outcome.notes
+    if response.finished is False:
+        notes = (*notes, "the text was cut off at the limit of tokens; raise max_tokens for all of it")
+    return Reply(
+        text=response.text,
+        answer=outcome.answer,
+        votes=dict(outcome.votes),
+        samples=outcome.samples,
+        tokens=outcome.spent.tokens,
+        cost=outcome.spent.amount_in("money") if has_prices else None,
+        agreement=outcome.agreement,
+        notes=notes,
+        model=outcome.server_info.get("model") or outcome.model,
+        modes={use.name: use.samples for use in outcome.modes},
+        message=response.message,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptOptions:
+    """What a caller gives with a prompt. RequestInvalid for what an Asker can't follow."""
+
+    system: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    extract: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)  # fields of the request
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            if name in _RESERVED_FIELDS:
+                raise RequestInvalid(f"{name} can't be given here; {_RESERVED_FIELDS[name]}", param=name)
+        if self.system is not None and not isinstance(self.system, str):
+            raise RequestInvalid(f"system is a {type(self.system).__name__}; give a text", param="system")
+        if self.parameters.get("logprobs") is False:
+            raise RequestInvalid(
+                "logprobs can't be False: votes may be weighed by log-probabilities; leave it out",
+                param="logprobs",
+            )
+        for name, value in {"system": self.system, "extract": self.extract}.items():
+            _copy_plain(value, name)
+        fields = self.fields
+        for name in LIMIT_NAMES:
+            limit = fields.get(name)
+            if type(limit) is int and not 1 <= limit <= _MAX_TOKENS:
+                raise RequestInvalid(f"{name} is {limit}; give 1 to {_MAX_TOKENS:,}", param=name)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a request that go to the endpoint, besides its model and messages; copied."""
+        fields = dict(self.parameters)
+        if self.temperature is not None:
+            fields["temperature"] = self.temperature
+        if self.max_tokens is not None:
+            fields["max_tokens"] = self.max_tokens
+        return {name: _copy_plain(value, name) for name, value in fields.items()}
+
+    def build_body(self, messages: Messages, model: str) -> dict[str, Any]:
+        """The body of a request to a gateway."""
+        if self.system is not None:
+            messages = [{"role": "system", "content": self.system}, *messages]
+        own = {} if self.extract is None else {OPTIONS_FIELD: {"extract": self.extract}}
+        return {"model": model, "messages": messages, **self.fields, **own}
+
+
+def _copy_plain(value: object, place: str, depth: int = 0) -> Any:  # noqa: ANN401 - JSON data
+    """A copy that nobody else changes; RequestInvalid for what JSON doesn't have."""
+    if isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value)):
+        return value
+    if value is None or isinstance(value, bool) or (isinstance(value, int) and -(2**63) <= value < 2**64):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        raise RequestInvalid(
+            f"{place} has the number {value}, which JSON doesn't have; give another", param=place
+        )
+    if depth < _MAX_NESTING and isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: _copy_plain(item, place, depth + 1) for name, item in value.items()}
+    if depth < _MAX_NESTING and isinstance(value, list | tuple):
+        return [_copy_plain(item, place, depth + 1) for item in value]
+    raise RequestInvalid(f"{place} has {format_value(value)}, which isn't JSON; give plain data", param=place)
+
+
+def build_messages(prompt: object) -> Messages:
+    """The messages of a prompt, copied; RequestInvalid if it is neither a text nor messages."""
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise RequestInvalid("the prompt is empty; give a question, or a list of messages")
+        return [{"role": "user", "content": _copy_plain(prompt, "the prompt")}]
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
+        raise RequestInvalid(
+            f"the prompt is a {type(prompt).__name__}; give a text, or a list of messages in OpenAI's shape"
+        )
+    if any(isinstance(message, str) for message in prompt):
+        raise RequestInvalid(
+            "the prompt is a list of texts; give one text, or messages with role and content; several "
+            "prompts are for ask_many"
+        )
+    return [_copy_plain(message, f"messages[{number}]") for number, message in enumerate(prompt)]
+
+
+def build_all_messages(prompts: object) -> list[Messages]:
+    """The messages of many prompts."""
+    check_prompts(prompts)
+    assert isinstance(prompts, Iterable)
+    collected = []
+    for number, prompt in enumerate(prompts):
+        with _name_prompt(number):
+            collected.append(build_messages(prompt))
+    return collected
+
+
+def check_prompts(prompts: object) -> None:
+    """RequestInvalid if these are not many prompts."""
+    if isinstance(prompts, str | Mapping) or not isinstance(prompts, Iterable):
+        raise RequestInvalid(f"prompts is a {type(prompts).__name__}; give a list of prompts, or call ask")
+
+
+@contextlib.contextmanager
+def _name_prompt(number: int) -> Iterator[None]:
+    """Says in an error which of many prompts it is about."""
+    try:
+        yield
+    except RequestInvalid as exc:
+        raise RequestInvalid(f"prompts[{number}]: {exc}", param=exc.param) from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Status:
+    """Where an Asker stands."""
+
+    spent: Spend = NO_SPEND
+    average: float | None = None
+    price: float | None = None
+
+
+class Engine:
+    """A gateway on an event loop in a thread of its own.
+
+    The first `submit` starts the thread, and what is submitted waits until the gateway is open. `stop` ends
+    it. One that couldn't be opened, or was stopped, stays closed. In a forked process, which has none of its
+    parent's threads, it is as before the first `submit`.
+    """
+
+    gateway: Gateway
+    model: str
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        endpoint: Endpoint | None,
+        policy: Policy | None,
+        in_memory: bool,
+        concurrency: int,
+        has_prices: bool,
+        breaker: BreakerSettings | None = None,
+    ) -> None:
+        """`endpoint` is None where the settings name a menu, whose modes have this `breaker`."""
+        self.model = config.endpoint.model  # "": not known before it is open
+        self._config = config
+        self._endpoint = endpoint
+        self._url = config.endpoint.url
+        self._breaker = breaker
+        self._policy = policy
+        self._in_memory = in_memory
+        self._concurrency = concurrency
+        self._has_prices = has_prices
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # guards the next four fields; a finalizer may take it once more
+        self._loop: asyncio.AbstractEventLoop | None = None  # while something can be submitted to it
+        self._thread: threading.Thread | None = None
+        self._closed = False  # nothing is submitted any more
+        self._cancels = False  # whether what is under way is cancelled, and not waited for
+        self._opening_error: BaseException | None = None
+        self._closing_error: BaseException | None = None
+        # all below is used in the thread only
+        self._opening: asyncio.Task[None] | None = None
+        self._opened, self._stop = asyncio.Event(), asyncio.Event()
+        self._slots = asyncio.Semaphore(self._concurrency)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._outages = 0  # prompts in a row that couldn't reach the endpoint
+        self._outage = ""  # why the last of them couldn't
+        self._count, self._cost = 0, 0.0  # of requests that can be voted on
+        self._last_status = _Status()  # once it is closed
+
+    def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """Runs a coroutine function in the engine's loop. Cancelling the future cancels it."""
+        with self._lock:
+            if self._closed:
+                raise self._opening_error or _make_closed_error()
+            return self._schedule(work, *args, **kwargs)
+
+    def request_stop(self, *, cancel: bool) -> None:
+        """Begins to end it: what is under way is finished, or cancelled. Doesn't wait."""
+        with self._lock:
+            self._closed = True
+            self._cancels = self._cancels or cancel
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._on_stop)
+
+    def stop(self, *, cancel: bool) -> None:
+        """Ends it, and waits for that."""
+        self.request_stop(cancel=cancel)
+        try:
+            self.join()
+        except BaseException:  # Ctrl-C: what is under way isn't waited for any more
+            self.request_stop(cancel=True)
+            raise
+        error, self._closing_error = self._closing_error, None
+        if error is not None:
+            raise error
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until the thread has ended, if it runs."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def read_status(self) -> _Status:
+        """Where it stands; after its end, where it stood then."""
+        with self._lock:
+            future = None if self._closed else self._schedule(self._read_status)
+        if future is not None:
+            return wait_for(future)
+        self.join()
+        return self._last_status
+
+    async def open(self) -> None:
+        """Nothing more than what is done before anything that is submitted: it is open then."""
+
+    async def answer_prompt(self, messages: Messages, options: PromptOptions) -> Reply:
+        """The reply to one prompt; RequestInvalid if it is none."""
+        return await self._answer(*self._parse(messages, options))
+
+    async def answer_all(self, prompts: Sequence[Messages], options: PromptOptions) -> list[Reply]:
+        """The replies to many prompts in their order.
+
+        RequestInvalid, before anything is sent, if one of them can't be used.
+        """
+        requests = []
+        for number, messages in enumerate(prompts):
+            with _name_prompt(number):
+                requests.append(self._parse(messages, options))
+            if number % _PROMPTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        replies: dict[int, Reply] = {}
+        remaining = iter(enumerate(requests))
+
+        async def work() -> None:
+            for index, (request, route) in remaining:
+                replies[index] = await self._answer(request, route, gives_up=True)
+
+        async with asyncio.TaskGroup() as workers:  # not a task for each: there may be a million
+            for _ in range(min(self._concurrency, len(requests))):
+                workers.create_task(work())
+        return [replies[index] for index in range(len(requests))]
+
+    def _parse(self, messages: Messages, options: PromptOptions) -> tuple[ChatRequest, Route]:
+        """The request as the gateway reads it, and its route."""
+        body = options.build_body(messages, self.model)
+        registry, settings = self.gateway.policy_registry, self.gateway.settings
+        limits = [value for name in LIMIT_NAMES if type(value := body.get(name)) is int]
+        if (most := max(limits, default=0)) > settings.max_tokens:  # the caller is the operator
+            settings = replace(settings, max_tokens=most)
+        request = build_request(body, settings=settings, known_models=(self.model,))
+        route = choose_route(
+            request,
+            {},
+            settings=settings,
+            budget=self.gateway.budget,
+            key=_KEY_NAME,
+            policies=registry.names,
+            default=registry.default,
+            modes=self.gateway.resources.modes,
+        )
+        return request, route
+
+    async def _answer(self, request: ChatRequest, route: Route, *, gives_up: bool = False) -> Reply:
+        """The reply to one request; whatever fails is an error in it.
+
+        Its price is decided, and its deadline begins, once fewer others than allowed are under way.
+        `gives_up`: it isn't sent if the endpoint stayed away while as many others were retried to their end.
+        """
+        async with self._slots:
+            if gives_up and self._outages >= self._concurrency:
+                return Reply(text=None, error=self._make_outage_error())
+            active, spent = None, NO_SPEND
+            try:
+                active = self.gateway.begin(request, route)
+                outcome = await self.gateway.complete(active)
+            except Exception as exc:  # noqa: BLE001 - one request's failure must not lose the others' replies
+                error = exc if isinstance(exc, AdacomputeError) else _make_unforeseen_error(exc)
+                _drop_tracebacks(error)
+                is_outage = isinstance(error, EndpointUnreachable | EndpointResting)
+                is_outage = is_outage or self.gateway.resources.client.is_unreachable
+                self._outages, self._outage = (self._outages + 1, str(error)) if is_outage else (0, "")
+                spent = NO_SPEND if active is None else active.sampling.drawer.spent
+                cost = spent.amount_in("money") if self._has_prices else None
+                return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
+        self._outages = 0
+        if outcome.counts_as_voted:
+            self._count += 1
+            self._cost += outcome.budget_cost
+        return _build_reply(outcome, has_prices=self._has_prices)
+
+    def _make_outage_error(self) -> EndpointResting:
+        return EndpointResting(
+            f"{self._url}: not asked, because {self._outages} prompts in a row couldn't reach it, "
+            f"with all their retries; ask again once it is back; the last: {self._outage}"
+        )
+
+    def _schedule(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
+        """As `submit`, with the lock held, of one that isn't closed."""
+        if self._loop is None:
+            self._start()
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(self._track(work, *args, **kwargs), self._loop)
+
+    def _start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop,), name="adacompute-asker", daemon=True
+        )
+        self._thread.start()
+        _started_engines.add(self)
+
+    def _forget_parent(self) -> None:
+        kept = vars(self).copy()
+        _kept_of_parent.append(kept)  # never closed: the parent uses the loop's epoll and the state's file
+        self._reset()
+        for name in ("_closed", "_opening_error", "_last_status"):
+            setattr(self, name, kept[name])
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._serve())
+        except BaseException as exc:  # noqa: BLE001 - raised where the caller waits
+            self._closing_error = exc
+
+    async def _serve(self) -> None:
+        self._opening = asyncio.current_task()
+        try:
+            if self._cancels:
+                raise _make_closed_error()
+            async with open_gateway(
+                self._config,
+                endpoint=self._endpoint,
+                policy=self._policy,
+                in_memory=self._in_memory,
+                breaker=self._breaker,
+            ) as gateway:
+                await self._prepare(gateway)
+                self._opened.set()
+                await self._stop.wait()
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                self._last_status = await self._read_status()
+        except BaseException as exc:
+            if self._opened.is_set():
+                raise
+            self._opening_error = exc if isinstance(exc, Exception) else _make_closed_error()
+        finally:
+            with self._lock:
+                self._closed, self._loop = True, None
+            self._opened.set()
+            await asyncio.sleep(0)  # what was submitted until now becomes a task,
+            await asyncio.sleep(0)  # which begins
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+
+    async def _prepare(self, gateway: Gateway) -> None:
+        """Finds the model; ConfigError if there isn't one, or the budget can't be spent by the policy."""
+        self.gateway = gateway
+        gateway.logs_failures = False  # they are raised, or in replies
+        budget, registry = gateway.budget, gateway.policy_registry
+        longest = registry.get(registry.default).policy.longest
+        if budget.unit == "samples" and budget.amount > longest:
+            raise ConfigError(
+                f"budget {budget.amount:g} is above {longest} samples, the most that the policy draws for a "
+                f"prompt; give 1 to {longest}"
+            )
+        deadline = gateway.settings.deadline
+        try:
+            async with asyncio.timeout(deadline):
+                self.model = await _find_model(gateway)
+        except TimeoutError:
+            raise EndpointTimeout(
+                f"{self._url} didn't list its models within {deadline:g} seconds; name one: model "
+                "(--model), or give more time: deadline (--deadline)"
+            ) from None
+
+    def _on_stop(self) -> None:
+        self._stop.set()
+        if self._cancels:
+            opening = [] if self._opened.is_set() or self._opening is None else [self._opening]
+            for task in (*opening, *self._tasks):
+                task.cancel()
+
+    async def _track(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs it as something under way, once it is open; where closing cancels it, an error says so."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(_retrieve_error)
+        try:
+            await self._opened.wait()
+            if self._opening_error is not None:
+                raise self._opening_error
+            if self._cancels:
+                raise _make_closed_error()
+            return await work(*args, **kwargs)
+        except asyncio.CancelledError:
+            if self._cancels:
+                raise _make_closed_error() from None
+            raise
+        finally:
+            self._tasks.discard(task)
+
+    async def _read_status(self) -> _Status:
+        pacer = self.gateway.find_pacer()
+        return _Status(
+            spent=self.gateway.resources.ledger.account().spent,
+            average=self._cost / self._count if self._count else None,
+            price=None if pacer is None else pacer.price,
+        )
+
+
+_started_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()
+_kept_of_parent: list[dict[str, Any]] = []
+
+
+def _reset_engines() -> None:
+    for engine in list(_started_engines):
+        engine._forget_parent()
+
+
+os.register_at_fork(after_in_child=_reset_engines)
+
+
+@atexit.register
+def _end_engines() -> None:
+    """At the end of the program: what was spent is written, also where an Asker wasn't closed."""
+    engines = [engine for engine in _started_engines if not engine._in_memory]
+    for engine in engines:
+        engine.request_stop(cancel=True)
+    for engine in engines:
+        engine.join(_EXIT_SECONDS)
+
+
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
+    """Takes a task's error, which asyncio would print where its caller has stopped waiting."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _make_closed_error() -> NotOpen:
+    return NotOpen("this Asker is closed; open another one")
+
+
+def _make_unforeseen_error(cause: Exception) -> ServeError:
+    """The error for what is a defect, in a policy of the caller's own or in this package."""
+    error = ServeError(
+        f"the prompt failed by a defect, {type(cause).__name__}: {to_one_line(cause)}; the traceback is in "
+        "the error's notes"
+    )
+    error.add_note("".join(traceback.format_exception(cause)))
+    error.__cause__ = cause
+    return error
+
+
+def _drop_tracebacks(error: BaseException) -> None:
+    """Lets go of the frames of an error and of its causes, which hold the request and the engine."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            current.__traceback__ = None
+            pending += [current.__cause__, current.__context__]
+
+
+async def _find_model(gateway: Gateway) -> str:
+    """The model that was named, else the only one that the endpoint lists."""
+    configured = gateway.config.endpoint.model
+    if configured:
+        return configured
+    url = gateway.resources.client.endpoint.url
+    try:
+        names = list(await gateway.list_models(refresh=True))
+    except (EndpointRefused, ReplyInvalid) as exc:
+        if exc.status in _KEY_STATUSES:
+            raise
+        raise ConfigError(
+            f"no model is named, and {url} doesn't list its models ({exc}); name one: model (--model)"
+        ) from exc
+    if len(names) != 1:
+        listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
+        raise ConfigError(f"{url} lists {len(names)} models: {listed or 'none'}; name one: model (--model)")
+    if not names[0].strip() or not names[0].isprintable():
+        raise ConfigError(
+            f"{url} lists a model by the name {format_value(names[0])}; name one yourself: model (--model)"
+        )
+    return names[0]
+
+
+def wait_for(future: "Future[T]") -> T:
+    """The result; what interrupts the wait, such as Ctrl-C, cancels the work."""
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise

@@ -1,0 +1,182 @@
+"""The gateway as an ASGI application, to be mounted in another one or run by any ASGI server.
+
+`adacompute serve` doesn't come through here: `server` runs the gateway with sockets and signals of its own.
+"""
+
+import asyncio
+import logging
+import re
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, unquote_to_bytes
+
+from starlette.types import Receive, Scope, Send
+
+from adacompute.client.modes import build_mode_endpoints
+from adacompute.client.settings import build_endpoint
+from adacompute.config import Config, ServeConfig, read_menu_file
+from adacompute.errors import AdacomputeError, ConfigError, NotOpen
+from adacompute.serve.http.app import PREFIX_KEY, RequestTracker, build_app
+from adacompute.serve.messages.reply import build_error
+from adacompute.serve.routes.chat import get_reply_id, send_reply
+from adacompute.serve.routes.lifespan import open_gateway
+
+__all__ = ["GatewayApp", "gateway"]
+
+_log = logging.getLogger("adacompute.serve")
+_SERVER_SETTINGS = (  # of `adacompute serve`
+    *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),
+)
+_NEVER_OPENED = (
+    "the gateway is not open: the application that mounts it has to run its lifespan, e.g. "
+    "Starlette(routes=…, lifespan=gateway.lifespan)"
+)
+_CLOSED = "the gateway is closed: the lifespan of the application has ended; start the application again"
+_ENCODED_CHARACTER = re.compile(rb"%[0-9A-Fa-f]{2}|.", re.DOTALL)
+
+
+def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = "") -> "GatewayApp":
+    """The gateway of these settings as an ASGI application; nothing is opened before its lifespan.
+
+    `upstream` and `model` are the url and the model of the [endpoint], and win over those in `config`.
+    ConfigError where no upstream is named, or its address can't be used.
+    """
+    config = Config(serve=config) if isinstance(config, ServeConfig) else config
+    if not isinstance(config, Config):
+        raise ConfigError(  # without what is in it: there may be a key
+            f"config, a {type(config).__name__}, is not a Config; give ac.ServeConfig(…) or ac.Config(…)"
+        )
+    for name, value, remedy in (("upstream", upstream, "URL"), ("model", model, "NAME")):
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} {value!r} is not a text; give {name}={remedy}")
+    endpoint = replace(
+        config.endpoint, url=upstream or config.endpoint.url, model=model or config.endpoint.model
+    )
+    if config.serve.menu:
+        for name, value in (("upstream", upstream), ("model", model)):
+            if value:
+                raise ConfigError(f"{name} is given beside a menu, which has it for each mode; leave one out")
+        build_mode_endpoints(read_menu_file(Path(config.serve.menu)))
+    else:
+        build_endpoint(endpoint, remedy="give upstream=URL, or menu=FILE in the settings")
+    _warn_of_server_settings(config.serve)
+    return GatewayApp(replace(config, endpoint=endpoint, serve=replace(config.serve, workers=1)))
+
+
+class GatewayApp:
+    """An ASGI application that is open while its lifespan runs, and can be opened again afterwards.
+
+    A server that runs it alone starts the lifespan by itself. An application that mounts it has to, because
+    ASGI servers send these events to the outermost application only: `Starlette(lifespan=app.lifespan)`.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._tracker: RequestTracker | None = None  # while it is open
+        self._is_opening = False
+        self._was_open = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves a request, or the events of the lifespan."""
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+        elif self._tracker is None:
+            status, headers, body = build_error(NotOpen(_CLOSED if self._was_open else _NEVER_OPENED))
+            await send_reply(send, status, {**headers, "x-request-id": get_reply_id(scope)}, body)
+        else:
+            await self._tracker(_cut_prefix(scope), receive, send)
+
+    def lifespan(self, app: object = None) -> AbstractAsyncContextManager[None]:  # noqa: ARG002 - given by Starlette
+        """Opens the gateway, and closes it once the requests in progress are done.
+
+        It is what `lifespan=` of Starlette and FastAPI expect; `app` is the application that mounts it, and
+        isn't used. AdacomputeError with the remedy where the gateway can't be opened.
+        """
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[None]:
+        if self._is_opening or self._tracker is not None:
+            raise ConfigError(
+                "the gateway is open already; run its lifespan once, or make another one with ac.gateway(…)"
+            )
+        self._is_opening = True
+        try:
+            async with open_gateway(self.config) as opened:
+                tracker = self._tracker = RequestTracker(build_app(opened))
+                self._was_open = True
+                try:
+                    yield
+                finally:
+                    opened.ready = False
+                    cancelled = await tracker.drain(
+                        within=self.config.serve.grace, immediately=asyncio.Event()
+                    )
+                    if cancelled:
+                        _log.warning("requests cancelled because their grace period was over: %d", cancelled)
+        finally:
+            self._tracker = None
+            self._is_opening = False
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        """The lifespan as a server drives it, by events."""
+        await receive()  # lifespan.startup
+        opened = self._open()
+        try:
+            await opened.__aenter__()
+        except AdacomputeError as exc:
+            await send({"type": "lifespan.startup.failed", "message": str(exc)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        try:
+            await receive()  # lifespan.shutdown
+        finally:
+            await opened.__aexit__(None, None, None)
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _warn_of_server_settings(settings: ServeConfig) -> None:
+    """Warns of settings that have no effect, because they are the matter of the server around it."""
+    defaults = ServeConfig()
+    names = [name for name in _SERVER_SETTINGS if getattr(settings, name) != getattr(defaults, name)]
+    if names:
+        warnings.warn(
+            f"{', '.join(names)} of the gateway: not used in your own application; set up your ASGI server "
+            "instead, and leave them out here",
+            stacklevel=3,
+        )
+
+
+def _cut_prefix(scope: Scope) -> Scope:
+    """A copy of the scope whose paths begin where the gateway is mounted.
+
+    `root_path` is the prefix. By the ASGI specification, `path` includes it; some servers and older
+    frameworks leave it out of `path`, but not always of `raw_path`. Behind a proxy that removes a prefix of
+    its own, `path` has only what Starlette's mounts have added to the root path of the application.
+    """
+    path, prefix = scope["path"], scope.get("root_path", "").rstrip("/")
+    for start in (prefix, prefix.removeprefix(scope.get("app_root_path", ""))):
+        if start and (path == start or path.startswith(f"{start}/")):
+            path = path[len(start) :]
+            break
+    path = path or "/"
+    raw_path = _cut_raw_path(scope.get("raw_path") or b"", path)
+    return {**scope, "path": path, "raw_path": raw_path, "root_path": "", PREFIX_KEY: prefix}
+
+
+def _cut_raw_path(raw: bytes, path: str) -> bytes:
+    """The end of a path as it was sent that stands for `path`; `path` encoded again where there is none."""
+    encoded = path.encode("utf-8", "surrogatepass")
+    surplus = len(unquote_to_bytes(raw)) - len(encoded)
+    if surplus > 0:
+        head = 0
+        for _, match in zip(range(surplus), _ENCODED_CHARACTER.finditer(raw), strict=False):
+            head = match.end()
+        raw = raw[head:]
+    return raw if unquote_to_bytes(raw) == encoded else quote(encoded).encode()

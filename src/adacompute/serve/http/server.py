@@ -1,0 +1,510 @@
+"""Runs the gateway: opens its sockets, serves, and shuts down gracefully.
+
+`serve` and `run` are the way in. A request comes through `ClientConnection`, uvicorn's protocol with
+limits, and `RequestTracker`, an ASGI app around `app.build_app`, which lets a shutdown wait for the requests
+in progress. `asgi` is the other way in, for applications that mount the gateway.
+"""
+
+import asyncio
+import contextlib
+import errno
+import gc
+import logging
+import math
+import os
+import resource
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal
+
+import uvicorn
+
+from adacompute.config import Config, ServeConfig, parse_serve_budgets, read_keys
+from adacompute.errors import AdacomputeError, ConfigError
+from adacompute.serve.http.app import RequestTracker, build_app
+from adacompute.serve.http.client_connection import ClientConnection
+from adacompute.serve.routes.gateway import Gateway
+from adacompute.serve.routes.lifespan import open_gateway
+from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
+
+__all__ = [
+    "build_local_url",
+    "cancel_at_signals",
+    "check_address",
+    "check_tls",
+    "freeze_garbage",
+    "handle_signals",
+    "loop_factory",
+    "open_sockets",
+    "prepare_worker",
+    "raise_file_limit",
+    "reload_settings",
+    "resolve_allowed",
+    "run",
+    "serve",
+    "serve_gateway",
+]
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_BACKLOG = 2048
+_SEND_BYTES = 262_144  # of the send buffer for a client that doesn't read; the default is megabytes
+_WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
+_Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
+
+
+PortUse = Literal["own", "reserve", "share"]  # alone; for processes that share it; with the others
+
+
+def open_sockets(
+    settings: ServeConfig, *, use: PortUse = "own", has_keys: bool | None = None
+) -> list[socket.socket]:
+    """Sockets at every address of the host, all at one port; the caller closes them.
+
+    They listen, except those that only reserve the port: which no other gateway can do then. `has_keys`:
+    whether clients need a key; None: as the keys file says.
+    """
+    if has_keys is None:
+        has_keys = bool(settings.keys_file) and bool(read_keys(Path(settings.keys_file)))
+    addresses = resolve_allowed(settings, keys=has_keys)
+    sockets: list[socket.socket] = []
+    port = settings.port
+    try:
+        for family, address in addresses:
+            sockets += _bind(settings, family, (address[0], port, *address[2:]), first=not sockets, use=use)
+            port = sockets[0].getsockname()[1]
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets
+
+
+def resolve_allowed(settings: ServeConfig, *, keys: bool) -> list[_Address]:
+    """The addresses of the host; ConfigError if they can't be resolved or aren't allowed.
+
+    `keys`: whether clients need one; without, every address has to be a loopback address.
+    """
+    addresses = _resolve(settings.host, settings.port)
+    remote = [address[0] for _, address in addresses if not ip_address(address[0].split("%")[0]).is_loopback]
+    if remote and not keys:
+        resolved = "" if remote[0] == settings.host else f" ({remote[0]})"
+        raise ConfigError(
+            f"host {settings.host!r}{resolved} can be reached from other machines, and there are no keys; "
+            "give a keys file (--keys FILE, or keys_file in [serve]) with a key in it, or --host 127.0.0.1"
+        )
+    return addresses
+
+
+def build_local_url(settings: ServeConfig, port: int) -> str:
+    """The address that a client on this machine can use, without a path."""
+    host = _WILDCARD_HOSTS.get(settings.host, settings.host)
+    scheme = "https" if settings.tls_cert else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check_tls(settings: ServeConfig) -> None:
+    """ConfigError for a certificate and key that can't be used, before anything is opened."""
+    if not settings.tls_cert and not settings.tls_key:
+        return
+    if not settings.tls_cert or not settings.tls_key:
+        present, missing = ("tls_cert", "tls_key") if settings.tls_cert else ("tls_key", "tls_cert")
+        raise ConfigError(f"{present} is given without {missing}; https takes both: --tls-cert and --tls-key")
+    for name in (settings.tls_cert, settings.tls_key):
+        try:
+            Path(name).read_bytes()
+        except OSError as exc:
+            raise ConfigError(
+                f"TLS file {name!r} can't be read ({exc.strerror}); name a PEM file that can"
+            ) from exc
+    try:
+        # an empty password, so that OpenSSL doesn't prompt for one
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            settings.tls_cert, settings.tls_key, password=""
+        )
+    except (ssl.SSLError, OSError) as exc:
+        reason = (
+            exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+        ) or "it is not PEM, or encrypted"
+        raise ConfigError(
+            f"TLS certificate {settings.tls_cert!r} with key {settings.tls_key!r} can't be used ({reason}); "
+            "give a PEM certificate chain and its own key, without a password"
+        ) from exc
+
+
+def _resolve(host: str, port: int) -> list[_Address]:
+    try:
+        infos = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is not a valid name"
+        raise ConfigError(
+            f"host {host!r} is not an address of this machine ({reason}); give e.g. 127.0.0.1"
+        ) from exc
+    addresses = {(family, address): None for family, _, _, _, address in infos}  # each once
+    return sorted(addresses, key=lambda address: address[0] != socket.AF_INET)  # type: ignore[arg-type]
+
+
+def _bind(
+    settings: ServeConfig,
+    family: socket.AddressFamily,
+    address: tuple[object, ...],
+    *,
+    first: bool,
+    use: PortUse,
+) -> list[socket.socket]:
+    """The socket; none if a name's second address doesn't exist, as ::1 without IPv6."""
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:
+        if first:
+            raise
+        return []
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)  # connections inherit it
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if use == "share":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
+        if use == "reserve":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # after it was bound alone
+        else:
+            sock.listen(_BACKLOG)  # at once: until then a second process could bind too
+        sock.setblocking(False)
+    except OSError as exc:
+        sock.close()
+        if not first and (exc.errno == errno.EADDRNOTAVAIL or settings.port == 0):
+            return []
+        raise ConfigError(_explain_error(settings, address, exc)) from exc
+    return [sock]
+
+
+def _explain_error(settings: ServeConfig, address: tuple[object, ...], exc: OSError) -> str:
+    if exc.errno == errno.EADDRINUSE:
+        return f"port {address[1]} of {settings.host} is in use; give another --port, or 0 for any free one"
+    if exc.errno == errno.EACCES:
+        return f"port {address[1]} may not be used ({exc.strerror}); give one from 1024 up"
+    return f"{settings.host} port {address[1]} can't be used ({exc.strerror}); give another --host"
+
+
+_log = logging.getLogger("adacompute.serve")
+_KEEP_ALIVE = 75  # seconds that an idle connection is kept: longer than clients keep it
+_GC_THRESHOLDS = (10_000, 5, 5)  # as gc.set_threshold: a reply with log-probabilities is some 10,000 objects
+_METRICS_BYTES = 2**20  # as large as its client makes a file of metrics
+_MAX_FILES = 65_536  # open files: every connection is one
+
+
+def serve(
+    config: Config,
+    *,
+    on_listening: Callable[[str], None],
+    on_open: Callable[[Gateway], None] | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
+    reread: Callable[[], Config] | None = None,
+) -> None:
+    """`run` on an event loop of its own, the fastest available, until a signal ends it."""
+
+    def start_listening(url: str) -> None:
+        freeze_garbage()
+        on_listening(url)
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        serving = run(config, on_listening=start_listening, on_open=on_open, timing=timing, reread=reread)
+        runner.run(serving)
+
+
+async def run(
+    config: Config,
+    *,
+    on_listening: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+    on_open: Callable[[Gateway], None] | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
+    reread: Callable[[], Config] | None = None,
+) -> None:
+    """Serves until `stop` is set, or SIGTERM or SIGINT comes.
+
+    `on_listening` gets the address, without a path, once it listens; `on_open` gets the gateway
+    before that; `timing` is that of the fleet, if it is in one. `reread` gives the settings as they are now,
+    at SIGHUP.
+    """
+    settings = config.serve
+    check_tls(settings)
+    raise_file_limit()
+    async with contextlib.AsyncExitStack() as stack:
+        sockets = open_sockets(settings)
+        for sock in sockets:
+            stack.callback(sock.close)
+        with cancel_at_signals():
+            gateway = await stack.enter_async_context(open_gateway(config, timing=timing))
+        if reread is not None:
+            gateway.reload_settings = partial(reload_settings, gateway, config, reread)
+        if on_open is not None:
+            on_open(gateway)
+        url = build_local_url(settings, sockets[0].getsockname()[1])
+        stop = asyncio.Event() if stop is None else stop
+        await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
+    _log.info("stopped")
+
+
+_LIVE_SETTINGS = ("budget", "max_budget")  # of [serve], that can change without a restart
+
+
+def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:
+    """Serves at the budget that the settings have now; a line for each setting that changed since."""
+    before = gateway.config.serve
+    try:
+        config = reread()
+        gateway.set_budget(
+            gateway.patched_budget, **{name: getattr(config.serve, name) for name in _LIVE_SETTINGS}
+        )
+    except AdacomputeError as exc:
+        return [f"settings not reloaded: {exc}"]
+    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(config.serve), strict=True)
+    lines = [f"{name} {new} now, in place of {old}" for name, old, new in budgets if new != old]
+    if lines and gateway.patched_budget:
+        lines.append(f"PATCH /admin/budget keeps the budget at {gateway.budget} until the next start")
+    now, then = asdict(config), asdict(started)
+    later = [
+        f"{name} in [{section}]"
+        for section, values in now.items()
+        for name, value in values.items()
+        if name not in _LIVE_SETTINGS and value != then[section][name]
+    ]
+    if later:
+        lines.append(f"not reloaded, because it takes a restart: {', '.join(later)}")
+    return lines
+
+
+def check_address(config: Config) -> str:
+    """Checks that it may and can listen as configured; the address, as a client would use it."""
+    check_tls(config.serve)
+    for sock in open_sockets(config.serve):
+        sock.close()
+    return build_local_url(config.serve, config.serve.port)
+
+
+async def serve_gateway(
+    gateway: Gateway,
+    sockets: list[socket.socket],
+    stop: asyncio.Event,
+    *,
+    on_start: Callable[[], None],
+    immediately: asyncio.Event | None = None,
+) -> None:
+    """Serves at these sockets until `stop` is set, or SIGTERM or SIGINT comes.
+
+    Whoever gives `immediately`, which is set if requests have no time to finish, handles these signals.
+    """
+    tracker, settings = RequestTracker(build_app(gateway)), gateway.settings
+    stop_signals = _STOP_SIGNALS if immediately is None else ()
+    immediately = asyncio.Event() if immediately is None else immediately
+    server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
+    serving = asyncio.create_task(server.serve(sockets))
+    stopping = asyncio.create_task(stop.wait())
+    with handle_signals(gateway.reload, stop, immediately, stop_signals):
+        await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        gateway.ready = False  # first of all, so that readiness probes see it
+        until = time.monotonic() + gateway.settings.grace
+        if not serving.done():
+            _log.info("stopping: requests have %g s to finish", gateway.settings.grace)
+            cancelled = await tracker.drain(within=gateway.settings.grace, immediately=immediately)
+            if cancelled:
+                _log.warning("requests cancelled because their grace period was over: %d", cancelled)
+            server.stop_listening(within=0.0 if immediately.is_set() else until - time.monotonic())
+        await serving
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, with our signal handling, limits on slow clients, and an immediate stop."""
+
+    def __init__(self, config: uvicorn.Config, patience: float, *, on_start: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._patience = patience
+        self._on_start = on_start
+        self._leaving = asyncio.Event()
+
+    def stop_listening(self, *, within: float) -> None:
+        """Stops listening, and waits so many seconds for what is still being sent."""
+        self.config.timeout_graceful_shutdown = max(1, math.floor(within))
+        self.should_exit = True
+        self._leaving.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Installs no handlers: the gateway has its own."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, then calls `on_start`."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_start()
+
+    async def main_loop(self) -> None:
+        """Ticks once a second instead of ten times; stopping doesn't wait for the next tick."""
+        while not await self.on_tick(0):
+            now = time.monotonic()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, ClientConnection):
+                    connection.sweep(now, self._patience)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), min(1.0, self._patience))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn does, then closes every connection that is left; uvicorn waits 0.1 s even for none."""
+        if not self.server_state.connections and not self.server_state.tasks:
+            for server in self.servers:
+                server.close()
+            return
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, ClientConnection):
+                connection.transport.abort()
+        if tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=5.0)
+        await asyncio.sleep(0)  # lets connection_lost callbacks run
+
+
+def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=ClientConnection,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="warning",  # starts and stops are logged by the gateway itself
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # forwarded addresses are not trusted
+        timeout_keep_alive=_KEEP_ALIVE,
+        ssl_certfile=settings.tls_cert or None,
+        ssl_keyfile=settings.tls_key or None,
+        workers=1,
+    )
+
+
+@contextlib.contextmanager
+def cancel_at_signals() -> Iterator[None]:
+    """While the gateway opens, SIGTERM and SIGINT cancel the task; then they are handled as before.
+
+    A handler that raises would do so inside the event loop, and uvloop ignores that.
+    """
+    task = asyncio.current_task()
+    if task is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop, received = asyncio.get_running_loop(), list[signal.Signals]()
+    before = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler_before)
+        if received:
+            signal.raise_signal(received[0])
+
+
+@contextlib.contextmanager
+def handle_signals(
+    reload: Callable[[], Awaitable[list[str]]],
+    stop: asyncio.Event,
+    immediately: asyncio.Event,
+    stop_signals: Sequence[signal.Signals] = _STOP_SIGNALS,
+) -> Iterator[None]:
+    """Some signals stop it, the second at once; SIGHUP reloads. In the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    reloading: set[asyncio.Task[None]] = set()
+    reload_requested = asyncio.Event()  # a reload in progress may have read files from before the signal
+
+    def request_stop() -> None:
+        if stop.is_set():
+            immediately.set()
+        stop.set()
+
+    def request_reload() -> None:
+        reload_requested.set()
+        if all(task.done() for task in reloading):
+            task = loop.create_task(_reload_policies(reload, reload_requested))
+            reloading.add(task)
+            task.add_done_callback(reloading.discard)
+
+    handlers = {**dict.fromkeys(stop_signals, request_stop), signal.SIGHUP: request_reload}
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler_before)
+        for task in list(reloading):
+            task.cancel()
+
+
+async def _reload_policies(reload: Callable[[], Awaitable[list[str]]], requested: asyncio.Event) -> None:
+    while requested.is_set():
+        requested.clear()
+        try:
+            lines = await reload()
+        except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
+            lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
+        for line in lines or ["reloaded: nothing has changed"]:
+            level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
+            _log.log(level, line)  # as the message itself: repeats of the same message are filtered
+
+
+def freeze_garbage() -> None:
+    """Freezes what is loaded by now: collecting garbage in it would take a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Makes the fastest event loop available here."""
+    try:
+        import uvloop  # not available on some systems
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def raise_file_limit() -> None:
+    """Raises the limit of open files as far as allowed: a thousand idle clients are as many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def prepare_worker(folder: str) -> None:
+    """As `raise_file_limit`; and takes the space of this process's metrics: written to a full disk, the
+    files of Prometheus's client, which are mapped into memory, would end it.
+    """
+    raise_file_limit()
+    for kind in ("counter", "histogram", "gauge_all"):
+        Path(folder, f"{kind}_{os.getpid()}.db").write_bytes(bytes(_METRICS_BYTES))

@@ -1,0 +1,417 @@
+"""Several processes at one port, `adacompute serve --workers N`: each is a gateway of the same fleet.
+
+The process that is started is one of the fleet too, but serves no request. It reserves the port and starts N
+workers that share it (`SO_REUSEPORT`: the kernel spreads connections), starts those again that die, passes
+signals on, and records. Workers are gateways like any other: ledger, price and budget are the fleet's.
+
+A worker reads its settings from its standard input: a line at its start, and one at each SIGHUP. `null` stops
+it, and the end of the input at once, so that none outlives the main process. Signals to the whole group are
+the main process's to handle. To its standard output a worker writes why it can't serve, or that it does; then
+what is to be recorded, a line for each request, because a pool has one writer. What is in the pipe when a
+worker is killed is still stored.
+
+Counters and histograms lie in a temporary folder, in files of Prometheus's client for several processes.
+There each process has a socket too, at which the others ask for what it would show on the dashboard.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import msgspec
+
+from adacompute.answers import Task
+from adacompute.client import Endpoint
+from adacompute.config import Config, KeyConfig, read_keys
+from adacompute.errors import AdacomputeError, ConfigError
+from adacompute.secret import Secret
+from adacompute.serve.http import server
+from adacompute.serve.routes.gateway import Gateway
+from adacompute.serve.routes.lifespan import open_gateway
+from adacompute.serve.watching.logs import collect_secrets, log_to
+from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
+
+__all__ = ["check_redis", "merge_boards", "run_worker", "serve"]
+
+_log = logging.getLogger("adacompute.serve")
+_RESTART_SECONDS = 1.0  # before a worker that died is started again
+_EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
+_ANSWER_SECONDS = 1.0  # that another process has to say what it has counted
+_MAX_LINE = 2**30  # bytes between a worker and the main process
+_WORKER_CODE = """
+import os, signal, sys
+for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)  # the last until it serves
+rows = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # what a library prints isn't recorded
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = sys.argv[1]
+sys.path[:] = sys.argv[2:]
+from adacompute.serve.http.workers import run_worker
+run_worker(sys.stdin.buffer, rows, folder=sys.argv[1], log=sys.stderr)
+"""
+_QUIET = "ignore::UserWarning:prometheus_client.metrics"  # labels are removed of one process, as is meant
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """What a worker is sent: the settings, and the clients' keys as they were when the gateway started."""
+
+    config: Config
+    keys: tuple[KeyConfig, ...]
+
+
+def check_redis(config: Config) -> None:
+    """ConfigError if several workers are to serve without the Redis that they share."""
+    if config.serve.workers > 1 and not config.serve.redis:
+        raise ConfigError(
+            f"workers {config.serve.workers} need a ledger that they share, and redis is not set; give "
+            "--redis URL, or leave --workers out"
+        )
+
+
+def _divide_settings(config: Config) -> Config:
+    """The settings with each worker's part of the limits, one at least."""
+    serve, verifier, workers = config.serve, config.verifier, config.serve.workers
+    serve = replace(serve, workers=1, max_requests=max(1, serve.max_requests // workers))
+    verifier = replace(verifier, concurrency=max(1, verifier.concurrency // workers))
+    return replace(config, serve=serve, verifier=verifier)
+
+
+def _divide_limits(endpoint: Endpoint, workers: int) -> Endpoint:
+    """An endpoint with each worker's part of its limits, one call at the same time at least."""
+    limits = endpoint.limits
+    part = replace(
+        limits,
+        concurrency=max(1, limits.concurrency // workers),
+        requests_per_minute=limits.requests_per_minute and limits.requests_per_minute / workers,
+        tokens_per_minute=limits.tokens_per_minute and limits.tokens_per_minute / workers,
+    )
+    return replace(endpoint, limits=part)
+
+
+def serve(
+    config: Config,
+    *,
+    on_listening: Callable[[str], None],
+    on_open: Callable[[Gateway], None],
+    reread: Callable[[], Config],
+) -> None:
+    """As `server.serve`, with the workers that the settings name."""
+    check_redis(config)
+    server.check_tls(config.serve)
+    keys = read_keys(Path(config.serve.keys_file)) if config.serve.keys_file else ()
+
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            sockets = server.open_sockets(config.serve, use="reserve", has_keys=bool(keys))
+            for sock in sockets:
+                stack.callback(sock.close)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
+            with server.cancel_at_signals():
+                gateway = await stack.enter_async_context(open_gateway(config, keys=keys))
+            gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
+            on_open(gateway)
+            await _offer(folder, gateway, stack)
+            port = sockets[0].getsockname()[1]
+            url = server.build_local_url(config.serve, port)
+            await WorkerPool(gateway, keys, port, folder, on_start=lambda: on_listening(url)).run()
+
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        runner.run(run())
+    _log.info("stopped")
+
+
+class WorkerPool:
+    """Starts the workers, starts those again that die, and stops them as one."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        keys: tuple[KeyConfig, ...],
+        port: int,
+        folder: str,
+        *,
+        on_start: Callable[[], None],
+    ) -> None:
+        """`on_start` is called when all serve for the first time."""
+        self._gateway, self._keys, self._on_start = gateway, keys, on_start
+        self._port, self._folder = port, folder
+        self._inputs: set[asyncio.StreamWriter] = set()  # one for each worker that runs
+        self._starting = gateway.settings.workers  # that have not served yet
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serves until SIGTERM or SIGINT comes; ConfigError if a worker can't serve from the start."""
+        stop, immediately = asyncio.Event(), asyncio.Event()
+        keepers = [asyncio.create_task(self._keep(number + 1)) for number in range(self._starting)]
+        others = [asyncio.create_task(stop.wait()), asyncio.create_task(self._hurry(immediately))]
+        try:
+            with server.handle_signals(self._reload, stop, immediately):
+                await asyncio.wait([others[0], *keepers], return_when=asyncio.FIRST_COMPLETED)
+                self._stopping.set()
+                for worker in self._inputs:
+                    _send(worker, None)
+                await asyncio.wait(keepers, timeout=self._gateway.settings.grace + _EXIT_SECONDS)
+        finally:
+            for task in (*others, *keepers):
+                task.cancel()
+            results = await asyncio.gather(*keepers, return_exceptions=True)
+        if errors := [result for result in results if isinstance(result, Exception)]:
+            raise errors[0]
+
+    async def _hurry(self, immediately: asyncio.Event) -> None:
+        await immediately.wait()
+        for worker in self._inputs:
+            worker.close()
+
+    async def _reload(self) -> list[str]:
+        """Reads policies and settings again, and has all workers do so."""
+        lines = await self._gateway.reload()
+        for worker in self._inputs:
+            self._send_settings(worker)
+        return lines
+
+    async def _keep(self, number: int) -> None:
+        """Starts a worker, and again whenever it has ended."""
+        while not self._stopping.is_set():
+            try:
+                reason = await self._run_once(number)
+            except OSError as exc:  # no process could be started
+                reason = str(exc)
+            if self._starting and not self._stopping.is_set():
+                raise ConfigError(f"worker {number} can't serve: {reason}")
+            if not self._stopping.is_set():
+                _log.error("worker %d has ended (%s); it is started again", number, reason)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    async def _run_once(self, number: int) -> str:
+        """One life of a worker; why it ended."""
+        words = (sys.executable, "-P", "-W", _QUIET, "-c", _WORKER_CODE, self._folder, *sys.path)
+        process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE, limit=_MAX_LINE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._inputs.add(process.stdin)
+        try:
+            self._send_settings(process.stdin)
+            first_line = await process.stdout.readline()  # "": it serves; else why it doesn't
+            if first_line == b'""\n':
+                self._count_serving(number)
+            async for line in process.stdout:
+                self._record(line)
+            code = await process.wait()
+            return (first_line and msgspec.json.decode(first_line)) or f"exit code {code}"
+        finally:
+            self._inputs.discard(process.stdin)
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _count_serving(self, number: int) -> None:
+        if not self._starting:
+            _log.info("worker %d serves again", number)
+            return
+        self._starting -= 1
+        if not self._starting:
+            self._on_start()
+
+    def _send_settings(self, worker: asyncio.StreamWriter) -> None:
+        config = self._gateway.config
+        config = replace(config, serve=replace(config.serve, port=self._port))
+        _send(worker, WorkerSettings(config, self._keys))
+        if self._stopping.is_set():
+            _send(worker, None)
+
+    def _record(self, line: bytes) -> None:
+        if (recorder := self._gateway.reporter.recorder) is None:
+            return
+        try:
+            recorder.enqueue(msgspec.json.decode(line, type=RecordedRequest))
+        except msgspec.DecodeError:  # cut off, because the worker was killed
+            recorder.drop(1, "a worker was killed while it handed them over")
+
+
+def _send(worker: asyncio.StreamWriter, settings: WorkerSettings | None) -> None:
+    if not worker.is_closing():  # else it has ended
+        worker.write(msgspec.json.encode(settings, enc_hook=Secret.reveal) + b"\n")
+
+
+def _read_settings(line: bytes) -> WorkerSettings | None:
+    return msgspec.json.decode(line, type=WorkerSettings | None, dec_hook=lambda kind, text: kind(text))
+
+
+def run_worker(settings: BinaryIO, rows: BinaryIO, *, folder: str, log: TextIO) -> None:
+    """Runs a worker, in a process of its own: the main process is at the other ends of these pipes."""
+    with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
+        try:
+            runner.run(_run_worker(settings, partial(_write_line, rows), folder, log))
+        except (AdacomputeError, OSError) as exc:
+            _write_line(rows, str(exc))
+
+
+def _write_line(rows: BinaryIO, value: object) -> None:
+    rows.write(msgspec.json.encode(value) + b"\n")
+    rows.flush()
+
+
+async def _run_worker(settings: BinaryIO, write: Callable[[object], None], folder: str, log: TextIO) -> None:
+    reader = asyncio.StreamReader(limit=_MAX_LINE)
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), settings)
+    if (first := _read_settings(await reader.readline())) is None:
+        return
+    keys, workers = first.keys, first.config.serve.workers
+    config = latest = _divide_settings(first.config)
+
+    async def follow_main() -> None:
+        nonlocal latest
+        while line := await reader.readline():
+            if (settings_now := _read_settings(line)) is None:
+                stop.set()
+            else:
+                latest = _divide_settings(settings_now.config)
+                signal.raise_signal(signal.SIGHUP)
+        hurry.set()
+        stop.set()
+
+    async with contextlib.AsyncExitStack() as stack:
+        secrets = collect_secrets(config, keys)
+        stack.enter_context(log_to(log, level=config.serve.log, secrets=secrets, shared=True))
+        server.prepare_worker(folder)
+        recorder = None
+        if config.serve.record:
+            task = Task(extract=config.answers.extract, percent=config.answers.percent)
+            recorder = RowWriter(task, write)
+            stack.push_async_callback(recorder.close)
+        limit = partial(_divide_limits, workers=workers)
+        opening = open_gateway(config, keys=keys, limit=limit, recorder=recorder)
+        gateway = await stack.enter_async_context(opening)
+        gateway.reload_settings = partial(server.reload_settings, gateway, config, lambda: latest)
+        await _offer(folder, gateway, stack)
+        following = asyncio.create_task(follow_main())
+        stack.callback(following.cancel)
+        sockets = server.open_sockets(config.serve, use="share", has_keys=bool(keys))
+        server.freeze_garbage()
+        await server.serve_gateway(gateway, sockets, stop, immediately=hurry, on_start=lambda: write(""))
+
+
+async def _offer(folder: str, gateway: Gateway, stack: contextlib.AsyncExitStack) -> None:
+    """Tells other processes what this one has counted, and has its own pages be of all."""
+    own = Path(folder, f"{os.getpid()}.sock")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            span = (await reader.readline()).decode().strip()
+            writer.write(msgspec.json.encode(gateway.describe_own_traffic(span)))
+            await writer.drain()
+
+    async def add_workers(span: str, board: dict[str, Any]) -> dict[str, Any]:
+        paths = [path for path in own.parent.glob("*.sock") if path != own]
+        others = await asyncio.gather(*(_ask(path, span) for path in paths))
+        return merge_boards([board, *(other for other in others if other)])
+
+    await stack.enter_async_context(await asyncio.start_unix_server(answer, own))
+    gateway.add_workers = add_workers
+
+
+async def _ask(path: Path, span: str) -> dict[str, Any] | None:
+    """What another process has counted; None: it has ended."""
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            with contextlib.closing(writer):
+                writer.write(f"{span}\n".encode())
+                return msgspec.json.decode(await reader.read(), type=dict[str, Any])
+    except (OSError, TimeoutError, msgspec.DecodeError):
+        return None
+
+
+_COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
+_HISTORY = ("rows", "total", "samples", "upstream")
+_MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
+
+
+def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the dashboard shows of several processes together; what can't be added is as the first has it."""
+    first, has_history = boards[0], "recent" in boards[0]
+    sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
+    merged = first | {name: _add([board[name] for board in boards]) for name in sums}
+    overall = [board["ever"] for board in boards]
+    drifts = [drift for board in boards for drift in board["drift"]]
+    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # each policy's last one is shown
+    merged |= {
+        "since": min(board["since"] for board in boards),
+        "ever": _merge_means(overall) | {"voted": _merge_means([means["voted"] for means in overall])},
+        "dials": _merge_dials([dial for board in boards for dial in board["dials"]]),
+        "drift": list({drift["policy"]: drift for drift in drifts}.values()),
+        "resting": list(dict.fromkeys(name for board in boards for name in board["resting"])),
+        "fleet": first["fleet"] | {"pacemaker": any(board["fleet"]["pacemaker"] for board in boards)},
+    }
+    if has_history:
+        recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
+        merged["recent"] = recent[:50]  # as many as of one process
+        merged["upstream"].sort(key=lambda pair: -pair[1])
+        merged["menu"] = first["menu"] and _merge_menus([board["menu"] for board in boards])
+    return merged
+
+
+def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
+    """The sum of numbers, by name in objects, by place in lists; by the first place in lists of lists."""
+    if isinstance(values[0], dict):
+        names = dict.fromkeys(name for value in values for name in value)
+        return {name: _add([value[name] for value in values if name in value]) for name in names}
+    if not isinstance(values[0], list):
+        return sum(values)
+    rows = [row for value in values for row in value if isinstance(row, list)]
+    if not rows:
+        return [sum(parts) for parts in zip(*values, strict=True)]
+    groups = groupby(sorted(rows, key=itemgetter(0)), itemgetter(0))
+    return [[key, *map(_add, zip(*(row[1:] for row in group), strict=True))] for key, group in groups]
+
+
+def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    means = {name: _mean(parts, name, "requests") for name in ("average", "target")}
+    return {"requests": sum(part["requests"] for part in parts), **means}
+
+
+def _mean(parts: Sequence[dict[str, Any]], name: str, count: str) -> float | None:
+    """The mean of what processes have, weighed by a count; None: none has any."""
+    known = [(part[name], part[count]) for part in parts if part[name] is not None]
+    total = sum(weight for _, weight in known)
+    return sum(value * weight for value, weight in known) / total if total else None
+
+
+def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    merged, identify = [], itemgetter("policy", "budget", "unit")
+    for _, same in groupby(sorted(dials, key=identify), identify):
+        group = list(same)
+        flat = [dial | dial["averages"] for dial in group]
+        averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
+        sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
+        average = _mean(group, "average", "decided")  # the fleet's, or with a fixed price each one's own
+        merged.append(group[0] | sums | {"average": average, "averages": averages})
+    return sorted(merged, key=lambda dial: -dial["requests"])
+
+
+def _merge_menus(menus: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first, modes = menus[0], zip(*(menu["modes"] for menu in menus), strict=True)
+    return first | {
+        "requests": sum(menu["requests"] for menu in menus),
+        "modes": [
+            each[0] | _add([{name: mode[name] for name in _MODE_SUMS} for mode in each]) for each in modes
+        ],
+        "spent": _add([menu["spent"] for menu in menus]),
+        "ever": first["ever"]
+        | _add([{name: menu["ever"][name] for name in ("requests", "spent")} for menu in menus]),
+    }

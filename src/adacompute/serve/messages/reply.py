@@ -1,0 +1,700 @@
+"""What came of a request, and what its client gets: a completion, its chunks or an error.
+
+All replies are in OpenAI's shape.
+
+An error tells the client what it can do about it, and neither the upstream's address nor what the upstream
+says about the operator's key.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from adacompute.client import Response
+from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts
+from adacompute.client.response_parser import ReplyCompressed, replace_surrogates
+from adacompute.client.streaming import split_tokens
+from adacompute.errors import (
+    CapReached,
+    EndpointError,
+    EndpointRefused,
+    EndpointResting,
+    EndpointTimeout,
+    EndpointUnreachable,
+    RateLimited,
+    ReplyInvalid,
+    SendingStopped,
+    ServeError,
+    Unauthorized,
+    WeakVote,
+    shorten,
+)
+from adacompute.records import BudgetUnit, Call, quick_dataclass
+from adacompute.serve.messages.request_parser import ChatRequest, Mode
+from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
+
+__all__ = [
+    "CLIENT_GONE_STATUS",
+    "NO_VERIFICATIONS",
+    "REASONING_TOKENS",
+    "ForwardOutcome",
+    "ModeUse",
+    "Refusal",
+    "RequestOutcome",
+    "Usage",
+    "VerifierUse",
+    "build_chunks",
+    "build_completion",
+    "build_error",
+    "build_extra",
+    "build_headers",
+    "build_note_header",
+    "build_usage",
+    "dump_json",
+    "dump_large_json",
+    "filter_logprobs",
+    "find_error_code",
+    "format_event",
+    "read_server_info",
+]
+
+_SERVER_INFO = ("model", "system_fingerprint", "service_tier")
+_MAX_DETAILS = 64  # further numbers of a usage that are summed
+
+CLIENT_GONE_STATUS = 499  # the status of a request whose client disconnected, as in nginx
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens of all calls that were paid for, as the upstream counts them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompts', where the upstream says so
+    # further numbers that the upstream says, by their path in its usage
+    details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_calls(cls, calls: Iterable[Call]) -> "Usage":
+        """The sum over calls that were paid for."""
+        prompt_tokens = completion_tokens = cached_tokens = 0
+        details: dict[tuple[str, ...], float] = {}
+        for call in calls:
+            if call.paid != "yes":
+                continue
+            prompt_tokens += call.prompt_tokens or 0
+            completion_tokens += call.completion_tokens or 0
+            cached_tokens += call.cached_tokens or 0
+            for path, number in call.usage_details.items():
+                if path in details or len(details) < _MAX_DETAILS:
+                    details[path] = details.get(path, 0) + number
+        return cls(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            cached_tokens=cached_tokens,
+            details=details,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifierUse:
+    """What was asked of a verifier, and what came of it."""
+
+    calls: int = 0  # responses that it was asked about
+    failed: int = 0  # responses without a score, also those that a cap kept it from being asked about
+    tokens: int = 0  # of a model that was asked; 0: a plain scoring endpoint
+    note: str = ""  # for the client
+
+    def __add__(self, other: "VerifierUse") -> "VerifierUse":
+        return VerifierUse(
+            calls=self.calls + other.calls,
+            failed=self.failed + other.failed,
+            tokens=self.tokens + other.tokens,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.failed)
+
+
+NO_VERIFICATIONS = VerifierUse()
+
+
+def read_server_info(body: Mapping[str, Any]) -> dict[str, str]:
+    """What a completion says about its server, to be passed on."""
+    return {
+        name: value for name in _SERVER_INFO if isinstance(value := body.get(name), str) and len(value) <= 200
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that was answered by an error before anything of it was begun."""
+
+    method: str
+    route: str  # as of `http.route`; "": there is no such route
+    operation: str  # the first word of a route that generates something; "": it doesn't
+    status: int
+    code: str
+    started_at: int  # nanoseconds since 1970
+    ended_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeUse:
+    """What a request drew from one mode of a menu, and what that cost."""
+
+    name: str
+    model: str = ""  # as its upstream names it
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # that it adds to requests
+    samples: int = 0  # received
+    missing: int = 0  # requested, but not received
+    failed: str = ""  # the kind of the error for which it was left out; "": it wasn't
+    answer: str | None = None  # that leads among its own samples; None: none states one, or there's no vote
+    spent: Spend = field(default_factory=Spend)
+    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    usage: Usage = field(default_factory=Usage)
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardOutcome:
+    """The outcome of a request that was passed on to another route of the upstream."""
+
+    id: str  # of the reply
+    at: float  # seconds since 1970, when it came
+    seconds: float
+    key: str  # the name of the client's key
+    method: str
+    route: str  # the first word of its path
+    status: int  # of the reply; 499: the client went away
+    calls: Sequence[Call]  # none if it was free
+    spent: Spend
+    maybe: Spend  # upper bound of what may be charged for failed calls
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOutcome:
+    """The outcome of one request: for the reply, the ledger, metrics, the dashboard and the recorder."""
+
+    id: str  # of the reply, e.g. "chatcmpl-…"
+    at: float  # seconds since 1970, when it came
+    seconds: float
+    key: str  # the name of the client's key
+    model: str
+    policy: str  # its name
+    mode: Mode
+    budget: float  # on average, in `unit`
+    price: float | None  # the dial it was decided at; None: the policy has none, or nothing was decided
+    stream: bool = False
+    n: int = 1  # choices that the client asked for
+    status: int = 200  # of the reply; 499: the client went away
+    error: str = ""  # the code of the error; "": none
+    samples: int = 0  # received
+    missing: int = 0  # samples requested but not received
+    waves: int = 0
+    would: int | None = None  # shadow mode: samples the policy would have drawn after the first
+    answer: str | None = None  # the winner of the vote
+    votes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    abstained: int = 0  # samples without an answer
+    agreement: float | None = None  # the leader's share of all samples' weight; None: there was no vote
+    answered_share: float | None = None  # its share among samples with an answer; None: as `agreement`
+    weighted: bool = False  # whether votes had weights
+    agreed: bool | None = None  # whether the sample that was streamed before the vote has the winner's answer
+    weak: bool = False  # whether the agreement is below the operator's minimum
+    certified: bool | None = None  # whether the policy certifies the answer; None: it certifies nothing
+    explored: bool = False  # drawn to the end, for learning
+    decided: bool = True  # whether the policy decided how many; False: it can't be voted on
+    unit: BudgetUnit = "samples"  # of its budget
+    cost: float | None = None  # what it counts for in the average, in that unit; None: as `cost_samples`
+    notes: tuple[str, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    spent: Spend = field(default_factory=Spend)
+    prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
+    maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
+    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of their first draws; (): there is none
+    response_modes: tuple[str, ...] = ()  # the mode of each response; (): there is no menu
+    answered_by: str = ""  # the mode whose sample is the reply
+    verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
+    responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
+    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
+    best: int | None = None  # index of the response that represents the winner
+    prompt: str = field(default="", repr=False)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the reply may be so large that writing it would hold up other requests."""
+        return sum([response.size for response in self.responses]) > MAX_INLINE
+
+    @property
+    def calibrated_agreement(self) -> float | None:
+        """The agreement as calibration measures it: among the samples with an answer."""
+        return self.agreement if self.answered_share is None else self.answered_share
+
+    @property
+    def cost_samples(self) -> int:
+        """Samples that it cost or may have cost, used or not: what the average counts."""
+        return max(self.samples, self.spent.samples + self.maybe.samples)
+
+    @property
+    def budget_cost(self) -> float:
+        """What it counts for in the average, in the unit of its budget."""
+        return float(self.cost_samples) if self.cost is None else self.cost
+
+    @property
+    def no_vote_reason(self) -> str | None:
+        """Why there was no vote; None where there was one, or where none was wanted."""
+        prefix = "no vote: "
+        return next((note.removeprefix(prefix) for note in self.notes if note.startswith(prefix)), None)
+
+    @property
+    def mode_counts(self) -> str:
+        """The samples of each mode of a menu, e.g. "small:3,large:1"; "": there is no menu."""
+        return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
+
+    @property
+    def counts_in_average(self) -> bool:
+        """Does it count in the average? Only if it cost something and a policy decided it."""
+        return self.mode == "adaptive" and self.n == 1 and self.cost_samples > 0
+
+    @property
+    def counts_as_voted(self) -> bool:
+        """Does it count in the average of requests that can be voted on?"""
+        return self.counts_in_average and self.decided
+
+    @property
+    def moves_price(self) -> bool:
+        """Does its cost move the price? Not if failures cut it short below its budget.
+
+        Such requests are cheap. If the price fell because of them, a failing upstream would be sent more.
+        """
+        return self.counts_in_average and not (self.missing and self.budget_cost < self.budget)
+
+
+Headers = dict[str, str]
+
+# makes browsers ask for the key; Chromium can't read it if a second scheme stands in the same line
+_CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
+_FORBID_RETRY = {"x-should-retry": "false"}
+_MAX_MESSAGE = 500  # characters of a message
+_MAX_RETRY_AFTER = 86_400  # seconds
+_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # of an upstream, about the client's own request
+_KEY_STATUSES = {401, 402, 403, 407}  # about the gateway's own key or account, or its proxy's
+# codes of a 403 that are about the client's request: what it asked for is refused, not the key
+_REQUEST_CODES = {
+    "content_filter",
+    "content_policy_violation",
+    "invalid_prompt",
+    "model_not_found",
+    "moderation_blocked",
+    "unsupported_country_region_territory",
+}
+_KNOWN_CODES = _REQUEST_CODES | {
+    "context_length_exceeded",
+    "insufficient_quota",
+    "invalid_value",
+    "rate_limit_exceeded",
+    "server_error",
+    "unsupported_parameter",
+    "unsupported_value",
+}
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://[^\s\"'<>)\],;]+", re.IGNORECASE)
+
+
+def build_error(error: ServeError | EndpointError) -> tuple[int, Headers, bytes]:
+    """Status, headers and body of the reply for an error, as OpenAI shapes them."""
+    if isinstance(error, ServeError):
+        headers = {} if error.retry_after is None else _retry_after(error.retry_after)
+        if isinstance(error, CapReached | WeakVote):
+            headers |= _FORBID_RETRY  # SDKs would retry a 429, and pay for a weak vote once more
+        if isinstance(error, Unauthorized) and error.status == 401:
+            headers["www-authenticate"] = _CHALLENGE
+        return _format_error(error.status, headers, str(error), error.kind, error.code, error.param)
+    status = _find_upstream_status(error)
+    wait = _retry_after(1.0 if error.retry_after is None else error.retry_after)
+    if status is not None:  # the upstream's own words
+        waits = error.retry_after is not None or status in (429, 503)
+        return _dump_error(status, {**error.reply.headers, **(wait if waits else {})}, error.reply.fields)
+    status, code, message = _describe_upstream_error(error)
+    kind = {429: "rate_limit_error"}.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    headers = wait if status in (429, 503) else {}
+    if isinstance(error, EndpointRefused) and status == 502:
+        headers = _FORBID_RETRY
+    return _format_error(status, headers, message.replace("{wait}", wait["retry-after"]), kind, code)
+
+
+def find_error_code(error: ServeError | EndpointError) -> str:
+    """The code that an error is counted, logged and shown by: one of the gateway's own, or a well-known one.
+
+    An upstream's codes are any text, so they are no labels.
+    """
+    if isinstance(error, ServeError):
+        return error.code
+    if _find_upstream_status(error) and error.reply.code in _KNOWN_CODES:
+        return str(error.reply.code)
+    return _describe_upstream_error(error)[1]
+
+
+_UPSTREAM_CODES: Mapping[type[EndpointError], tuple[int, str]] = {  # status and code, of the first that fits
+    RateLimited: (429, "upstream_rate_limited"),
+    EndpointTimeout: (504, "upstream_timeout"),
+    EndpointResting: (503, "upstream_resting"),
+    SendingStopped: (503, "stopping"),
+    EndpointUnreachable: (502, "upstream_unreachable"),
+}
+_MESSAGES = {  # by code
+    "upstream_rate_limited": "the upstream accepts no more requests now; try again in {wait} s",
+    "upstream_timeout": "no answer came before the deadline, the gateway's or the request's own "
+    "(x-adacompute-deadline); try again, give more time, or ask for fewer tokens",
+    "upstream_resting": "the upstream fails, and isn't called for a while; try again in {wait} s",
+    "stopping": "the gateway is closing down; try again",
+    "upstream_unreachable": "the upstream can't be reached; try again later",
+    "upstream_credentials": "the upstream doesn't accept the gateway's own key; tell the operator",
+}
+
+
+def _describe_upstream_error(error: EndpointError) -> tuple[int, str, str]:
+    """Status, code and message of the gateway's own for an upstream's error."""
+    answered = "" if error.status in (None, 200) else f" (it answered {error.status})"
+    if isinstance(error, EndpointRefused):
+        if error.status in _CLIENT_STATUSES:
+            return error.status, "upstream_refused", _hide_address(str(error))
+        if error.status in _KEY_STATUSES:
+            return 502, "upstream_credentials", _MESSAGES["upstream_credentials"]
+        message = f"the upstream refused what the gateway sent{answered}; tell the operator"
+        return 502, "upstream_failed", message
+    for kind, (status, code) in _UPSTREAM_CODES.items():
+        if isinstance(error, kind):
+            return status, code, _MESSAGES[code]
+    message = f"the upstream failed{answered}; try again"
+    if isinstance(error, ReplyCompressed):
+        message = "the upstream compresses its answers, which the gateway doesn't ask for; tell the operator"
+    elif isinstance(error, ReplyInvalid) and not answered:
+        message = "the upstream's answer is not a chat completion in JSON; try again, or tell the operator"
+    return 502, "upstream_failed", message
+
+
+def _find_upstream_status(error: EndpointError) -> int | None:
+    """The status under which an upstream's own words are passed on; None: they are not.
+
+    What it says about the gateway's key is the operator's business, unless the code is about the request.
+    """
+    status, reply = error.status, error.reply
+    if reply is None:
+        return None
+    if status is None or status < 300:
+        return 502
+    if status in _KEY_STATUSES:
+        return status if reply.code in _REQUEST_CODES else None
+    if reply.native or status in _CLIENT_STATUSES or status == 429 or status >= 500:
+        return status if 400 <= status < 600 else None
+    return None
+
+
+def _hide_address(message: str) -> str:
+    """An endpoint's message without its address, which it begins with.
+
+    >>> _hide_address("http://10.0.0.7:8000/v1/chat/completions: answered 400: too long for 10.0.0.7:8000")
+    'the upstream answered 400: too long for the upstream'
+    """
+    match = _ADDRESS.match(message)
+    if match is not None:
+        address = match[0].rstrip(":")
+        host = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
+        rest = message[len(address) :].removeprefix(":").strip()
+        message = f"the upstream {rest.replace(host, 'the upstream') if host else rest}"
+    return _ADDRESS.sub("the upstream", message)
+
+
+def _retry_after(seconds: float) -> Headers:
+    return {"retry-after": str(math.ceil(min(max(1.0, seconds), _MAX_RETRY_AFTER)))}
+
+
+def _format_error(
+    status: int, headers: Headers, message: str, kind: str, code: str, param: str | None = None
+) -> tuple[int, Headers, bytes]:
+    line = shorten(" ".join(replace_surrogates(message).split()), _MAX_MESSAGE)
+    param = param and replace_surrogates(param)
+    return _dump_error(status, headers, {"message": line, "type": kind, "param": param, "code": code})
+
+
+def _dump_error(status: int, headers: Headers, error: Mapping[str, Any]) -> tuple[int, Headers, bytes]:
+    return status, {"content-type": "application/json"} | headers, dump_json({"error": error})
+
+
+_CHUNK_LENGTH = 256  # characters of one chunk
+_DONE = b"data: [DONE]\n\n"
+_MAX_DEPTH = 100  # levels of nesting of a message that are passed on
+_STREAMED_FIELDS = ("role", "content", "tool_calls")  # a stream has chunks of their own for these
+
+
+def build_completion(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
+    """A whole chat completion, with the usage of all samples."""
+    completion = _build_head(outcome, "chat.completion")
+    completion["choices"] = [
+        {
+            "index": index,
+            "message": _complete_message(response),
+            "logprobs": filter_logprobs(response.logprobs, request),
+            "finish_reason": response.finish_reason or "stop",
+        }
+        for index, response in enumerate(_select_responses(outcome, request))
+    ]
+    completion["usage"] = build_usage(outcome)
+    completion["adacompute"] = build_extra(outcome, unit=unit)
+    return completion
+
+
+def build_chunks(outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> Iterator[bytes]:
+    """The same as events of a stream: the text, how it ended, usage if requested, and the end."""
+    head = _build_head(outcome, "chat.completion.chunk")
+    if request.include_usage:
+        head["usage"] = None  # in all chunks but the last, as at OpenAI
+    responses = _select_responses(outcome, request)
+    dump = dump_large_json if outcome.is_large else dump_json
+    for index, response in enumerate(responses):
+        *deltas, last = _build_deltas(response, request)
+        for choice in deltas:
+            yield format_event(dump(head | {"choices": [{"index": index} | choice]}))
+        end = {"adacompute": build_extra(outcome, unit=unit)} if index == len(responses) - 1 else {}
+        yield format_event(dump(head | {"choices": [{"index": index} | last]} | end))
+    if request.include_usage:
+        yield format_event(dump_json(head | {"choices": [], "usage": build_usage(outcome)}))
+    yield _DONE
+
+
+def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
+    """The object that a reply has beyond OpenAI's: the vote behind the answer, and its cost.
+
+    The cost is in `unit`; where that is samples, in the unit of the request's budget.
+    """
+    unit = outcome.unit if unit == "samples" else unit
+    fields: dict[str, Any] = {
+        "samples": outcome.samples,
+        "answer": outcome.answer,
+        "votes": dict(outcome.votes),
+        "agreement": outcome.agreement,
+        "price": outcome.price,
+        "policy": outcome.policy,
+        "model": outcome.model,  # as asked for: the completion's own is what the upstream says
+        "cost": outcome.spent.amount_in(unit),
+        "unit": unit,
+    }
+    optional = {
+        "mode": None if outcome.mode == "adaptive" else outcome.mode,
+        "notes": list(outcome.notes) or None,
+        "abstained": outcome.abstained or None,
+        "missing": outcome.missing or None,
+        "would": outcome.would,
+        "agreed": outcome.agreed,
+        "weak": outcome.weak or None,
+        "certified": outcome.certified,
+    }
+    fields |= {name: value for name, value in optional.items() if value is not None}
+    if outcome.modes:
+        fields["answered_by"] = outcome.answered_by
+        fields["modes"] = {use.name: _describe_use(use, unit) for use in outcome.modes}
+    if use := outcome.verified:
+        fields["verifier"] = {"calls": use.calls, "failed": use.failed, "tokens": use.tokens}
+    return fields
+
+
+def _describe_use(use: ModeUse, unit: Unit) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "samples": use.samples,
+        "cost": use.spent.amount_in(unit),
+        "prompt_tokens": use.usage.prompt_tokens,
+        "completion_tokens": use.usage.completion_tokens,
+    }
+    optional = {
+        "cached_tokens": use.usage.cached_tokens or None,
+        "reasoning_tokens": use.usage.details.get(REASONING_TOKENS) or None,
+        "answer": use.answer,
+        "missing": use.missing or None,
+        "failed": use.failed or None,
+    }
+    return fields | {name: value for name, value in optional.items() if value is not None}
+
+
+REASONING_TOKENS = ("completion_tokens_details", "reasoning_tokens")
+_NOTE = "x-adacompute-note"
+_MAX_NOTE = 300  # characters
+
+
+def build_headers(outcome: RequestOutcome) -> dict[str, str]:
+    """The headers of a reply that describe its outcome."""
+    headers = {
+        "x-request-id": outcome.id,
+        "x-adacompute-samples": str(outcome.samples),
+        "x-adacompute-policy": _quote_name(outcome.policy),
+    }
+    if outcome.agreement is not None:
+        headers["x-adacompute-agreement"] = f"{outcome.agreement:.4g}"
+    if outcome.price is not None:
+        headers["x-adacompute-price"] = f"{outcome.price:.6g}"
+    if outcome.modes:
+        counts = [f"{quote(use.name, safe=' ')}={use.samples}" for use in outcome.modes]
+        headers["x-adacompute-modes"] = ", ".join(counts)
+    if outcome.notes:
+        headers |= build_note_header(outcome.notes)
+    return headers
+
+
+@lru_cache(maxsize=256)  # of names that serve
+def _quote_name(name: str) -> str:
+    """A policy's name in ASCII, as a header is."""
+    return quote(name, safe=" !#$&'()*+,/:;=?@[]")
+
+
+def build_note_header(notes: Sequence[str]) -> dict[str, str]:
+    """The header that repeats the notes, for clients whose libraries drop what isn't OpenAI's in a body.
+
+    >>> build_note_header(["no vote: temperature is 0"])
+    {'x-adacompute-note': 'no vote: temperature is 0'}
+    """
+    line = shorten(" ".join("; ".join(notes).split()), _MAX_NOTE)
+    text = line.replace("…", "...").encode("ascii", "replace").decode("ascii")
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "?" for char in text)
+    return {_NOTE: text} if text else {}
+
+
+def filter_logprobs(logprobs: Mapping[str, Any] | None, request: ChatRequest) -> Mapping[str, Any] | None:
+    """The log-probabilities of a choice that the client asked for itself."""
+    if logprobs is None or not request.logprobs:
+        return None
+    if request.body.get("top_logprobs"):
+        return logprobs
+    return {name: _drop_alternatives(tokens) for name, tokens in logprobs.items()}
+
+
+def _drop_alternatives(tokens: object) -> object:
+    """Tokens without their alternatives."""
+    if isinstance(tokens, PackedList):
+        return tokens.map(_drop_all_alternatives)
+    return _drop_all_alternatives(tokens) if isinstance(tokens, list) else tokens
+
+
+def _drop_all_alternatives(tokens: list[Any]) -> list[Any]:
+    return [
+        {**token, "top_logprobs": []} if isinstance(token, dict) and token.get("top_logprobs") else token
+        for token in tokens
+    ]
+
+
+def _select_responses(outcome: RequestOutcome, request: ChatRequest) -> tuple[Response, ...]:
+    """The responses that the client gets: all that it asked for, else the winner's representative."""
+    if request.n > 1:
+        return outcome.responses
+    best = outcome.best or 0
+    return outcome.responses[best : best + 1]
+
+
+def _build_head(outcome: RequestOutcome, kind: str) -> dict[str, Any]:
+    return {
+        "id": outcome.id,
+        "object": kind,
+        "created": int(outcome.at),
+        "model": outcome.model,
+        **outcome.server_info,
+    }
+
+
+def build_usage(outcome: RequestOutcome) -> dict[str, Any]:
+    """The usage of all samples, as OpenAI shapes it."""
+    usage = outcome.usage
+    fields: dict[str, Any] = {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+    for path, number in usage.details.items():
+        *outer, name = path
+        group = fields.setdefault(outer[0], {}) if outer else fields
+        if isinstance(group, dict):
+            group[name] = number
+    if usage.cached_tokens > 0:  # as checked: no more than the prompt has
+        fields.setdefault("prompt_tokens_details", {})["cached_tokens"] = usage.cached_tokens
+    return fields
+
+
+def _complete_message(response: Response) -> dict[str, Any]:
+    """The message as it came, completed where a server left out what SDKs rely on."""
+    message = dict(response.message)
+    if not isinstance(message.get("content"), str):  # none, or parts, as some servers give them
+        refused = response.text == message.get("refusal")
+        message["content"] = None if refused else response.text or None
+    message["role"] = "assistant"
+    return message
+
+
+def _build_deltas(response: Response, request: ChatRequest) -> Iterator[dict[str, Any]]:
+    """One choice in pieces; the last has the finish reason. Log-probabilities come with the text."""
+    message = _complete_message(response)
+    text, calls = message["content"], message.get("tool_calls")
+    first = {
+        name: value for name, value in message.items() if name not in _STREAMED_FIELDS and value is not None
+    }
+    yield {
+        "delta": {"role": "assistant", "content": None if text is None else ""} | first,
+        "finish_reason": None,
+    }
+    logprobs = filter_logprobs(response.logprobs, request)
+    if text and logprobs is not None:
+        for piece, tokens in split_tokens(text, logprobs):
+            yield {"delta": {"content": piece}, "finish_reason": None, "logprobs": tokens}
+    else:
+        for start in range(0, len(text or ""), _CHUNK_LENGTH):
+            yield {"delta": {"content": text[start : start + _CHUNK_LENGTH]}, "finish_reason": None}
+    for place, call in enumerate(calls if isinstance(calls, list) else ()):
+        if isinstance(call, Mapping):
+            yield {"delta": {"tool_calls": [{**call, "index": place}]}, "finish_reason": None}
+    end: dict[str, Any] = {"delta": {}, "finish_reason": response.finish_reason or "stop"}
+    yield end if logprobs is None or text else end | {"logprobs": logprobs}
+
+
+def dump_large_json(value: Mapping[str, Any]) -> bytes:
+    """The same as `dump_json` for a large reply; for a thread, so that others go on meanwhile."""
+    return b"".join(encode_in_parts(value, dump_json))
+
+
+def dump_json(value: Any) -> bytes:  # noqa: ANN401 - of JSON
+    """A reply as JSON, whatever an upstream has put into it; packed lists may be in it."""
+    try:
+        return orjson.dumps(value, default=_encode_packed)
+    except TypeError:  # servers may send what orjson refuses: half surrogates, numbers beyond 64 bits
+        return orjson.dumps(_make_serialisable(value))
+
+
+def _encode_packed(value: object) -> orjson.Fragment:
+    if isinstance(value, PackedList):
+        return value.to_fragment(dump_json)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _make_serialisable(value: object, depth: int = 0) -> object:
+    """A value that can be serialised: invalid strings, huge numbers and deep nesting are replaced."""
+    if isinstance(value, PackedList):
+        return _encode_packed(value)
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return float(value) if abs(value) < 10**300 else None
+    if isinstance(value, Mapping | list | tuple) and depth >= _MAX_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        return {
+            replace_surrogates(str(name)): _make_serialisable(item, depth + 1) for name, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_make_serialisable(item, depth + 1) for item in value]
+    return value
+
+
+def format_event(data: bytes) -> bytes:
+    """An event of a stream."""
+    return b"data: " + data + b"\n\n"

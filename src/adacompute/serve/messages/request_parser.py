@@ -1,0 +1,693 @@
+"""A request: its fields checked, what it asks of the gateway itself, and its route.
+
+In this order: the records `RequestOptions`, `ChatRequest` and `Route`; the fields that are checked; messages;
+options; `build_request`, which puts all that together; `choose_route`.
+
+Fields that are not taken out for a reason stated here go upstream as they came, also unknown ones.
+A field that is null counts as absent.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar, get_args
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from adacompute.answers.task import EXTRACTORS
+from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.config import MENU_MODEL, ServeConfig, parse_serve_budgets
+from adacompute.errors import BudgetInvalid, RequestInvalid, format_value
+from adacompute.policies.features import PROMPT_LIMIT
+from adacompute.records import Budget, BudgetUnit, quick_dataclass
+from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
+from adacompute.serve.pricing.policy_registry import SINGLE
+
+__all__ = [
+    "COSTLY_FIELDS",
+    "MEDIA_TOKENS",
+    "OPTIONS_FIELD",
+    "ChatRequest",
+    "Mode",
+    "RequestOptions",
+    "Route",
+    "build_request",
+    "check_field_names",
+    "check_sample_fields",
+    "choose_route",
+    "get_header",
+    "read_options",
+    "split_model",
+]
+
+Body = dict[str, Any]
+Mode = Literal["adaptive", "shadow", "pass"]
+ToolUse = Literal["", "may", "must"]
+T = TypeVar("T")
+
+_Text = Annotated[str, Meta(min_length=1, max_length=200)]
+_Texts = Annotated[tuple[_Text, ...], Meta(max_length=32)]
+_MAX_PATTERN = 300  # characters of a client's own regular expression
+_EXTRACT = rf"(?s)\A(?:none|{'|'.join(EXTRACTORS)}|json:.{{1,200}}|regex:.{{1,{_MAX_PATTERN}}})\Z"
+
+
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request asks of the gateway; what is empty is as the operator set it."""
+
+    budget: Any = None  # on average, as the client gives it: samples, or a text with its unit
+    policy: _Text = ""  # its name
+    mode: Literal["pass"] | None = None  # a client can't raise what the operator has set
+    deadline: Annotated[float, Meta(gt=0)] | None = None  # seconds
+    # as of a Task, or "none": its samples are not voted on. A pattern is compiled later, in the sandbox
+    extract: Annotated[str, Meta(pattern=_EXTRACT)] = ""
+    exclude: _Texts = ()  # fields of JSON, and arguments of tools, that don't count in a vote
+    fields: _Texts = ()  # fields of JSON that alone count
+    stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
+    modes: _Texts = ()  # of the menu that may be drawn from; (): all
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """One request for a chat completion, checked."""
+
+    body: Mapping[str, Any] = field(hash=False, repr=False)
+    # ^ what goes upstream: all but n, stream, stream_options, adacompute and the budget in a model's name
+    prompt: str = field(default="", repr=False)  # what policies read: the last user message's text
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False  # the client wants usage in its stream
+    logprobs: bool = False  # the client wants log-probabilities
+    budget: float | None = None  # given in the model's name, as in NAME@2.5
+    max_tokens: int = 0  # limit of one response: the client's, or the operator's if it gave none
+    has_token_limit: bool = False  # whether the client itself gave a limit
+    prompt_tokens: int = 0  # upper bound, whatever the tokenizer
+    json: bool = False  # the client asks for JSON
+    tools: ToolUse = ""  # whether the reply may, or must, call tools
+    no_vote_reason: str = ""  # why there can be no vote, e.g. "temperature is 0"; "": there may be one
+    options: RequestOptions = RequestOptions()  # what it asks of the gateway itself
+    original: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
+    # ^ the request as it came, if it was translated from another route's shape
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """How a request is served: decided before anything is drawn."""
+
+    key: str  # the name of the client's key; "anonymous" where there are none
+    policy: str  # its name
+    budget: float  # on average
+    unit: BudgetUnit = "samples"  # of the budget
+    mode: Mode = "adaptive"
+    modes: tuple[str, ...] = ()  # of the menu that may be drawn from, cheapest first; (): all
+    deadline: float  # seconds from now
+    notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
+    trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
+
+    @property
+    def is_single(self) -> bool:
+        """Whether its budget is one sample, so that there is nothing to decide."""
+        return self.unit == "samples" and self.budget <= 1
+
+
+_Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+_CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
+_JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
+_TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields that their texts are in
+
+
+class _Part(msgspec.Struct):
+    """A part of a message's content."""
+
+    type: str
+    text: Any = None
+    refusal: Any = None
+
+    def __post_init__(self) -> None:
+        if self.type in _TEXT_KINDS and not isinstance(getattr(self, self.type), str):
+            raise ValueError(f"field `{self.type}`")
+
+
+class _Message(msgspec.Struct):
+    role: _Role
+    content: str | list[_Part] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content is None and self.role not in _CONTENT_OPTIONAL:
+            raise ValueError("field `content`")
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _ResponseFormat(msgspec.Struct):
+    type: str | None = None
+
+
+class _ChatFields(msgspec.Struct):
+    """The fields of a chat that are checked; those whose type is None alone can't be honoured."""
+
+    messages: Annotated[list[_Message], Meta(min_length=1)]
+    model: str | None = None
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: int | None = None
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    response_format: _ResponseFormat | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+    modalities: tuple[Literal["text"]] | None = None
+    guided_json: Any = None  # a name of certain servers for a schema of the reply
+    json_schema: Any = None  # another one
+    audio: None = None
+    prompt: None = None
+    suffix: None = None
+    echo: None = None
+    best_of: None = None
+
+    @property
+    def asks_for_json(self) -> bool:
+        """Whether the reply is to be JSON."""
+        kind = None if self.response_format is None else self.response_format.type
+        return kind in _JSON_TYPES or self.guided_json is not None or self.json_schema is not None
+
+
+_REMEDIES = {  # by place
+    "messages": "give a list of at least one",
+    "messages[]": "give an object with role and content",
+    "messages[].role": f"give one of {', '.join(get_args(_Role))}",
+    "messages[].content": "give a text or a list of parts",
+    "messages[].content[]": "give an object with a type, such as text",
+    "messages[].content[].type": "give one, such as text",
+    "temperature": "give a number from 0 to 2",
+    "top_p": "give a number from 0 to 1",
+    "seed": "give a whole number",
+    "top_logprobs": "give a whole number from 0 to 20",
+    "response_format.type": "give text, json_object or json_schema",
+    "audio": "leave it out: it is not supported as a response",
+    **dict.fromkeys(("model", *(f"messages[].content[].{kind}" for kind in _TEXT_KINDS)), "give a text"),
+    **dict.fromkeys(("stream", "logprobs", "stream_options.include_usage"), "give true or false"),
+    **dict.fromkeys(("stream_options", "response_format"), "give an object"),
+    **dict.fromkeys(("tools", "functions"), "give a list"),
+    **dict.fromkeys(("modalities", "modalities[]"), 'leave it out: only ["text"] is supported'),
+    **dict.fromkeys(
+        ("prompt", "suffix", "echo", "best_of"), "give messages: the older completions API is not supported"
+    ),
+}
+_ERROR_PLACE = re.compile(r"(?:field `(\w+)`)?(?: - at `\$\.?([^`]*)`)?\Z")  # in msgspec's message
+_TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
+
+
+def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
+    """A value of JSON as a struct; RequestInvalid with the place, the value and the remedy if it is none.
+
+    msgspec's own messages name neither value nor remedy. `places` are names of fields for the message, if
+    they aren't their own; the values of such fields are quoted.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        text = str(exc)
+    match = _ERROR_PLACE.search(text)
+    assert match is not None
+    place = f"{match[2] or ''}.{match[1] or ''}".strip(".")
+    part: Any = value
+    for key in re.findall(r"\w+", place):
+        part = part[int(key)] if isinstance(part, list) else part.get(key, msgspec.UNSET)
+    name = re.split(r"\W", place, maxsplit=1)[0]
+    shown = format_value(part) if name in places or "enum" in text else _describe_value(part)
+    param = places.get(name, name) + place[len(name) :]
+    raise RequestInvalid(f"{param} is {shown}; {remedies[re.sub(r'[0-9]', '', place)]}", param=param)
+
+
+def _describe_value(value: object) -> str:
+    """What a value is, in words: strings aren't quoted, because they may be long or private."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if value is msgspec.UNSET or value == []:
+        return "missing" if value is msgspec.UNSET else "an empty list"
+    return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
+
+
+MEDIA_TOKENS = 8192  # tokens counted for an image, a recording or a file
+
+_MEDIA_TYPES = (
+    *("image_url", "input_image", "image", "input_audio", "audio_url", "video_url", "file", "input_file"),
+)
+_MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
+_UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))  # by any model
+_READ_TYPES = (str, list, dict)  # of other fields, which a template may put into the prompt
+_MESSAGE_FIELDS = frozenset(("role", "content"))  # of most messages
+
+
+def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The last user message's text, as far as policies read it; "" if there is none."""
+    for message in reversed(messages):
+        if message["role"] == "user":
+            content = message["content"]
+            if isinstance(content, str):
+                return content[:PROMPT_LIMIT]
+            texts = [part[part["type"]] for part in content if part["type"] in _TEXT_KINDS]
+            return "\n".join(texts)[:PROMPT_LIMIT]
+    return ""
+
+
+def _bound_prompt_tokens(body: Mapping[str, Any]) -> int:
+    """An upper bound on the tokens of a checked request's prompt, for any tokenizer that works on bytes.
+
+    Templates put a request's tools into the prompt, some also other fields: all that may be read counts.
+    The number for a medium is a guess.
+    """
+    total = _PROMPT_TOKENS + sum(map(_bound_message_tokens, body["messages"]))
+    for name, value in body.items():
+        if name not in _UNREAD_FIELDS and isinstance(value, _READ_TYPES):
+            total += len(orjson.dumps(value))
+    return total + (_TOOLS_TOKENS if body.get("tools") or body.get("functions") else 0)
+
+
+def _bound_message_tokens(message: Mapping[str, Any]) -> int:
+    total = _MESSAGE_TOKENS
+    if not message.keys() <= _MESSAGE_FIELDS:
+        rest = {name: value for name, value in message.items() if name not in _MESSAGE_FIELDS}
+        total += len(orjson.dumps(rest))
+    content = message.get("content")
+    if isinstance(content, list):
+        return total + sum(map(_bound_part_tokens, content))
+    if not content:
+        return total
+    return total + (len(content) if content.isascii() else len(content.encode()))
+
+
+def _bound_part_tokens(part: Mapping[str, Any]) -> int:
+    kind = part["type"]
+    if kind in _TEXT_KINDS:
+        return len(part[kind].encode()) + 1  # and the line break between two of them
+    return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
+
+
+OPTIONS_FIELD = "adacompute"  # of a body; like the headers, it doesn't go upstream
+_HEADER_PREFIX = "x-adacompute-"
+_DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_NO_OPTIONS = RequestOptions()  # as most requests have
+_OPTION_REMEDIES = {
+    "policy": "give the name of a policy",
+    "mode": "only pass is allowed",
+    "deadline": "give seconds above 0",
+    "extract": f"give {', '.join(EXTRACTORS)}, json:FIELD, regex:PATTERN (at most {_MAX_PATTERN} characters) "
+    "or none",
+    "stream_mode": "give wait or first",
+    **dict.fromkeys(("exclude", "fields", "modes"), "give a list of at most 32 names"),
+    **dict.fromkeys(("exclude[]", "fields[]", "modes[]"), "give a name of 1 to 200 characters"),
+}
+
+
+def get_header(name: str) -> str:
+    """The header of an option."""
+    return _HEADER_PREFIX + name.replace("_", "-")
+
+
+_KNOWN_OPTIONS = ", ".join(RequestOptions.__struct_fields__)
+_HEADERS = {get_header(name): name for name in RequestOptions.__struct_fields__}
+
+
+def read_options(value: object, headers: Mapping[str, str]) -> RequestOptions:
+    """The options in a body's field and in headers; RequestInvalid if one is unknown or can't be followed.
+
+    Names in `headers` are in lower case. If an option is in both places, the header wins. Null counts as
+    absent.
+    """
+    given, places = _read_body_options(value), {}
+    for header, text in headers.items():
+        if header.startswith(_HEADER_PREFIX):
+            name = _HEADERS.get(header)
+            if name is None:
+                raise RequestInvalid(
+                    f"the header {header[:60]!r} is not known; known are {', '.join(_HEADERS)}",
+                    param=header[:60],
+                )
+            if name in places:  # some mappings of headers list repeated ones
+                raise RequestInvalid(f"the header {header} is given twice; give it once", param=header)
+            given[name], places[name] = _parse_header(name, text.strip()), header
+    if not given:
+        return _NO_OPTIONS
+    names = {name: f"{OPTIONS_FIELD}.{name}" for name in given} | places
+    options = _convert(given, RequestOptions, _OPTION_REMEDIES, names)
+    if options.fields and options.extract.startswith("json:"):
+        raise RequestInvalid(
+            f"extract is {options.extract[:60]!r}, and fields are given too; give one of them", param="fields"
+        )
+    return options
+
+
+def _read_body_options(value: object) -> Body:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise RequestInvalid(
+            f"{OPTIONS_FIELD} is {format_value(value)}; give an object with any of {_KNOWN_OPTIONS}",
+            param=OPTIONS_FIELD,
+        )
+    for name in value:
+        if name not in RequestOptions.__struct_fields__:
+            place = f"{OPTIONS_FIELD}.{name[:60]}"
+            raise RequestInvalid(f"{place} is not known; known are {_KNOWN_OPTIONS}", param=place)
+    return {name: option for name, option in value.items() if option is not None}
+
+
+def _parse_header(name: str, text: str) -> object:
+    """A header's text as the value that a body would have."""
+    if name in ("budget", "deadline"):  # `float` would also accept nan, 1_000 and digits of other scripts
+        return float(text) if _DECIMAL.fullmatch(text) else text
+    if name in ("exclude", "fields", "modes"):
+        return [part.strip() for part in text.split(",")]
+    return text
+
+
+_GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
+_DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
+_MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
+_MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
+_MAX_MODEL_NAME = 1000  # characters
+_MAX_LISTED = 8  # models that a message names
+# names of some servers for it; others would ignore them, and a limit that is relied on would be missing
+_FOREIGN_TOKEN_LIMITS = ("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict")
+_FOREIGN_N_FIELDS = ("n_cmpl", "num_return_sequences")  # names of some servers for n
+_COUNT_FIELDS = frozenset(("n", "best_of", *_FOREIGN_N_FIELDS, *_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES))
+COSTLY_FIELDS = _COUNT_FIELDS | {"model", "prompt", "prompt_embeds", "background"}  # what they say costs
+
+
+def build_request(
+    original: Body,
+    *,
+    settings: ServeConfig,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    default_model: str = "",
+    known_models: Collection[str] = (),
+    translate: Callable[[Body], Body] | None = None,
+) -> ChatRequest:
+    """The request of a body; RequestInvalid if it is none. Names in `headers` are in lower case.
+
+    `default_model` is the operator's own, for clients that name none, or "default" or "adacompute".
+    `known_models` are names that the upstream has, as far as is known: none of these is read as a budget.
+    `translate` makes a chat's body out of that of another route.
+    """
+    check_field_names(original)
+    body = original if translate is None else translate(original)
+    fields = _convert(body, _ChatFields, _REMEDIES, {})
+    _check_together(fields, body, settings)
+    check_sample_fields(body, LIMIT_NAMES, settings, least=1)
+    name, budget = split_model(body, default_model, known_models)
+    limits = [limit for field in LIMIT_NAMES if (limit := body.get(field)) is not None]
+    upstream_body = {**body, "model": name}
+    for taken in _GATEWAY_FIELDS:
+        upstream_body.pop(taken, None)
+    n, streams = body.get("n") or 1, fields.stream_options
+    return ChatRequest(
+        body=upstream_body,
+        prompt=_read_prompt(body["messages"]),
+        n=n,
+        stream=bool(fields.stream),
+        include_usage=streams is not None and bool(streams.include_usage),
+        logprobs=bool(fields.logprobs),
+        budget=budget,
+        max_tokens=max(limits, default=settings.max_tokens),
+        has_token_limit=bool(limits),
+        prompt_tokens=_bound_prompt_tokens(upstream_body),
+        json=fields.asks_for_json,
+        tools=_find_tool_use(body),
+        no_vote_reason=_find_no_vote_reason(n, fields.temperature),
+        options=read_options(body.get(OPTIONS_FIELD), headers),
+        original=None if translate is None else original,
+    )
+
+
+def check_field_names(names: Iterable[str]) -> None:
+    """RequestInvalid for a name that only servers which ignore case read as one that costs."""
+    for name in names:
+        if (known := name.casefold()) in COSTLY_FIELDS and name != known:
+            raise RequestInvalid(
+                f"{name!r} is {known!r} to some servers, and unknown to others; give {known!r}", param=name
+            )
+
+
+def _check_together(fields: _ChatFields, body: Body, settings: ServeConfig) -> None:
+    """RequestInvalid for fields that don't fit each other or the operator's settings."""
+    if (count := len(fields.messages)) > settings.max_messages:
+        raise RequestInvalid(
+            f"there are {count} messages; give at most {settings.max_messages}, or ask the operator for a "
+            "larger max_messages",
+            param="messages",
+        )
+    options = body.get("stream_options") or {}
+    if options and not fields.stream:
+        raise RequestInvalid(
+            "stream_options are given without stream; leave them out, or give stream: true",
+            param="stream_options",
+        )
+    for name, value in options.items():
+        # chunks are never padded against eavesdroppers, so switching that off is harmless
+        harmless = value is None or (name == "include_obfuscation" and value is False)
+        if name != "include_usage" and not harmless:
+            raise RequestInvalid(
+                f"stream_options.{name[:60]} is not supported; leave it out", param="stream_options"
+            )
+    if fields.top_logprobs is not None and not fields.logprobs:
+        raise RequestInvalid("top_logprobs needs logprobs: true; give both or none", param="top_logprobs")
+    form = fields.response_format
+    if form is not None and form.type is None and body["response_format"]:
+        raise RequestInvalid(
+            f"response_format has no type; {_REMEDIES['response_format.type']}", param="response_format"
+        )
+
+
+def check_sample_fields(
+    body: Mapping[str, Any], limits: Sequence[str], settings: ServeConfig, *, least: int = 0
+) -> None:
+    """RequestInvalid if what a request says of choices and tokens can't be honoured, or is above the limits.
+
+    `limits` are its route's names for the most tokens of a response, which are `least` at least; 0: only the
+    prompt is scored. By the other names only some servers would draw more, or stop at another limit.
+    """
+    if _COUNT_FIELDS.isdisjoint(body):  # as in most requests
+        return
+    for name in _FOREIGN_N_FIELDS:
+        if body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give n", param=name)
+    for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
+        if name not in limits and body.get(name) is not None:
+            raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
+    for name in ("n", "best_of"):
+        _check_count(body, name, 1, settings.max_n, "max_n")
+    for name in limits:
+        _check_count(body, name, least, settings.max_tokens, "max_tokens")
+
+
+def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, setting: str) -> None:
+    """RequestInvalid if a field is no whole number within limits, of which `setting` is the upper one."""
+    value = body.get(name)
+    if value is None or (type(value) is int and low <= value <= high):
+        return
+    is_above = type(value) is int and value > high
+    remedy = f", or ask the operator for a larger {setting}" if is_above else ""
+    raise RequestInvalid(
+        f"{name} is {_describe_value(value)}; give a whole number from {low} to {high}{remedy}", param=name
+    )
+
+
+def split_model(body: Body, default: str, known_models: Collection[str] = ()) -> tuple[str, float | None]:
+    """The model's name without the budget in it, and the budget.
+
+    >>> split_model({"model": "qwen@2.5"}, ""), split_model({"model": "gpt@20240229"}, "")
+    (('qwen', 2.5), ('gpt@20240229', None))
+    """
+    name = "" if body.get("model") is None else body["model"]
+    if not isinstance(name, str):
+        raise RequestInvalid(f"model is {_describe_value(name)}; {_REMEDIES['model']}", param="model")
+    if len(name) > _MAX_MODEL_NAME:
+        raise RequestInvalid(
+            f"model is a name of {len(name)} characters; name one that GET /v1/models lists", param="model"
+        )
+    budget = None
+    match = None if name in known_models else _MODEL_WITH_BUDGET.fullmatch(name)
+    if match is not None and float(match[2]) < 1.0:
+        raise RequestInvalid(f"model {name[:100]!r} asks for a budget below 1; give 1 or more", param="model")
+    if match is not None and float(match[2]) <= _MAX_BUDGET:
+        name, budget = match[1], float(match[2])
+    is_unnamed = name in _DEFAULT_MODEL_NAMES
+    if is_unnamed and default:
+        name = default
+    elif not name or (is_unnamed and known_models and name not in known_models):
+        problem = f"model {name!r} names none" if name else "model is missing"
+        models = ", ".join([known[:60] for known in known_models][:_MAX_LISTED])
+        raise RequestInvalid(
+            f"{problem}; give one that GET /v1/models lists{models and f', such as {models}'}, "
+            "or start the gateway with --model NAME",
+            status=404 if name else 400,
+            code="model_not_found",
+            param="model",
+        )
+    return name, budget
+
+
+def _find_tool_use(body: Body) -> ToolUse:
+    if not body.get("tools") and not body.get("functions"):
+        return ""
+    choice = body.get("tool_choice", body.get("function_call"))
+    if choice == "none":
+        return ""
+    return "may" if choice in (None, "auto") else "must"
+
+
+def _find_no_vote_reason(n: int, temperature: float | None) -> str:
+    """Why there can be no vote; "" if there can."""
+    if n > 1:
+        return f"n is {n}: the client samples by itself"
+    return "temperature is 0: every sample would be the same" if temperature == 0 else ""
+
+
+_BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial, which needs traffic
+_BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
+_MAX_BUDGET_TEXT = 60  # characters of a budget
+_DEFAULT_MAX_SAMPLES = 16.0  # where max_budget is in another unit
+_MAX_FACTOR = 8.0  # of the gateway's own budget, where max_budget is in another unit
+_BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
+
+
+def choose_route(
+    request: ChatRequest,
+    headers: Mapping[str, str],
+    *,
+    settings: ServeConfig,
+    budget: Budget,
+    key: str,
+    policies: Collection[str],
+    default: str,
+    modes: Sequence[str] = (),
+) -> Route:
+    """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
+
+    Names in `headers`, whose options the request has already, are in lower case. `budget` is the gateway's
+    own; `default` is the policy of requests that name none of `policies`; `modes` are those of the menu,
+    cheapest first.
+    """
+    options = request.options
+    notes: list[str] = []
+    if options.policy and options.policy not in policies:
+        place = _find_place("policy", headers)
+        raise RequestInvalid(
+            f"{place} is {options.policy[:60]!r}; give one of {', '.join(sorted(policies))}", param=place
+        )
+    chosen = _choose_modes(request, headers, modes, notes)
+    wanted = request.budget if options.budget is None else options.budget
+    if wanted is not None:
+        budget = _choose_budget(wanted, settings, notes, _find_place("budget", headers))
+    if len(modes) > 1 and budget.unit == "samples":
+        raise RequestInvalid(
+            f"a budget of {budget} can't be kept over a menu, whose modes differ in cost; "
+            "give it in money, e.g. '0.002 USD', or in tokens",
+            param=f"{OPTIONS_FIELD}.budget",
+        )
+    deadline = settings.deadline if options.deadline is None else options.deadline
+    if deadline > settings.deadline:
+        notes.append(f"deadline {deadline:g} s is above the limit: it is {settings.deadline:g} s")
+    policy = options.policy or default
+    is_passed = policy == SINGLE or (len(modes) > 1 and len(chosen) == 1)
+    return Route(
+        key=key,
+        policy=policy,
+        budget=budget.amount,
+        unit=budget.unit,
+        mode="pass" if is_passed else options.mode or settings.mode,
+        modes=chosen,
+        deadline=min(deadline, settings.deadline),
+        notes=tuple(notes),
+        trace=read_trace_headers(headers) if TRACE_PARENT in headers else None,
+    )
+
+
+def _find_place(name: str, headers: Mapping[str, str]) -> str:
+    """Where an option was given."""
+    return header if (header := get_header(name)) in headers else f"{OPTIONS_FIELD}.{name}"
+
+
+def _choose_modes(
+    request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
+) -> tuple[str, ...]:
+    """The modes that a request names, by the option or as its model; (): all of the menu."""
+    wanted, model = request.options.modes, request.body.get("model")
+    if not wanted and not modes:
+        return ()
+    if unknown := [name for name in wanted if name not in modes]:
+        place = _find_place("modes", headers)
+        if not modes:
+            raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
+        raise RequestInvalid(f"{place} has {unknown[0][:60]!r}; give some of {', '.join(modes)}", param=place)
+    if not wanted and model in modes:
+        return (str(model),)
+    if len(modes) > 1 and model not in (*modes, MENU_MODEL):
+        notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
+    return tuple(name for name in modes if name in wanted)
+
+
+def _choose_budget(wanted: object, settings: ServeConfig, notes: list[str], place: str) -> Budget:
+    """The budget that a client asks for, within the operator's limits and rounded."""
+    limits = _list_max_budgets(settings)
+    budget = _read_budget(wanted, limits)
+    if budget is None:
+        samples, *others = limits.values()
+        texts = "".join(f", or up to '{limit}'" for limit in others)
+        remedy = f"give the samples on average, from 1 to {samples.amount:g}{texts}"
+        raise RequestInvalid(f"{place} is {format_value(wanted)}; {remedy}", param=place)
+    most = limits[budget.unit]
+    if budget.amount > most.amount:
+        notes.append(f"budget {_format_budget(budget)} is above the limit: it is {_format_budget(most)}")
+        return most
+    if budget in (parse_serve_budgets(settings)[0], most):
+        return budget
+    if budget.unit == "samples":
+        amount = max(1.0, round(budget.amount / _BUDGET_STEP) * _BUDGET_STEP)
+    else:
+        amount = float(f"{budget.amount:.{_BUDGET_DIGITS}g}")
+    served = Budget(min(amount, most.amount), budget.unit, budget.currency)
+    if served != budget:
+        notes.append(f"budget {_format_budget(budget)} is served as {_format_budget(served)}")
+    return served
+
+
+def _list_max_budgets(settings: ServeConfig) -> dict[BudgetUnit, Budget]:
+    """The most that a request may ask for, by the units in which it may ask; samples are first.
+
+    That is max_budget in its unit. In others it is 8 times the gateway's own budget, in the unit of that, and
+    16 samples.
+    """
+    own, most = parse_serve_budgets(settings)
+    return {
+        "samples": Budget(_DEFAULT_MAX_SAMPLES),
+        own.unit: Budget(own.amount * _MAX_FACTOR, own.unit, own.currency),
+        most.unit: most,
+    }
+
+
+def _read_budget(wanted: Any, limits: Mapping[BudgetUnit, Budget]) -> Budget | None:  # noqa: ANN401 - JSON data
+    """A client's budget; None if it is none, in a unit without a limit, or below one sample."""
+    is_text = isinstance(wanted, str) and len(wanted) <= _MAX_BUDGET_TEXT
+    if type(wanted) not in (int, float) and (not is_text or _BARE_NUMBER.fullmatch(str(wanted))):
+        return None  # bare numbers are samples, and `_parse_header` has read those that are written plainly
+    try:
+        currency = limits["money"].currency if "money" in limits else None
+        budget = Budget.parse(wanted, currency=currency) if isinstance(wanted, str) else Budget(float(wanted))
+    except BudgetInvalid:
+        return None
+    has_limit = budget.unit in limits and (budget.unit != "samples" or budget.amount >= 1)
+    return budget if has_limit else None
+
+
+def _format_budget(budget: Budget) -> str:
+    """A budget for a note: a plain number if it is in samples."""
+    return f"{budget.amount:g}" if budget.unit == "samples" else str(budget)

@@ -1,0 +1,228 @@
+"""How the samples of a stream reach the client: as they come, after a vote, or held back until it is clear.
+
+A stream that was passed on can't be taken back. So a first sample that may be voted on is held back for as
+long as it may be an answer, which is short; a longer one is a text, and is passed on as it comes.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Literal
+
+from adacompute.client import Event
+from adacompute.client.large_json import MAX_INLINE, encode_in_parts, run_in_thread
+from adacompute.client.response_parser import encode_json
+from adacompute.serve.messages.reply import filter_logprobs, format_event
+from adacompute.serve.messages.request_parser import ChatRequest
+
+__all__ = ["KEEPALIVE_COMMENT", "Delivery", "StreamGate", "StreamRelay", "keep_alive"]
+
+# pass: the only sample, as it comes; hold: the first sample, held back until it is clear whether there is a
+# vote; first: the first sample as it comes, and the vote's verdict at its end; wait: the vote's winner
+Delivery = Literal["pass", "hold", "first", "wait"]
+
+KEEPALIVE_COMMENT = b": sampling\n\n"
+_KEEPALIVE_SECONDS = 10.0  # seconds of silence in a stream after which a comment is sent
+_THINKING, _THINKING_END = "<think>", "</think>"
+_REASONING_FIELDS = ("reasoning", "reasoning_content")  # names of different servers for it
+_CALL_FIELDS = ("tool_calls", "function_call")
+_HEAD_FIELDS = ("id", "object", "created", "model")
+
+
+class StreamGate:
+    """Whether the sample of a stream may still be voted on, judging by what has come of it.
+
+    `may_be_answer` judges its text so far. `holds_thinking`: what is thought before the text is held back as
+    well; else it opens the gate. `holds_calls`: so are calls of tools.
+
+    >>> gate = StreamGate(lambda text: len(text) < 10, holds_thinking=True)
+    >>> [gate.add({"choices": [{"delta": {"content": text}}]}) for text in ("Paris", " is a city")]
+    [False, True]
+    """
+
+    def __init__(
+        self, may_be_answer: Callable[[str], bool], *, holds_thinking: bool, holds_calls: bool = False
+    ) -> None:
+        self._may_be_answer = may_be_answer
+        self._holds_thinking = holds_thinking
+        self._holds_calls = holds_calls
+        self._text = ""  # without what was thought
+        self._thinks: bool | None = None  # whether it is thinking in its text; None: that isn't known yet
+
+    def add(self, chunk: Mapping[str, Any]) -> bool:
+        """Adds a chunk; whether the gate is open, so that everything is passed on from now on."""
+        choices = chunk.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if not isinstance(delta, dict):
+            return False
+        if delta.get("refusal") or (not self._holds_calls and any(delta.get(name) for name in _CALL_FIELDS)):
+            return True
+        if any(delta.get(name) for name in _REASONING_FIELDS) and not self._holds_thinking:
+            return True
+        content = delta.get("content")
+        return isinstance(content, str) and bool(content) and self._add_text(content)
+
+    def _add_text(self, piece: str) -> bool:
+        self._text += piece
+        if self._thinks is None:
+            begin = self._text.lstrip()[: len(_THINKING)]
+            self._thinks = None if _THINKING.startswith(begin) and begin != _THINKING else begin == _THINKING
+        if self._thinks is None:
+            return False
+        if self._thinks:
+            if not self._holds_thinking:
+                return True
+            before, end, after = self._text.partition(_THINKING_END)
+            self._text = after if end else before[-len(_THINKING_END) :]  # of the rest, what may be its end
+            if not end:
+                return False
+            self._thinks = False
+        return not self._may_be_answer(self._text)
+
+
+class StreamRelay:
+    """One upstream stream, passed on event by event, without what only the gateway asked for.
+
+    Usage and log-probabilities that the client didn't ask for are removed; usage that it asked for
+    and that didn't come is added. The chunk that ends a choice is held back until it is known whether
+    it is the last: the gateway's own object comes with it, because many clients read the first choice
+    of every chunk, and fail where there is none.
+    """
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+        self._head: dict[str, Any] = {}
+        self._usage_sent = not request.include_usage  # whether no usage needs to be sent any more
+        self.is_open = False  # whether the gate of `hold` is open
+        self._held: list[bytes] = []
+        self._pending: list[dict[str, Any]] = []  # the chunk that ended the last choice, and later ones
+
+    async def hold(self, stream: AsyncIterator[Event], gate: StreamGate) -> None:
+        """Reads a stream until its gate is open or it has ended; what was read is kept."""
+        self._stream = stream
+        async for event in stream:
+            self._held += await self._pass_on(event)
+            if event.value is not None and gate.add(event.value):
+                self.is_open = True
+                return
+
+    async def rest(self) -> AsyncGenerator[bytes, None]:
+        """What `hold` kept, and the events after it, without the end."""
+        for data in self.release():
+            yield data
+        async for event in self._stream:
+            for data in await self._pass_on(event):
+                yield data
+
+    def release(self) -> list[bytes]:
+        """What `hold` kept."""
+        held, self._held = self._held, []
+        return held
+
+    async def events(self, stream: AsyncIterator[Event]) -> AsyncGenerator[bytes, None]:
+        """The events for the client, without the end."""
+        async for event in stream:
+            for data in await self._pass_on(event):
+                yield data
+
+    def finish(self, extra: Mapping[str, Any], usage: Mapping[str, Any], *, several: bool = False) -> bytes:
+        """The last chunks, with the gateway's own object, and the end of the stream.
+
+        `several`: there were others besides; `usage`, which is of all, replaces what the upstream says.
+        """
+        last, *rest = self._pending or [{**self._head, "choices": []}]
+        if not self._usage_sent:
+            rest.append({**self._head, "choices": [], "usage": usage})
+        chunks = [{**last, "adacompute": extra}, *rest]
+        if several:
+            chunks = [
+                {**chunk, "usage": usage} if isinstance(chunk.get("usage"), dict) else chunk
+                for chunk in chunks
+            ]
+        return b"".join(format_event(encode_json(chunk)) for chunk in chunks) + format_event(b"[DONE]")
+
+    async def _pass_on(self, event: Event) -> list[bytes]:
+        large = len(event.data) > MAX_INLINE
+        return await run_in_thread(self._relay, event) if large else self._relay(event)
+
+    def _relay(self, event: Event) -> list[bytes]:
+        """What the client gets once an event has come."""
+        value = event.value
+        if value is None:
+            return []
+        self._head = self._head or {key: value[key] for key in _HEAD_FIELDS if key in value}
+        self._usage_sent = self._usage_sent or isinstance(value.get("usage"), dict)
+        visible = self._filter_event(value)
+        if visible is None:
+            return []
+        passed: list[bytes] = []
+        if self._pending and visible.get("choices"):  # it wasn't the last
+            passed = [format_event(encode_json(chunk)) for chunk in self._pending]
+            self._pending = []
+        if self._pending or _ends_choice(visible):
+            self._pending.append(visible)
+            return passed
+        if visible is value:
+            return [*passed, format_event(event.data)]
+        large = len(event.data) > MAX_INLINE
+        data = b"".join(encode_in_parts(visible, encode_json)) if large else encode_json(visible)
+        return [*passed, format_event(data)]
+
+    def _filter_event(self, value: dict[str, Any]) -> dict[str, Any] | None:
+        """The part of an event that the client sees: the same object if all of it, None if nothing."""
+        choices = value.get("choices")
+        if not self._request.include_usage and "usage" in value:
+            if not choices:
+                return None
+            value = {key: item for key, item in value.items() if key != "usage"}
+        if not self._passes_logprobs and isinstance(choices, list) and any(map(_has_logprobs, choices)):
+            visible = [self._filter_choice(choice) for choice in choices]
+            value = value if visible == choices else {**value, "choices": visible}
+        return value
+
+    @property
+    def _passes_logprobs(self) -> bool:
+        return self._request.logprobs and bool(self._request.body.get("top_logprobs"))
+
+    def _filter_choice(self, choice: object) -> object:
+        """A choice with the log-probabilities that the client asked for, or without the field."""
+        if not isinstance(choice, dict) or "logprobs" not in choice:
+            return choice
+        if self._request.logprobs:
+            logprobs = choice["logprobs"]
+            return {
+                **choice,
+                "logprobs": filter_logprobs(logprobs, self._request)
+                if isinstance(logprobs, dict)
+                else logprobs,
+            }
+        return {key: item for key, item in choice.items() if key != "logprobs"}
+
+
+def _ends_choice(value: dict[str, Any]) -> bool:
+    choices = value.get("choices")
+    if not isinstance(choices, list):
+        return False
+    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+
+
+def _has_logprobs(choice: object) -> bool:
+    return isinstance(choice, dict) and choice.get("logprobs") is not None
+
+
+async def keep_alive(work: Coroutine[Any, Any, object]) -> AsyncGenerator[bytes, None]:
+    """Does some work, and gives a comment for the client whenever it has taken another ten seconds.
+
+    What the work raises is raised here; leaving early cancels it.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=_KEEPALIVE_SECONDS))[0]:
+            yield KEEPALIVE_COMMENT
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # if the client has just disconnected, nobody else retrieves it
+    task.result()

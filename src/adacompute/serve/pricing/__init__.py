@@ -1,0 +1,1 @@
+"""Policies in service, and the pacers that hold the average cost."""

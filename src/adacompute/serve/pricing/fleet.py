@@ -1,0 +1,360 @@
+"""A gateway's membership in its fleet: joining it, following its price, and setting the price if elected.
+
+A *lane* is a policy at a budget. Its name is JSON, and holds the bounds of the dial as well: gateways that
+serve another version of a policy, with other bounds, have a lane of their own. So have those whose budget is
+the average of other requests (setting `average`), or in another unit.
+
+The pacemaker is the pacer of a single gateway, which learns from all requests of the fleet in the order in
+which they reached Redis. Its state is published, so that another gateway can continue from there.
+"""
+
+import json
+import logging
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+from weakref import WeakValueDictionary
+
+from adacompute.errors import ConfigError
+from adacompute.policies.base import Dial
+from adacompute.records import BudgetUnit
+from adacompute.secret import Secret
+from adacompute.serve.pricing.pacer import Pacer, find_least_cost
+from adacompute.serve.spending.fleet_ledger import FleetLedger
+from adacompute.serve.spending.ledger import Caps
+from adacompute.serve.spending.redis_client import (
+    DEFAULT_TIMING,
+    FleetClient,
+    FleetTiming,
+    connect_redis,
+    describe_error,
+    find_durability_risks,
+    redis_errors,
+)
+
+__all__ = [
+    "Fleet",
+    "FleetPacers",
+    "Pacemaker",
+    "join_fleet",
+    "name_lane",
+    "parse_lane",
+    "parse_lane_unit",
+]
+
+_MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
+
+FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
+
+
+def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
+    """The name of a lane in Redis; `average` says which requests are settled, `unit` what they cost in."""
+    if unit != "samples":
+        return json.dumps([*lane, average, unit])
+    return json.dumps(lane if average == "all" else [*lane, average])
+
+
+def parse_lane_unit(name: str) -> BudgetUnit:
+    """The unit of a lane's budget; ValueError if its name is invalid."""
+    unit: BudgetUnit = next(iter(json.loads(name)[6:]), "samples")
+    if unit not in get_args(BudgetUnit):
+        raise ValueError(f"{name:.80} is not a lane")
+    return unit
+
+
+def parse_lane(name: str) -> FleetLane:
+    """The lane of a name; ValueError if it is invalid."""
+    policy, budget, dial, low, high, *average = json.loads(name)
+    if average[:1] not in ([], ["voted"], ["all"]) or len(average) > 2:
+        raise ValueError(f"{name:.80} is not a lane")
+    if dial not in ("price", "threshold") or not all(math.isfinite(number) for number in (budget, low, high)):
+        raise ValueError(f"{name:.80} is not a lane")
+    return str(policy), float(budget), dial, float(low), float(high)
+
+
+class FleetPacer:
+    """The pacer of one lane that follows the fleet: price and average are the fleet's."""
+
+    def __init__(
+        self,
+        lane: FleetLane,
+        start: float,
+        report_cost: Callable[[str, str, str], None],
+        *,
+        average: str = "all",
+        unit: BudgetUnit = "samples",
+    ) -> None:
+        self.unit = unit
+        self.policy, self.target, self.dial, low, high = lane
+        self.bounds = (self.dial, low, high)
+        self.price = min(max(start, low), high)
+        self.average = self.target
+        self.requests = 0  # of all gateways
+        self.name = name_lane(lane, average, unit)
+        self._start, self._report_cost = repr(self.price), report_cost
+
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
+        """Reports what a request of this gateway has cost to whoever sets the price."""
+        self._start = self._start if start is None else repr(start)
+        if math.isfinite(cost) and cost >= 0:
+            decided_at = self.price if price is None or not math.isfinite(price) else price
+            self._report_cost(self.name, self._start, f"{cost!r} {decided_at!r}")
+
+    def update(self, price: object, average: object, requests: object) -> None:
+        """Takes over the fleet's numbers; invalid ones change nothing."""
+        try:
+            new_price, mean, count = float(str(price)), float(str(average)), int(str(requests))
+        except ValueError:
+            return
+        _, low, high = self.bounds
+        if low <= new_price <= high and math.isfinite(mean):  # NaN isn't
+            self.price, self.average, self.requests = new_price, mean, count
+
+    def state(self) -> dict[str, float | str]:
+        """Nothing: it is kept in Redis."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Does nothing: it follows the fleet."""
+
+
+class FleetPacers:
+    """The lanes that one gateway follows: all that requests hold, and the most recent ones.
+
+    They are read once in `every` seconds, and with the next call if one is new.
+    """
+
+    def __init__(
+        self, report_cost: Callable[[str, str, str], None], *, every: float, average: str = "all"
+    ) -> None:
+        self._report_cost = report_cost
+        self._average = average
+        self._lanes: WeakValueDictionary[str, FleetPacer] = WeakValueDictionary()
+        self._every, self._due = every, 0.0
+        self.on_price: Callable[[str, float, float, float, BudgetUnit], None] | None = (
+            None  # called with new prices, as `Reporter.on_price`
+        )
+        self._recent: deque[FleetPacer] = deque(maxlen=_MAX_LANES)
+        self._queried: list[FleetPacer] = []
+
+    def get(
+        self,
+        policy: str,
+        target: float,
+        *,
+        dial: Dial,
+        start: float,
+        low: float,
+        high: float,
+        unit: BudgetUnit = "samples",
+    ) -> FleetPacer:
+        """The pacer of a lane; `start` is where the first of all that follow it begins."""
+        lane = (policy, target, dial, low, high)
+        name = name_lane(lane, self._average, unit)
+        pacer = self._lanes.get(name)
+        if pacer is None:
+            pacer = self._lanes[name] = FleetPacer(
+                lane, start, self._report_cost, average=self._average, unit=unit
+            )
+            self._recent.append(pacer)
+            self._due = 0.0
+        return pacer
+
+    def build_query(self) -> dict[str, Any]:
+        """What the next call asks for."""
+        now, self._queried = time.monotonic(), []
+        if now >= self._due:
+            self._queried, self._due = list(self._lanes.values()), now + self._every
+        return {"lanes": [follower.name for follower in self._queried]} if self._queried else {}
+
+    def handle_answer(self, answer: dict[str, Any]) -> None:
+        """Takes in an answer."""
+        for follower, values in zip(self._queried, answer.get("lanes") or [], strict=False):
+            if values[0] is False:
+                continue  # no request of it has been settled yet
+            previous = follower.price
+            follower.update(*values)
+            if follower.price != previous and self.on_price is not None:
+                self.on_price(
+                    follower.policy, follower.target, follower.price, follower.average, follower.unit
+                )
+
+
+_MAX_PACERS = 1_024  # kept in memory; others continue from their published state
+_MAX_COST = 1e9  # of one request, in any unit
+_log = logging.getLogger("adacompute.serve.fleet")
+
+
+class Pacemaker:
+    """Sets the price of every lane, while this gateway is the one that does."""
+
+    def __init__(self) -> None:
+        self._pacers: dict[str, Pacer] = {}
+        self._invalid_lanes: set[str] = set()  # logged once each
+
+    def pace_lanes(self, due: list[list[Any]]) -> list[dict[str, Any]]:
+        """What to publish of lanes, given each one's start, requests and state so far, and its costs."""
+        results = []
+        for name, start, requests, state, costs in due:
+            try:
+                results.append(self._pace_lane(name, start, requests or "0", state, costs))
+            except (ValueError, TypeError, ConfigError) as exc:  # others can write to Redis as well
+                if name not in self._invalid_lanes and len(self._invalid_lanes) < _MAX_PACERS:
+                    self._invalid_lanes.add(name)
+                    _log.warning("lane %.200s can't be paced: %s", name, exc)
+        return results
+
+    def _pace_lane(self, name: str, start: Any, since: str, state: Any, costs: list[str]) -> dict[str, Any]:  # noqa: ANN401 - of JSON
+        settled = [pair for text in costs if (pair := _parse_cost(text)) is not None]
+        pacer = self._pacers.pop(name, None)
+        if pacer is None or str(pacer.requests) != since:  # another gateway has paced it meanwhile
+            pacer = _make_pacer(name, start, state)
+        self._pacers[name] = pacer
+        if len(self._pacers) > _MAX_PACERS:
+            del self._pacers[next(iter(self._pacers))]
+        for cost, price in settled:
+            pacer.settle(cost, price)
+        return {
+            "lane": name,
+            "since": since,
+            "took": len(costs),
+            "price": repr(pacer.price),
+            "average": repr(pacer.average),
+            "requests": str(pacer.requests),
+            "state": json.dumps(pacer.state()),
+        }
+
+
+def _parse_cost(text: str) -> tuple[float, float] | None:
+    """What a request cost, and the price that it was decided at; None if invalid."""
+    try:
+        cost, price = map(float, text.split())
+    except ValueError:
+        return None
+    return (cost, price) if 0 <= cost <= _MAX_COST else None
+
+
+def _make_pacer(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - of JSON
+    _, target, dial, low, high = parse_lane(name)
+    least = find_least_cost(parse_lane_unit(name))
+    pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high, least=least)
+    if state:
+        try:
+            pacer.restore(json.loads(state))
+        except (ConfigError, ValueError, AttributeError) as exc:
+            _log.warning("lane %.200s: %s", name, exc)
+    return pacer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetStatus:
+    """The state of a gateway in its fleet."""
+
+    replicas: int  # alive
+    pacemaker: bool  # whether this one sets the price
+    age: float  # seconds since prices were last read
+
+
+class Fleet:
+    """What one gateway shares with the others."""
+
+    def __init__(self, caps: Caps, *, timing: FleetTiming, average: str = "all") -> None:
+        self.replica = os.urandom(6).hex()  # this replica's name
+        self.ledger = FleetLedger(caps, timing=timing)
+        self.pacers = FleetPacers(
+            lambda lane, start, cost: self.client.add_cost(lane, start, cost),
+            every=timing.poll / 2,
+            average=average,
+        )
+        self.client: FleetClient  # set by `join_fleet`
+        self.budget = ""  # an operator's, for all gateways until the next start; "": there is none
+        self.on_budget: Callable[[str], None] | None = None  # called with a new one
+        self._pacemaker = Pacemaker()
+        self._replicas, self._sets_price, self._beat = 1, False, timing.beat
+
+    def status(self) -> FleetStatus:
+        """The state of this gateway, for metrics."""
+        age = time.monotonic() - self.client.answered_at
+        sets_price = self._sets_price and age < self._beat  # after that another gateway may
+        return FleetStatus(replicas=self._replicas, pacemaker=sets_price, age=age)
+
+    async def share_budget(self, text: str) -> None:
+        """Tells all gateways an operator's budget, "" for none, and waits until Redis has it."""
+        self.client.add_note("budget", text)
+        await self.client.flush()
+
+    def build_query(self) -> dict[str, Any]:
+        """What the next call asks for."""
+        return self.ledger.build_query() | self.pacers.build_query()
+
+    def handle_answer(self, answer: dict[str, Any]) -> None:
+        """Takes in an answer."""
+        self.ledger.handle_answer(answer)
+        self.pacers.handle_answer(answer)
+        if "replicas" not in answer:
+            return  # a repeated answer: the rest is asked for again soon
+        self._replicas = answer["replicas"]
+        if answer["budget"] != self.budget:
+            self.budget = answer["budget"]
+            if self.on_budget is not None:
+                self.on_budget(self.budget)
+        if answer["pacemaker"] != self._sets_price:
+            self._sets_price = answer["pacemaker"]
+            _log.info(
+                "replica %s %s the price of its fleet",
+                self.replica,
+                "sets" if self._sets_price else "no longer sets",
+            )
+        if published := self._pacemaker.pace_lanes(answer.get("due") or []):
+            self.client.publish(published)
+
+
+async def join_fleet(
+    url: str,
+    name: str,
+    caps: Caps,
+    *,
+    key: Secret | None = None,
+    timing: FleetTiming = DEFAULT_TIMING,
+    average: str = "all",
+) -> Fleet:
+    """Joins the fleet of that name as one more gateway; ConfigError if Redis can't be used.
+
+    `average` says which requests its lanes are about, as the setting does.
+    """
+    redis = connect_redis(url, key=key, timeout=timing.timeout)
+    fleet = Fleet(caps, timing=timing, average=average)
+    new = os.urandom(8).hex()
+    try:
+        info = await redis.info()
+        fleet.client = fleet.ledger.client = FleetClient(
+            redis,
+            url=url,
+            base=f"adacompute:{{{name}}}",
+            replica=fleet.replica,
+            script_settings=fleet.ledger.script_settings,
+            timing=timing,
+            build_query=fleet.build_query,
+            handle_answer=fleet.handle_answer,
+            list_reservations=fleet.ledger.list_reservations,
+        )
+        answer = await fleet.client.begin(new)
+    except redis_errors() as exc:
+        await redis.aclose()
+        raise ConfigError(describe_error(url, exc)) from None
+    except (ValueError, KeyError, TypeError) as exc:  # others can write to Redis as well
+        await redis.aclose()
+        raise ConfigError(
+            f"{url}: what it holds of the fleet {name} can't be read ({type(exc).__name__}: {exc}); see who "
+            "else writes there, or give another fleet"
+        ) from None
+    for risk in find_durability_risks(info):
+        _log.warning("%s: hard caps are as durable as Redis, and %s", url, risk)
+    if answer["id"] == new:
+        _log.warning("%s: a new ledger was created for the fleet %s, at 0", url, name)
+    _log.info("replica %s has joined the fleet %s, of %d with it", fleet.replica, name, answer["replicas"])
+    return fleet

@@ -1,0 +1,674 @@
+"""The dial that keeps the average cost of live requests on a budget, in samples, tokens or money.
+
+Dual ascent on (cost - budget), adapted to requests that overlap. The dial lives on a scale where steps are
+ratios (a price's logarithm, a threshold's log-odds), and is the sum of three parts:
+
+- the *centre*, the dial at which traffic costs the budget. A request that was decided at dial x and cost c
+  suggests x + (c - budget) / slope, however much later it ends; their mean, fast at first and over the last
+  50 requests in the end, is the estimate. The slope is learnt from the same pairs.
+- a *push* that repays what was spent above or below the budget so far, over a horizon that grows with the
+  number of requests in flight. What those will add is forecast from the dials that they were given, so the
+  push doesn't repay the same debt once for each of them. It grows with the cube of the debt: an adversary
+  who sees the price and sends hard questions while it is low meets a high price after a few.
+- a *dither* of 2% up and down: cost is a staircase of the dial, and a budget between two steps is met by
+  mixing them, as the solver mixes one problem.
+
+What can't be spent isn't saved up for ever: where traffic costs less than the budget even at the lowest dial,
+the credit that is carried is at most 5% of the requests seen (of the last 10,000 at most; 100 and those in
+flight at least), in budgets. A debt is carried up to ten times that. Beyond either the average stays off.
+
+What is in flight can't be called back: after a change of traffic, all requests that had their dial already
+cost what they cost. In simulations (tests/serve/pacing.py; the constants below were chosen on the same
+recordings) the average was within 2% of the budget after 2,000 requests on all traffic with up to 16 in
+flight. With 64 it was up to 4% off in one case of twelve. With 256 it was up to 24% off after 2,000 where
+traffic had changed, and after 10,000 within 3% (2% in most cases), or 5% on slow swings of difficulty.
+
+The pacer counts in multiples of its budget, so the unit makes no difference to it, but what costs do: lengths
+with heavy tails make tokens and money noisier than samples. With lengths that vary by a factor of 7 between
+requests (a standard deviation of 1 in their logarithm, longer where requests are hard) the average was within
+4% of the budget after 2,000 requests of steady traffic with up to 64 in flight. A budget below what one
+sample costs can't be met: every request then gets one, and `SampleCosts` says what that costs.
+"""
+
+import json
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, get_args
+from weakref import WeakValueDictionary
+
+from adacompute.config import ServeConfig
+from adacompute.errors import ConfigError
+from adacompute.policies.base import Dial
+from adacompute.records import Budget, BudgetUnit
+from adacompute.serve.spending.ledger import Spend
+
+__all__ = [
+    "EARLY_REQUESTS",
+    "Bounds",
+    "DialAges",
+    "DialMeans",
+    "Pacer",
+    "PacerFactory",
+    "PacerProtocol",
+    "Pacers",
+    "SampleCosts",
+    "check_budget",
+    "find_least_cost",
+    "is_in_currency",
+    "make_local_pacer",
+    "round_budget",
+]
+
+_MAX_KEPT = 4096
+_MAX_STRIDE = 1024  # dials for one that is kept: so some four million requests can be in flight
+_MAX_MISSES = 64  # requests in a row with a forgotten dial, times the stride: too few dials are kept
+
+
+class DialAges:
+    """Which dials were given, and how many requests had ended then: it tells how many are in flight.
+
+    The last 4,096 are kept; if more requests than that are in flight, every second, fourth, … of more.
+
+    >>> ages = DialAges()
+    >>> ages.record(0.05, at=10)
+    >>> ages.find_age(0.05, at=14), ages.find_age(0.06, at=14)
+    (4, None)
+    """
+
+    def __init__(self) -> None:
+        self._recorded_at: dict[float, int] = {}  # by dial, the oldest first
+        self._last = 0
+        self._stride = 1
+        self._missed = 0
+
+    def record(self, dial: float, *, at: int) -> None:
+        """A dial is given out when so many requests have ended."""
+        if self._recorded_at and at - self._last < self._stride:
+            return
+        self._recorded_at[dial] = self._last = at
+        if len(self._recorded_at) > _MAX_KEPT:
+            del self._recorded_at[next(iter(self._recorded_at))]
+
+    def find_age(self, dial: float, *, at: int) -> int | None:
+        """How many requests have ended since a dial was given; None if that isn't known (any more)."""
+        recorded_at = self._recorded_at.get(dial)
+        if recorded_at is not None:
+            self._missed = 0
+            return at - recorded_at
+        self._missed += 1
+        if self._missed > _MAX_MISSES * self._stride:
+            self._thin()
+        return None
+
+    def ensure_reach(self, flight: float, *, at: int) -> None:
+        """Makes sure that twice as many requests are remembered as are in flight."""
+        if self._recorded_at and flight > (at - next(iter(self._recorded_at.values()))) / 2:
+            self._thin()
+
+    def _thin(self) -> None:
+        self._missed = 0
+        if len(self._recorded_at) >= _MAX_KEPT and self._stride < _MAX_STRIDE:
+            self._stride *= 2
+            self._recorded_at = dict(list(self._recorded_at.items())[::2])
+
+
+class DialMeans:
+    """Means of the last dials, one per request.
+
+    >>> means = DialMeans()
+    >>> for dial in (1.0, 2.0, 4.0):
+    ...     means.add(dial)
+    >>> means.average_last(2)
+    (2, 3.0)
+    """
+
+    def __init__(self) -> None:
+        self._count, self._sum = 0, 0.0
+        self._kept: deque[tuple[int, float]] = deque([(0, 0.0)], maxlen=_MAX_KEPT)  # both, every stride
+        self._stride = 1
+
+    def add(self, dial: float) -> None:
+        """Adds one."""
+        self._count += 1
+        self._sum += dial
+        if self._count % self._stride == 0:
+            self._kept.append((self._count, self._sum))
+
+    def average_last(self, count: int) -> tuple[int, float]:
+        """Of the last `count` dials, as far as they are kept: how many, and their mean."""
+        while count > self._stride * (_MAX_KEPT - 1) and self._stride < _MAX_STRIDE:
+            self._stride *= 2
+            kept = [(count_, total) for count_, total in self._kept if count_ % self._stride == 0]
+            self._kept = deque(kept, maxlen=_MAX_KEPT)
+        back = min(count // self._stride, len(self._kept) - 1)
+        count_before, sum_before = self._kept[-1 - back]
+        covered = self._count - count_before
+        return min(count, covered), (self._sum - sum_before) / covered if covered else 0.0
+
+
+Bounds = tuple[Dial, float, float]  # the kind of dial, its lowest and its highest value
+
+_MIN_PRICE = 1e-12  # so that its logarithm is finite
+_MIN_THRESHOLD = 1e-4  # and 1 minus this at most, so that its log-odds are finite
+_SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost lost by a step of 1 of the dial, in budgets
+_SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the guess
+_MEMORY = 0.02  # weight of the newest request, in the end
+_WARMUP = 8.0  # requests that the starting dial counts for
+_DITHER = 0.04  # from lowest to highest
+_GOLDEN_RATIO = 0.6180339887498949  # its multiples fill the dither evenly
+# horizon of the push, in requests: at first, and more for each that was seen, because the same debt is then
+# a smaller share of all, and for each in flight. A credit is given back more slowly: a request may cost many
+# times the budget if the price is low, and no more than the budget too little if it is high
+_MIN_HORIZON, _HORIZON_PER_REQUEST = 25.0, 0.01
+_DEBT_HORIZON_PER_FLIGHT, _CREDIT_HORIZON_PER_FLIGHT = 0.5, 1.0
+_MAX_URGENCY = 3.0  # horizons of debt that push the hardest
+_INTEGRAL = 0.25  # share of the push that becomes the centre's, over a horizon
+_CREDIT, _RECENT, _SMALL_CREDIT, _DEBT = 0.05, 10_000, 100.0, 10.0
+_SILENCE = 60.0  # seconds after which nothing relevant can be in flight
+
+
+_RECENT_COSTS = 1000  # requests that the mean cost of a sample is about
+_ENOUGH_COSTS = 20  # requests after which that mean is told
+_RECORDED_COSTS = 10.0  # requests that recorded lengths count for
+EARLY_REQUESTS = 50  # of a lane, while what a sample costs still moves where its dial began
+_EARLY_STEP = 0.5  # of the dial's scale, at most, that one of these suggests
+_KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
+
+
+class SampleCosts:
+    """What one sample costs, in tokens and in money: the mean over the requests that ended.
+
+    A request counts once, however many samples it had. So this is what a request costs with one sample.
+
+    >>> costs = SampleCosts()
+    >>> costs.add(Spend(samples=2, tokens=500))
+    >>> costs.estimate("tokens"), costs.find("tokens")
+    (250.0, None)
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self._means = dict.fromkeys(_KNOWN_UNITS, 0.0)
+
+    def add(self, spent: Spend) -> None:
+        """A request has ended, and its samples cost so much together."""
+        if spent.samples <= 0:
+            return
+        self.requests += 1
+        weight = 1 / min(self.requests, _RECENT_COSTS)
+        for unit, mean in self._means.items():
+            self._means[unit] = mean + weight * (spent.amount_in(unit) / spent.samples - mean)
+
+    def estimate(self, unit: BudgetUnit, recorded: float | None = None) -> float | None:
+        """The mean so far, with what `recorded` samples cost as some requests of it; None: not known yet."""
+        if unit == "samples":
+            return 1.0
+        if recorded is not None:
+            weight = _RECORDED_COSTS / (_RECORDED_COSTS + self.requests)
+            return weight * recorded + (1 - weight) * self._means[unit]
+        return self._means[unit] if self.requests else None
+
+    def find(self, unit: BudgetUnit) -> float | None:
+        """The mean once it can be told: after 20 requests."""
+        return self.estimate(unit) if self.requests >= _ENOUGH_COSTS else None
+
+    def describe_surplus(self, budget: Budget, longest: int) -> str:
+        """That even the most samples cost less than a budget, in words; "": that isn't so, or not known."""
+        cost = self.estimate(budget.unit)
+        if cost is None or longest * cost >= budget.amount:
+            return ""
+        most = Budget(float(f"{longest * cost:.3g}"), budget.unit, budget.currency)
+        return f"even {longest} samples cost {most} on average, less than the budget of {budget}"
+
+    def state(self) -> dict[str, float]:
+        """Plain data for `restore`."""
+        return {"requests": float(self.requests)} | {str(unit): mean for unit, mean in self._means.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`; one that is invalid changes nothing."""
+        numbers = {name: _to_float(state.get(name)) for name in self.state()}
+        if all(math.isfinite(value) and value >= 0 for value in numbers.values()):
+            self.requests = int(numbers.pop("requests"))
+            self._means = {unit: numbers[unit] for unit in _KNOWN_UNITS}
+
+
+def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
+    """ConfigError if it can't be kept over the menu, or exploring alone would spend more than it leaves."""
+    if budget.unit == "samples" and len(modes) > 1:
+        raise ConfigError(f"budget {budget} can't be kept over a menu; give it in money or in tokens")
+    if budget.unit != "samples" or settings.mode != "adaptive":
+        return  # in other units it isn't known yet what exploring costs
+    maximum = (budget.amount - 1) / max(1, longest - 1)
+    if settings.explore > maximum:
+        raise ConfigError(
+            f"explore {settings.explore:g} of requests to {longest} samples each is more than a budget of "
+            f"{budget.amount:g} on average allows; give at most {maximum:.3g}, or a larger budget"
+        )
+
+
+def round_budget(budget: float, unit: BudgetUnit) -> float:
+    """A budget as a lane has it: samples to two places, tokens and money to four digits."""
+    return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
+
+
+class Pacer:
+    """Moves one dial so that requests cost `target` on average, in samples or another unit.
+
+    `least` is what a request costs at the least, so far as that is known.
+
+    >>> pacer = Pacer(2.0, start=0.05, low=1e-6, high=1.0)
+    >>> dial = pacer.price
+    >>> for _ in range(50):
+    ...     pacer.settle(4, price=pacer.price)
+    >>> pacer.price > dial, pacer.average
+    (True, 4.0)
+    """
+
+    def __init__(
+        self,
+        target: float,
+        *,
+        dial: Dial = "price",
+        start: float,
+        low: float,
+        high: float,
+        least: float = 1.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        values = (target, start, low, high)
+        if not all(map(math.isfinite, values)) or target <= 0 or not 0 <= low <= high or high <= 0:
+            raise ConfigError(
+                f"a pace to {target:g} from {dial} {start:g} within {low:g} to {high:g} can't be "
+                "kept; give a budget above 0 and bounds in order"
+            )
+        self.target = target
+        self.dial = dial
+        self.bounds: Bounds = (dial, low, high)
+        self.requests = 0
+        self._low, self._high = low, high
+        self._least = least
+        self._bottom, self._top = self._to_scale(low), self._to_scale(high)
+        self._now = now
+        self._last_settled = now()
+        self._spent = 0.0
+        self._debt = 0.0  # spent above the budget so far, as far as it is carried over
+        self._in_flight = 0.0  # requests that end between a request's beginning and its end
+        self._centre = self._start = self._to_scale(min(max(start, low), high))
+        self._start_share = 1.0  # of the start in the centre
+        self._slope = _SLOPE * target
+        # running means of dial and cost, and of dial² and dial x cost about them
+        self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
+        self._dial_ages, self._dial_means = DialAges(), DialMeans()
+        self._choose_dial()
+
+    @property
+    def price(self) -> float:
+        """The dial for the next request. Reading it counts as starting one."""
+        if self._bottom < self._position < self._top:  # at a bound all dials are equal, and tell no age
+            self._dial_ages.record(self._price, at=self.requests)
+        return self._price
+
+    @property
+    def average(self) -> float:
+        """Cost per request so far; the target before the first."""
+        return self._spent / self.requests if self.requests else self.target
+
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
+        """Learns from a request that has ended and cost so much.
+
+        `price` is the dial that it was decided at; without it the present one is assumed, which is
+        worse the more requests overlap. Requests without a result are not to be settled. `start`: where the
+        dial would begin by what is known now.
+        """
+        is_early = start is not None and self.requests < EARLY_REQUESTS
+        if start is not None and is_early:
+            self._move_start(self._to_scale(min(max(start, self._low), self._high)))
+        if not math.isfinite(cost) or cost < 0:
+            return
+        if price is not None and not math.isfinite(price):
+            price = None
+        dial = self._position if price is None else self._to_scale(price)
+        self._measure_flight(price, dial)
+        self.requests += 1
+        self._spent += cost
+        excess = cost - self.target
+        credit = self._max_credit()
+        self._debt = min(max(self._debt + excess, -credit), _DEBT * credit)
+        weight = max(_MEMORY, 1 / (self.requests + _WARMUP))
+        self._learn_slope(dial, cost, weight)
+        share = min(max(self._push, -1.0), 1.0) * _INTEGRAL / self._horizon(self._push)
+        step = dial + excess / self._slope - self._centre
+        if is_early:  # many were decided at the old start, far away, and tell little of costs here
+            step = min(max(step, -_EARLY_STEP), _EARLY_STEP)
+        self._start_share *= 1 - weight
+        self._centre += weight * step + share
+        self._centre = min(max(self._centre, self._bottom), self._top)
+        self._choose_dial()
+
+    def state(self) -> dict[str, float | str]:
+        """Plain data for `restore`."""
+        return {
+            "dial": self.dial,
+            "low": self._low,
+            "high": self._high,
+            "target": self.target,
+            "requests": float(self.requests),
+            "spent": self._spent,
+            "debt": self._debt,
+            "centre": self._centre,
+            "slope": self._slope,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`, whole or not at all; ConfigError if it is invalid."""
+        current = self.state()
+        numbers = {name: _to_float(state.get(name)) for name in current if name != "dial"}
+        invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
+        invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
+        invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # of another policy
+        if invalid:
+            raise ConfigError(
+                f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
+                "it starts again at its first dial"
+            )
+        self.requests = int(numbers["requests"])
+        self._spent = numbers["spent"]
+        credit = self._max_credit()
+        self._debt = min(max(numbers["debt"], -credit), _DEBT * credit)
+        self._centre = min(max(numbers["centre"], self._bottom), self._top)
+        self._slope = min(max(numbers["slope"], _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
+        self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, self.target, 0.0, 0.0
+        self._dial_ages, self._dial_means = DialAges(), DialMeans()
+        self._choose_dial()
+
+    def _move_start(self, start: float) -> None:
+        """Moves the centre by as much as it still rests on where the dial began."""
+        self._centre += self._start_share * (start - self._start)
+        self._start = start
+
+    def _horizon(self, debt: float) -> float:
+        in_flight = (_DEBT_HORIZON_PER_FLIGHT if debt > 0 else _CREDIT_HORIZON_PER_FLIGHT) * self._in_flight
+        return _MIN_HORIZON + _HORIZON_PER_REQUEST * min(self.requests, _RECENT) + in_flight
+
+    def _max_credit(self) -> float:
+        return self.target * max(_SMALL_CREDIT + self._in_flight, _CREDIT * min(self.requests, _RECENT))
+
+    def _measure_flight(self, price: float | None, position: float) -> None:
+        """Learns how many requests are in flight, by the age of the dial that this one was given.
+
+        `position` is where that is on the scale.
+        """
+        now = self._now()
+        if now - self._last_settled > _SILENCE:
+            self._in_flight = 0.0
+        self._last_settled = now
+        if price is None or not self._bottom < position < self._top:
+            return  # at a bound all dials are equal, and tell no age
+        age = self._dial_ages.find_age(price, at=self.requests)
+        if age is not None:
+            self._in_flight += (age - self._in_flight) * (0.1 if age > self._in_flight else 0.01)
+            self._dial_ages.ensure_reach(self._in_flight, at=self.requests)
+
+    def _learn_slope(self, dial: float, cost: float, weight: float) -> None:
+        """Learns how much cost falls with the dial: a guess, until the dial has moved enough."""
+        dial_offset, cost_offset = dial - self._mean_dial, cost - self._mean_cost
+        self._mean_dial += weight * dial_offset
+        self._mean_cost += weight * cost_offset
+        self._spread += weight * (dial_offset * dial_offset - self._spread)
+        self._fall += weight * (-dial_offset * cost_offset - self._fall)
+        slope = (_SLOPE * self.target * _SLOPE_TRUST + self._fall) / (_SLOPE_TRUST + self._spread)
+        self._slope = min(max(slope, _MIN_SLOPE * self.target), _MAX_SLOPE * self.target)
+
+    def _choose_dial(self) -> None:
+        """Chooses the next dial to give out."""
+        in_flight, mean = self._dial_means.average_last(int(self._in_flight))
+        expected = 0.0  # what requests in flight will spend above the budget
+        if in_flight:
+            excess = self._slope * (self._centre - mean)
+            expected = in_flight * min(max(excess, self._least - self.target), 8 * self.target)
+        forecast = self._debt + expected
+        linear = min(max(forecast / (self.target * self._horizon(forecast)), -1.0), 1.0)
+        urgent = self._debt / (self.target * self._horizon(self._debt))
+        urgent = min(max(urgent, -_MAX_URGENCY), _MAX_URGENCY)
+        self._push = self.target * (linear + urgent**3) / self._slope
+        dither = _DITHER * (self.requests * _GOLDEN_RATIO % 1 - 0.5)
+        self._position = min(max(self._centre + self._push + dither, self._bottom), self._top)
+        self._dial_means.add(self._position)
+        self._price = self._from_scale(self._position)
+
+    def _to_scale(self, value: float) -> float:
+        if self.dial == "price":
+            return math.log(max(value, _MIN_PRICE))
+        value = min(max(value, _MIN_THRESHOLD), 1 - _MIN_THRESHOLD)
+        return math.log(value / (1 - value))
+
+    def _from_scale(self, position: float) -> float:
+        if position <= self._bottom:
+            return self._low
+        if position >= self._top:
+            return self._high
+        return math.exp(position) if self.dial == "price" else 1 / (1 + math.exp(-position))
+
+
+def _to_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
+class PacerProtocol(Protocol):
+    """One dial, of one policy at one budget: a gateway's own `Pacer`, or the follower of its fleet's."""
+
+    @property
+    def price(self) -> float:
+        """The dial for the next request."""
+
+    @property
+    def requests(self) -> int:
+        """Requests that were settled."""
+
+    @property
+    def average(self) -> float:
+        """Cost per request so far; the target before the first."""
+
+    @property
+    def bounds(self) -> Bounds:
+        """The kind of dial, its lowest and its highest value."""
+
+    def settle(self, cost: float, price: float | None = None, *, start: float | None = None) -> None:
+        """Learns from a request that has ended and cost so much, decided at that price.
+
+        `start`: where the dial would begin by what is known now.
+        """
+
+    def state(self) -> dict[str, float | str]:
+        """Plain data for `restore`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continues from a `state`."""
+
+
+class PacerFactory(Protocol):
+    """Makes the pacer of a policy at a budget."""
+
+    def __call__(
+        self,
+        policy: str,
+        target: float,
+        *,
+        dial: Dial,
+        start: float,
+        low: float,
+        high: float,
+        unit: BudgetUnit = "samples",
+    ) -> PacerProtocol:
+        """`start` is where its dial begins; `unit` is that of the target and of costs."""
+
+
+def make_local_pacer(
+    policy: str,  # noqa: ARG001 - a local pacer doesn't depend on the policy
+    target: float,
+    *,
+    dial: Dial,
+    start: float,
+    low: float,
+    high: float,
+    unit: BudgetUnit = "samples",
+) -> PacerProtocol:
+    """A pacer of this gateway's own."""
+    return Pacer(target, dial=dial, start=start, low=low, high=high, least=find_least_cost(unit))
+
+
+def find_least_cost(unit: BudgetUnit) -> float:
+    """What a request costs at the least: one sample; in other units that isn't known."""
+    return 1.0 if unit == "samples" else 0.0
+
+
+_MAX_LANES = 64  # clients choose budgets, so their number must be bounded
+_log = logging.getLogger("adacompute.serve")
+
+Lane = tuple[str, float, BudgetUnit]  # a policy's name, and a budget
+
+
+class Pacers:
+    """Pacers by policy and budget, bounded in number; the least recently used is dropped for a new one.
+
+    The `permanent` lanes, the operator's own, are never dropped, however many others clients name. A
+    lane is kept once one of its requests is settled; until then it lives as long as a request holds
+    it.
+    """
+
+    def __init__(
+        self,
+        permanent: Collection[tuple[str, float]] = (),
+        *,
+        unit: BudgetUnit = "samples",
+        average: str = "all",
+        currency: str = "",
+    ) -> None:
+        self._currency = currency  # of lanes in money: those stored in another one are not continued
+        self._average = average  # which requests are settled: those that can be voted on, or all
+        self.set_permanent(permanent, unit)
+        self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
+        self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
+        self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes without a settled request yet
+
+    def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
+        """Names the operator's own lanes."""
+        self._permanent = frozenset((policy, round_budget(budget, unit), unit) for policy, budget in lanes)
+
+    def get(
+        self,
+        policy: str,
+        budget: float,
+        make: Callable[[float], PacerProtocol],
+        *,
+        bounds: Bounds,
+        unit: BudgetUnit = "samples",
+    ) -> PacerProtocol:
+        """The pacer of a lane. `make` makes a new one for a budget, which continues from its stored state.
+
+        `bounds` are those of the policy as it is now: a pacer with others belonged to another policy.
+        """
+        lane = (policy, round_budget(budget, unit), unit)
+        pacer = self._alive.get(lane)
+        if pacer is None or pacer.bounds != bounds:
+            pacer = self._alive[lane] = self._make(lane, make)
+        return pacer
+
+    def settle(
+        self,
+        policy: str,
+        budget: float,
+        pacer: PacerProtocol,
+        cost: float,
+        price: float | None,
+        *,
+        unit: BudgetUnit = "samples",
+        start: float | None = None,
+    ) -> None:
+        """Settles a request of a lane with its pacer; the lane is kept from now on."""
+        pacer.settle(cost, price, start=start)
+        lane = (policy, round_budget(budget, unit), unit)
+        if self._alive.get(lane) is not pacer:  # another policy serves by now
+            return
+        self._lanes.pop(lane, None)
+        self._stored.pop(lane, None)
+        self._lanes[lane] = pacer
+        if len(self._lanes) > _MAX_LANES:
+            evictable = [other for other in self._lanes if other not in self._permanent]
+            for other in evictable[: max(0, len(evictable) - _MAX_LANES)]:
+                del self._lanes[other]
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for `restore`; lanes are named in JSON, because a policy's name may hold anything."""
+        states = dict(self._stored) | {
+            lane: {**pacer.state(), "average": self._average} for lane, pacer in self._lanes.items()
+        }
+        permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
+        others = [(lane, state) for lane, state in states.items() if lane not in permanent]
+        kept = [*others[-_MAX_LANES:], *permanent.items()]
+        return {_name_lane(lane, self._currency): dict(state) for lane, state in kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Lanes made from now on continue from a `state`; invalid entries are logged and skipped.
+
+        So are those in another currency: the same number is another budget there.
+        """
+        for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
+            lane = _parse_lane(name)
+            if lane is None or not isinstance(values, Mapping):
+                _log.warning("a stored pace has the invalid name %.80r; it is skipped", name)
+            elif not is_in_currency(name, self._currency):
+                _log.warning("the stored pace %.80s is not in %s; it is skipped", name, self._currency)
+            else:
+                self._stored[lane] = values
+
+    def _make(self, lane: Lane, make: Callable[[float], PacerProtocol]) -> PacerProtocol:
+        pacer = make(lane[1])
+        stored = self._stored.get(lane)
+        if stored is not None:
+            try:
+                pacer.restore(self._convert_state(stored))
+            except ConfigError as exc:
+                _log.warning("policy %r at budget %g %s: %s", *lane, exc)
+                del self._stored[lane]
+        return pacer
+
+    def _convert_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A stored state, of which only the dial is kept if it is about the average of other requests."""
+        if state.get("average", "all") == self._average:  # older versions had but one
+            return state
+        return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
+
+
+def _name_lane(lane: Lane, currency: str) -> str:
+    """A lane in JSON; without its unit if that is samples, as older versions wrote it."""
+    if lane[2] == "money" and currency:
+        return json.dumps([*lane, currency])
+    return json.dumps(lane[:2] if lane[2] == "samples" else lane)
+
+
+def is_in_currency(name: str, currency: str) -> bool:
+    """Whether a lane's name in JSON says no other currency; those of older versions say none."""
+    return not currency or json.loads(name)[3:] in ([], [currency])
+
+
+def _parse_lane(name: str) -> Lane | None:
+    try:
+        parts = json.loads(name)
+    except ValueError:
+        return None
+    if not isinstance(parts, list) or len(parts) not in (2, 3, 4):
+        return None
+    policy, budget, unit = (*parts, "samples")[:3]
+    if not isinstance(policy, str) or isinstance(budget, bool) or not isinstance(budget, int | float):
+        return None
+    return (policy, round_budget(float(budget), unit), unit) if unit in get_args(BudgetUnit) else None

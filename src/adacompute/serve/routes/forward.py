@@ -1,0 +1,682 @@
+"""Everything under /v1/ that the gateway doesn't answer itself goes to the same path at the upstream.
+
+Nothing of it is voted on. Bodies of JSON are read whole, because they say what a request may cost; others,
+such as uploads, are passed on while they come. Replies are passed on as they come.
+
+What a request may cost is reserved before it is sent. What it did cost is what its reply says in `usage`; a
+success that says nothing costs what was reserved. Reading, deleting and storing files is free. What says how
+many choices and tokens it asks for is held to the rules of chats. Routes that nobody has heard of, and
+changes to the upstream's models, are the operator's.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote, quote_from_bytes, unquote_to_bytes, urlsplit
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from adacompute.client import ForwardReply, ForwardRequest
+from adacompute.client.response_parser import encode_json
+from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.config import ServeConfig
+from adacompute.errors import CapReached, EndpointError, Overloaded, RequestInvalid, ServeError, Unauthorized
+from adacompute.records import Call, quick_dataclass
+from adacompute.serve.messages.form import FormScanner
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, build_error
+from adacompute.serve.messages.request_parser import (
+    COSTLY_FIELDS,
+    MEDIA_TOKENS,
+    check_field_names,
+    check_sample_fields,
+)
+from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
+from adacompute.serve.routes.chat import (
+    Authenticate,
+    ClientDisconnected,
+    DisconnectWatch,
+    RequestSlot,
+    RequestSlots,
+    check_content_encoding,
+    check_content_length,
+    check_content_type,
+    get_reply_id,
+    make_too_long_error,
+    read_body,
+    read_headers,
+    send_body,
+    send_reply,
+    send_start,
+)
+from adacompute.serve.routes.gateway import Gateway
+from adacompute.serve.spending.ledger import NO_SPEND, Reservation, Spend
+
+__all__ = ["ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
+
+_CHAT_PATH = b"/v1/chat/completions"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_BODY_METHODS = ("POST", "PUT", "PATCH")
+_FREE_METHODS = ("GET", "HEAD", "DELETE")
+# the first words of paths, by which requests are counted; all others count as "other"
+_ROUTES = frozenset(
+    {
+        *("completions", "embeddings", "moderations", "audio", "images", "videos", "files", "uploads"),
+        *("models", "responses", "batches", "fine_tuning", "vector_stores", "messages", "rerank", "score"),
+        *("classify", "tokenize", "detokenize", "fim"),
+        *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
+    }
+)
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # of a path: no separator is hidden in it
+# storing costs nothing; what is done with a file or a conversation later does
+_FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
+_FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
+_CANCEL_PATH = re.compile(
+    r"/(?:responses|(?:messages/)?batches|fine_tuning/jobs|threads/[^/]+/runs|vector_stores/[^/]+/file_batches)"
+    r"/[^/]+/cancel"
+)
+# routes that generate nothing
+_WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "tokenize", "detokenize")
+_MEDIA_ROUTES = ("images", "audio", "videos")
+# routes that start work whose cost nobody tells the gateway
+_UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
+_ADMINISTRATION = ("organization", "dashboard", "usage")  # of the operator's own account
+# names of the most tokens of a response, by route
+_TOKEN_LIMITS = {
+    "completions": ("max_tokens",),
+    "messages": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+}
+_ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
+_STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds what it has stored
+_SAMPLE_LISTS = ("choices", "data")  # of a reply
+_PROMPT_TOKENS = 64  # that a model's template may add
+_MAX_VALUES = 200_000  # of a JSON body: more would hold up the event loop while they are parsed
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+_MAX_SMALL = 65_536  # bytes of JSON that take no time to parse
+_PASSED_HEADERS = (
+    *("accept", "content-type", "range", "if-range", "if-none-match", "if-modified-since"),
+    *("idempotency-key", "openai-beta", "anthropic-version", "anthropic-beta"),
+)
+_SAFE = "-._~!$&'()*+,;=:@"  # characters of a path that aren't encoded
+_SAFE_QUERY = _SAFE + "/?%[]"
+# a page of the upstream's, or a client's file, must not run as if it were the gateway's own
+_SHIELD_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox",
+    "cache-control": "no-store",
+    "x-adacompute-note": "no vote: this route is passed on to the upstream",
+}
+_MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for a client of HTTP/1.0, which gets it as a whole
+_RETRY_SECONDS = 1.0
+
+
+# of an upstream's error, its status and body: what to raise instead; None: it is passed on
+ErrorCheck = Callable[[int, bytes], ServeError | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardTarget:
+    """Where a request goes."""
+
+    route: str  # the first word of its path, or "other"
+    path: str  # below the upstream's address, percent-encoded
+    free: bool  # costs nothing
+    private: bool = False  # only the operator's, where there are keys
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardCost:
+    """The most that a request may cost."""
+
+    samples: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@lru_cache(maxsize=64)  # most requests are for a few paths, and parsing takes 5 µs
+def parse_target(method: str, raw_path: bytes) -> ForwardTarget:
+    """The target of a path that begins with /v1/.
+
+    HTTPException, as of a router, if there can't be such a route; RequestInvalid if it isn't passed on.
+
+    >>> parse_target("POST", b"/v1/audio/transcriptions")
+    ForwardTarget(route='audio', path='/audio/transcriptions', free=False, private=False)
+    """
+    segments = [unquote_to_bytes(part) for part in raw_path.removeprefix(b"/v1/").rstrip(b"/").split(b"/")]
+    if raw_path == _CHAT_PATH:
+        raise HTTPException(405, headers={"Allow": "POST"})
+    if method not in _METHODS:
+        raise HTTPException(405, headers={"Allow": ", ".join(_METHODS)})
+    if any(map(_is_devious, segments)) or segments[0] == b"v1" or not _FIRST_WORD.fullmatch(segments[0]):
+        raise HTTPException(404)
+    first = segments[0].decode("latin-1").lower()
+    if first in _ADMINISTRATION:
+        raise RequestInvalid(
+            f"{method} /v1/{first} is not passed on: it is about the operator's own account",
+            status=403,
+            code="not_forwarded",
+        )
+    route = first if first in _ROUTES else "other"
+    path = "".join("/" + quote_from_bytes(segment, safe=_SAFE) for segment in segments)
+    private = route == "other" or (route == "models" and method not in ("GET", "HEAD"))
+    free = method in _FREE_METHODS or route in _FREE_ROUTES or segments in _FREE_PATHS
+    free = free or _CANCEL_PATH.fullmatch(path) is not None
+    return ForwardTarget(route=route, path=path, free=free, private=private)
+
+
+def _is_devious(segment: bytes) -> bool:
+    """Whether a decoded part of a path may lead elsewhere: up, by another separator, or decoded twice."""
+    if re.search(rb"[\x00-\x1f\x7f\\]|%[0-9A-Fa-f]{2}", segment):
+        return True
+    return any(part.partition(b";")[0] in (b".", b"..") for part in segment.split(b"/"))
+
+
+def bound_cost(target: ForwardTarget, body: object, size: int, settings: ServeConfig) -> ForwardCost:
+    """The most that a request can cost, by its JSON (None: it has none) of `size` bytes.
+
+    It counts as a sample for each choice of each prompt. Its prompt has at most a token a byte. A body
+    that isn't JSON, an image and a recording count as so many tokens as a medium does in a chat. What the
+    upstream adds to a prompt of what it has stored is bounded by the operator's `max_tokens`.
+    """
+    if target.free:
+        return ForwardCost()
+    if not isinstance(body, Mapping):
+        return ForwardCost(samples=1, prompt_tokens=MEDIA_TOKENS, completion_tokens=MEDIA_TOKENS)
+    samples = _count_prompts(body) * max(
+        [1, *(body[name] for name in ("n", "best_of") if _is_number(body.get(name)))]
+    )
+    return ForwardCost(
+        samples=samples,
+        prompt_tokens=size + _PROMPT_TOKENS + (settings.max_tokens if _is_stateful(target, body) else 0),
+        completion_tokens=samples * _bound_completion(target, body, settings),
+    )
+
+
+def _count_prompts(body: Mapping[str, Any]) -> int:
+    lists = [body[name] for name in ("prompt", "prompt_embeds") if isinstance(body.get(name), list)]
+    return max(1, sum(len(items) for items in lists if items and not _is_number(items[0])))
+
+
+def _is_stateful(target: ForwardTarget, body: Mapping[str, Any]) -> bool:
+    """Whether the prompt has more than what the body says."""
+    if target.route != "responses":
+        return False
+    items = body.get("input")
+    refers = isinstance(items, list) and any(
+        isinstance(item, dict) and item.get("type") == "item_reference" for item in items
+    )
+    return refers or any(body.get(name) is not None for name in _STATEFUL)
+
+
+def _bound_completion(target: ForwardTarget, body: Mapping[str, Any], settings: ServeConfig) -> int:
+    """Tokens of one response."""
+    if target.route in _WITHOUT_OUTPUT:
+        return 0
+    limits = [max(0, body[name]) for name in _get_limits(target) if _is_number(body.get(name))]
+    return max(limits, default=MEDIA_TOKENS if target.route in _MEDIA_ROUTES else settings.max_tokens)
+
+
+def _get_limits(target: ForwardTarget) -> tuple[str, ...]:
+    return _TOKEN_LIMITS.get(target.route, _ANY_TOKEN_LIMITS)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class UploadBody:
+    """A body that is passed on while it comes, up to a size; also says when the client disconnects.
+
+    `on_choices` is called with the field `n` of a form before that is passed on.
+    """
+
+    def __init__(self, receive: Receive, limit: int, form: FormScanner | None = None) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._form = form
+        self._ended = asyncio.Event()
+        self._disconnected = self._is_whole = False
+        self.on_choices: Callable[[int | str], Awaitable[None]] | None = None
+        self.error: ServeError | None = None  # why the upload was broken off
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, more = 0, True
+        try:
+            while more:
+                event = await self._receive()
+                if event["type"] == "http.disconnect":
+                    self._disconnected = True
+                    raise ClientDisconnected
+                chunk, more = event.get("body", b""), event.get("more_body", False)
+                size += len(chunk)
+                try:
+                    await self._check(chunk, size, last=not more)
+                except ServeError as exc:
+                    self.error = exc
+                    raise
+                if chunk:
+                    self._is_whole = self._form is not None and self._form.is_closed
+                    yield chunk
+        finally:
+            self._ended.set()
+
+    async def _check(self, chunk: bytes, size: int, *, last: bool) -> None:
+        if size > self._limit:
+            raise make_too_long_error(self._limit, "max_upload")
+        if self.on_choices is not None and self._form is not None:
+            for choices in self._form.feed(chunk, last=last):
+                await self.on_choices(choices)
+
+    def is_whole(self) -> bool:
+        """Whether a form has passed to its end, whatever follows."""
+        return self._is_whole
+
+    async def watch(self) -> Message:
+        """As ASGI's `receive`, for whoever waits for the disconnect: silent until the body has ended."""
+        await self._ended.wait()
+        return {"type": "http.disconnect"} if self._disconnected else await self._receive()
+
+
+class ForwardEndpoint:
+    """The endpoint as an ASGI app."""
+
+    def __init__(self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots) -> None:
+        self._gateway = gateway
+        self._authenticate = authenticate
+        self._slots = slots
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes one request on. Errors before the reply has begun are raised."""
+        headers = read_headers(scope)
+        target = parse_target(scope["method"], scope["raw_path"])
+        key = self._authenticate(headers)
+        self._check_allowed(scope, headers, target, key)
+        with self._slots.open() as slot:
+            body, parsed, watch = await self._read_body(scope, receive, headers, target, slot)
+            self._check_body(target, parsed, key)
+            size = len(body) if isinstance(body, bytes) else 0
+            request = self._make_request(scope, headers, target, body, parsed, size=size)
+            upload = body if isinstance(body, UploadBody) else None
+            slot.activate()
+            exchange = ForwardExchange(self._gateway, target, request, key)
+            with DisconnectWatch(watch):
+                await exchange.run(scope, send, upload)
+
+    async def forward_body(
+        self, scope: Scope, receive: Receive, send: Send, body: Mapping[str, Any], on_error: ErrorCheck
+    ) -> None:
+        """Passes on a request whose body has been read; `on_error` may replace an error of the upstream."""
+        headers = read_headers(scope)
+        target = parse_target(scope["method"], scope["raw_path"])
+        key = self._authenticate(headers)
+        self._check_allowed(scope, headers, target, key)
+        self._check_body(target, body, key)
+        raw = encode_json(body)
+        request = self._make_request(scope, headers, target, raw, body, size=len(raw))
+        with self._slots.open() as slot:
+            slot.activate()
+            exchange = ForwardExchange(self._gateway, target, request, key, on_error)
+            with DisconnectWatch(receive):
+                await exchange.run(scope, send)
+
+    def _check_allowed(
+        self, scope: Scope, headers: Mapping[str, str], target: ForwardTarget, key: str
+    ) -> None:
+        gateway = self._gateway
+        settings = gateway.settings
+        if not gateway.ready:
+            raise Overloaded("the gateway is closing down; try again in a moment", retry_after=_RETRY_SECONDS)
+        if not settings.forward:
+            raise RequestInvalid(
+                f"{scope['path'][:100]!r} is not served; the operator can have it passed on (forward = true)",
+                status=404,
+                code="not_found",
+            )
+        if scope["method"] not in ("GET", "HEAD"):
+            _check_origin(scope, headers, settings)
+        if target.private:
+            self._check_operator(scope, key)
+        if not target.free and target.route in _UNMETERED:
+            self._refuse_under_cap(repr(scope["path"][:100]), key)
+        self._slots.check()
+
+    def _check_operator(self, scope: Scope, key: str) -> None:
+        """Unauthorized if there are keys, and this one isn't an operator's."""
+        keys = self._gateway.keys
+        if keys and not any(known.operator for known in keys if known.name == key):
+            raise Unauthorized(
+                f"{scope['method']} {scope['path'][:100]!r} is passed on for the operator only: "
+                "operator = true in the keys file",
+                status=403,
+                code="not_the_operator",
+            )
+
+    def _refuse_under_cap(self, what: str, key: str) -> None:
+        caps = self._gateway.resources.ledger.caps
+        if caps.for_key(key) is not None or caps.total is not None:
+            raise RequestInvalid(
+                f"{what} starts work whose cost can't be counted, and there is a cap; "
+                "ask the operator for a key without one",
+                status=403,
+                code="cost_unknown",
+            )
+
+    def _check_body(self, target: ForwardTarget, parsed: object, key: str) -> None:
+        """RequestInvalid if a body of JSON asks for more than a chat may, or for what can't be counted."""
+        if not isinstance(parsed, Mapping):
+            return
+        check_field_names(parsed)
+        if parsed.get("background"):
+            self._refuse_under_cap("background", key)
+        check_sample_fields(parsed, _get_limits(target), self._gateway.settings)
+
+    async def _read_body(
+        self,
+        scope: Scope,
+        receive: Receive,
+        headers: Mapping[str, str],
+        target: ForwardTarget,
+        slot: RequestSlot,
+    ) -> tuple[bytes | UploadBody | None, object, Receive]:
+        """What to send; also its JSON, as far as that matters, and from where to hear of a disconnect."""
+        settings = self._gateway.settings
+        takes_body = scope["method"] in _BODY_METHODS and not target.path.endswith("/cancel")
+        if not takes_body or not _has_body(headers):  # a body of the others would be free of charge
+            return None, None, receive
+        _check_kind(headers, target)
+        if _is_json(headers):
+            slot.begin_body()
+            body = await read_body(receive, headers, limit=settings.max_body, on_part=slot.add_bytes)
+            slot.end_body()
+            parsed = _read_json(body, target)
+            # what is counted is what is sent, whichever of two fields of one name a server reads
+            return encode_json(parsed) if _may_repeat_field(body, parsed) else body, parsed, receive
+        check_content_length(headers, settings.max_upload, "max_upload")
+        is_counted_form = not target.free and _read_kind(headers).startswith("multipart/")
+        form = FormScanner(headers["content-type"]) if is_counted_form else None
+        upload = UploadBody(receive, settings.max_upload, form)
+        return upload, None, upload.watch
+
+    def _make_request(
+        self,
+        scope: Scope,
+        headers: Mapping[str, str],
+        target: ForwardTarget,
+        body: bytes | UploadBody | None,
+        parsed: object,
+        *,
+        size: int,
+    ) -> ForwardRequest:
+        passed = {"accept": "*/*"}
+        passed |= {name: headers[name] for name in _PASSED_HEADERS if name in headers}
+        if TRACE_PARENT in headers:
+            passed |= read_trace_headers(headers) or {}
+        if body is None:
+            passed.pop("content-type", None)
+        elif isinstance(body, UploadBody) and "content-length" in headers:
+            passed["content-length"] = headers["content-length"]
+        cost = bound_cost(target, parsed, size, self._gateway.settings)
+        return ForwardRequest(
+            method=scope["method"],
+            path=target.path,
+            query=quote(scope["query_string"].decode("latin-1"), safe=_SAFE_QUERY),
+            headers=passed,
+            body=body,
+            model=str(parsed.get("model") or "") if isinstance(parsed, Mapping) else "",
+            samples=cost.samples,
+            prompt_tokens=cost.prompt_tokens,
+            completion_tokens=cost.completion_tokens,
+            route=target.route,
+            counted=() if target.free or target.route in _WITHOUT_OUTPUT else _SAMPLE_LISTS,
+        )
+
+
+class ForwardExchange:
+    """One request that is passed on: reserved, sent, its reply relayed, settled and counted."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        target: ForwardTarget,
+        request: ForwardRequest,
+        key: str,
+        on_error: ErrorCheck | None = None,
+    ) -> None:
+        self._gateway = gateway
+        self._on_error = on_error
+        self._target = target
+        telemetry = gateway.telemetry
+        self._span = (
+            None if telemetry is None else gateway.guard(telemetry.begin_forward, request, target.route)
+        )
+        self._request = request if self._span is None else self._span.request
+        self._key = key
+        self._calls: list[Call] = []
+        self._choices = 1  # that a form asks for
+        self._further: list[Reservation] = []  # for more than one of them
+        # what was settled, and for how many calls and further reservations
+        self._settled: tuple[tuple[int, int], Spend, Spend] | None = None
+        self._refusal: CapReached | None = None  # why it wasn't sent
+        self._at, self._started = time.time(), time.monotonic()
+        self._status = 500
+
+    async def run(self, scope: Scope, send: Send, upload: UploadBody | None = None) -> None:
+        """Serves it. Errors before the reply has begun are raised."""
+        gateway, request = self._gateway, self._request
+        resources, reservation = gateway.resources, None
+        if request.samples:
+            reservation = await resources.ledger.reserve(self._key, self._bound)
+            if upload is not None:
+                upload.on_choices = self._reserve_choices
+        gateway.under_way += 1
+        try:
+            async with resources.client.forward(
+                request
+                if upload is None
+                else replace(request, count_further=lambda: self._choices - 1, is_whole=upload.is_whole),
+                deadline=gateway.settings.deadline,
+                on_call=self._calls.append,
+                may_send=lambda: self._check_cap(reservation),
+            ) as reply:
+                self._status = reply.status
+                if reply.status >= 300 and reply.status != 304:
+                    await self._relay_error(send, reply, reservation)
+                else:
+                    await _relay(scope, send, reply, on_end=lambda: self._settle(reservation))
+        except ServeError as exc:
+            self._status = exc.status
+            raise
+        except asyncio.CancelledError:
+            self._status = CLIENT_GONE_STATUS if gateway.ready else Overloaded.status
+            raise
+        except EndpointError as exc:
+            if self._refusal is not None:
+                self._status = self._refusal.status
+                raise self._refusal from None
+            self._status = build_error(exc)[0]
+            if upload is not None and upload.error is not None:
+                self._status = upload.error.status
+                raise upload.error from None
+            raise
+        finally:
+            gateway.under_way -= 1
+            self._finish(reservation, get_reply_id(scope))
+
+    async def _reserve_choices(self, choices: int | str) -> None:
+        """Reserves what a form's `n` asks for beyond one choice, before the upstream hears of it."""
+        check_sample_fields({"n": choices}, (), self._gateway.settings)
+        more = int(choices) - self._choices
+        if more > 0:
+            ledger = self._gateway.resources.ledger
+            self._further.append(await ledger.reserve(self._key, self._bound_choices(more)))
+            self._choices += more
+
+    def _bound_choices(self, count: int) -> Spend:
+        """The most that so many further choices cost."""
+        most = self._gateway.resources.rates.compute_max(
+            samples=1, prompt_tokens=0, max_tokens=count * self._request.completion_tokens
+        )
+        return Spend(samples=count, tokens=most.tokens, nanos=most.nanos)
+
+    def _check_cap(self, reservation: Reservation | None) -> bool:
+        """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
+        if reservation is not None:
+            self._refusal = self._gateway.resources.ledger.check_send(reservation)
+        return self._refusal is None
+
+    async def _relay_error(self, send: Send, reply: ForwardReply, reservation: Reservation | None) -> None:
+        raw, body = await reply.read_error()
+        if self._on_error is not None and (error := self._on_error(reply.status, raw)) is not None:
+            raise error
+        self._settle(reservation)
+        await send_reply(send, reply.status, {**reply.headers, **_SHIELD_HEADERS}, body)
+
+    @property
+    def _bound(self) -> Spend:
+        request = self._request
+        most = self._gateway.resources.rates.compute_max(
+            samples=1, prompt_tokens=request.prompt_tokens, max_tokens=request.completion_tokens
+        )
+        return Spend(samples=request.samples, tokens=most.tokens, nanos=most.nanos)
+
+    def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
+        """Settles what it cost, and may have cost; a second time changes nothing."""
+        if reservation is None:
+            return NO_SPEND, NO_SPEND
+        counts = len(self._calls), len(self._further)
+        if self._settled is None or self._settled[0] != counts:
+            resources = self._gateway.resources
+            spent = resources.rates.compute_spent(self._calls)
+            is_uncertain = any(call.paid == "maybe" for call in self._calls)
+            maybe = self._bound + self._bound_choices(self._choices - 1) if is_uncertain else NO_SPEND
+            resources.ledger.settle(reservation, spent, maybe)
+            for further in self._further:
+                resources.ledger.settle(further, NO_SPEND, NO_SPEND)
+            self._settled = counts, spent, maybe
+        return self._settled[1:]
+
+    def _finish(self, reservation: Reservation | None, reply_id: str) -> None:
+        spent, maybe = self._settle(reservation)
+        outcome = ForwardOutcome(
+            id=reply_id,
+            at=self._at,
+            seconds=time.monotonic() - self._started,
+            key=self._key,
+            method=self._request.method,
+            route=self._target.route,
+            status=self._status,
+            calls=self._calls,
+            spent=spent,
+            maybe=maybe,
+        )
+        self._gateway.reporter.on_forward_end(outcome, self._span)
+
+
+async def _relay(scope: Scope, send: Send, reply: ForwardReply, on_end: Callable[[], object]) -> None:
+    """Sends a success on as it comes; `on_end` is called before its end is sent."""
+    headers = {**reply.headers, **_SHIELD_HEADERS}
+    if "event-stream" in headers.get("content-type", ""):
+        headers["x-accel-buffering"] = "no"  # else a proxy such as nginx would hold it back
+    if scope["http_version"] == "1.0" and "content-length" not in headers:
+        whole = await _read_whole(reply)
+        on_end()
+        await send_reply(send, reply.status, headers, whole)
+        return
+    await send_start(send, headers, status=reply.status)
+    left = int(headers.get("content-length", "-1"))
+    while chunk := await reply.read():
+        left -= len(chunk)
+        if left == 0 and not await reply.read():  # with its last byte, the client has all of it
+            on_end()
+            await send_body(send, chunk, last=True)
+            return
+        await send_body(send, chunk)
+    on_end()
+    await send_body(send, b"", last=True)
+
+
+async def _read_whole(reply: ForwardReply) -> bytes:
+    """All of a reply, for a client of HTTP/1.0, which can't read one of unknown length."""
+    parts, size = [], 0
+    while chunk := await reply.read():
+        parts.append(chunk)
+        size += len(chunk)
+        if size > _MAX_AT_ONCE:
+            raise ServeError("the reply is too long for HTTP/1.0; ask by HTTP/1.1", status=505)
+    return b"".join(parts)
+
+
+def _has_body(headers: Mapping[str, str]) -> bool:
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
+def _read_kind(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    kind = _read_kind(headers)
+    return kind == "application/json" or kind.endswith("+json")
+
+
+def _check_kind(headers: Mapping[str, str], target: ForwardTarget) -> None:
+    """RequestInvalid with status 415 if a body that says what it may cost isn't plain JSON.
+
+    Forms are taken where media are sent; anything is where nothing is counted.
+    """
+    form = target.route in _MEDIA_ROUTES and _read_kind(headers) == "multipart/form-data"
+    if form or target.free or target.route in _UNMETERED:
+        check_content_encoding(headers)
+    else:
+        check_content_type(headers)
+
+
+def _read_json(raw: bytes, target: ForwardTarget) -> Mapping[str, Any]:
+    """As much of a body as matters: of what generates nothing, its model, where that is found at once."""
+    if not target.free and target.route not in _WITHOUT_OUTPUT:
+        return _parse_json(raw)
+    if target.free or len(raw) > _MAX_SMALL:
+        return {}
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return {}  # the upstream says what is wrong with it
+    return {"model": body.get("model")} if isinstance(body, dict) else {}
+
+
+def _parse_json(raw: bytes) -> Mapping[str, Any]:
+    if raw.count(b",") > _MAX_VALUES:
+        raise RequestInvalid(f"the body has more than {_MAX_VALUES:,} values; send fewer at once")
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as exc:
+        raise RequestInvalid(f"the body is not JSON ({exc.msg} at {exc.pos}); send JSON") from None
+    if not isinstance(body, dict):
+        raise RequestInvalid("the body is JSON, but no object; send one")
+    return body
+
+
+def _may_repeat_field(raw: bytes, parsed: Mapping[str, Any]) -> bool:
+    """Whether JSON may have a field twice that says what it costs; no usual client escapes letters."""
+    names = [name.encode() for name in COSTLY_FIELDS.intersection(parsed)]
+    return any(raw.count(b'"%b"' % name) > 1 for name in names) or bool(names and _ESCAPED_LETTER.search(raw))
+
+
+def _check_origin(scope: Scope, headers: Mapping[str, str], settings: ServeConfig) -> None:
+    """A page of another site can send what isn't JSON without asking first; such requests are refused."""
+    origin = headers.get("origin", "")
+    if not origin or _read_kind(headers) == "application/json" or {origin, "*"} & set(settings.cors):
+        return
+    own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+    if not own or urlsplit(origin).scheme != scope.get("scheme"):
+        raise Unauthorized(
+            f"a page of {origin[:100]!r} may not send this; the operator can allow it: --cors {origin[:100]}",
+            status=403,
+            code="origin_not_allowed",
+        )

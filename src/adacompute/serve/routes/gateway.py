@@ -1,0 +1,579 @@
+"""What all requests share: the `Gateway`, and what it does with one request from its route to its outcome.
+
+It brings the parts together: the policy registry (who decides), the pacers (at what price), the ledger
+(within what caps), the sample loop (what is drawn), and the `Reporter`, which tells metrics, the recorder and
+the log of what has ended.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from adacompute.answers import Tally
+from adacompute.client import AttemptTracer, ModelList
+from adacompute.client.large_json import run_in_thread
+from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
+from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
+from adacompute.serve.messages.reply import (
+    CLIENT_GONE_STATUS,
+    RequestOutcome,
+    build_chunks,
+    build_error,
+    build_extra,
+    build_usage,
+    find_error_code,
+)
+from adacompute.serve.messages.request_parser import ChatRequest, Route
+from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
+from adacompute.serve.pricing.pacer import (
+    EARLY_REQUESTS,
+    PacerFactory,
+    PacerProtocol,
+    Pacers,
+    SampleCosts,
+    check_budget,
+    make_local_pacer,
+)
+from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
+from adacompute.serve.spending.ledger import NO_PROMPT_COST
+from adacompute.serve.voting.drawing import SamplingResources
+from adacompute.serve.voting.sample_loop import SampleLoop
+from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
+from adacompute.serve.watching.observability import Observability
+from adacompute.serve.watching.reporter import ObserverGuard, Reporter
+
+__all__ = ["ActiveRequest", "Gateway"]
+
+if TYPE_CHECKING:
+    from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
+
+_log = logging.getLogger("adacompute.serve")
+_TOKEN_BYTES = 4  # a prompt's mean
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveRequest:
+    """One request in progress."""
+
+    id: str
+    at: float  # seconds since 1970
+    started: float  # by the event loop's clock
+    sampling: SampleLoop
+    pacer: PacerProtocol | None  # which learns its cost
+    delivery: Delivery  # how its stream reaches the client
+    span: "RequestSpan | None" = None
+
+
+@dataclass(eq=False, kw_only=True)
+class Gateway:
+    """What all requests share. Opened and closed by `lifespan.open_gateway`."""
+
+    config: Config
+    resources: SamplingResources
+    model_list: ModelList
+    policy_registry: PolicyRegistry
+    pacers: Pacers
+    keys: Sequence[KeyConfig]  # of clients; none: nobody needs one
+    observability: Observability
+    reporter: Reporter
+    telemetry: "Telemetry | None" = None  # None: the operator wants none
+    make_pacer: PacerFactory = make_local_pacer
+    costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
+    explore: float = 0.0  # share of requests that are drawn to the end
+    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
+    guard: ObserverGuard = field(default_factory=ObserverGuard)
+    rng: random.Random = field(default_factory=random.Random)
+    model: str = ""  # for requests that name none: the operator's, or the upstream's only one
+    ready: bool = False  # False: new requests are refused, those in progress continue
+    under_way: int = 0
+    # adds what the other workers have counted to the data of the dashboard; None: there are none
+    add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
+    logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
+    has_warned_of_shortfall: bool = False
+    patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
+    share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet
+    reload_settings: Callable[[], list[str]] | None = None  # gives a line for each change; None: none can
+    # requests that have ended, and what came of them, which are to be learned from
+    unlearned: list[tuple[ActiveRequest, RequestOutcome]] = field(default_factory=list)
+
+    @cached_property
+    def settings(self) -> ServeConfig:
+        """The gateway's own settings, with the budget that is in force."""
+        return self.config.serve
+
+    @cached_property
+    def budget(self) -> Budget:
+        """What a request may cost on average, unless it names a budget of its own."""
+        return average_budget(self.config)
+
+    def set_budget(self, patched: str, **settings: float | str) -> None:
+        """Serves at another budget from the next request on; ConfigError, and no change, if that can't be.
+
+        `patched` is an operator's; "": that of the settings. `settings` are new values of them.
+        """
+        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        if (config, patched) == (self.config, self.patched_budget):
+            return
+        serve = replace(config.serve, budget=patched) if patched else config.serve
+        budget, registry = average_budget(replace(config, serve=serve)), self.policy_registry
+        longest = registry.get(registry.default).policy.longest
+        check_budget(budget, serve, longest=longest, modes=self.resources.modes)
+        self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        self.has_warned_of_shortfall = False
+        self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
+        self.observability.on_budget(budget)
+        self.announce_policies()
+        self.restore_prices({})
+
+    def begin(self, request: ChatRequest, route: Route, *, prefix: str = "chatcmpl-") -> ActiveRequest:
+        """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
+        self.learn()  # first, so that what is decided doesn't depend on the event loop's order
+        served, explore = self.policy_registry.get(route.policy), self.explore
+        pacer, dial = self._choose_dial(served, request, route)
+        span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
+        sampling = SampleLoop(
+            request,
+            route,
+            served=served,
+            dial=dial,
+            resources=self.resources,
+            explore=explore > 0 and self.rng.random() < explore,
+            tracer=tracer,
+        )
+        if pacer is not None and route.unit != "samples":
+            budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
+            longest = served.policy.longest
+            if note := self.find_shortfall(budget) or self.costs.describe_surplus(budget, longest):
+                sampling.notes.append(note)
+        active = ActiveRequest(
+            id=f"{prefix}{os.urandom(16).hex()}",
+            at=time.time(),
+            started=sampling.now,
+            sampling=sampling,
+            pacer=pacer,
+            delivery=self._choose_delivery(sampling) if request.stream else "wait",
+            span=span,
+        )
+        self.under_way += 1  # last: nothing after this can fail
+        self.observability.on_request_start()
+        return active
+
+    def _begin_span(
+        self, request: ChatRequest, route: Route
+    ) -> "tuple[RequestSpan | None, AttemptTracer | None]":
+        """The span of a request, and what begins those of its calls."""
+        telemetry = self.telemetry
+        span = None if telemetry is None else self.guard(telemetry.begin, request, route)
+        if span is None:
+            return None, None
+        return span, lambda resends: self.guard(span.begin_attempt, resends)
+
+    async def complete(self, active: ActiveRequest) -> RequestOutcome:
+        """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        try:
+            await active.sampling.run()
+            if (error := self._mark_weak_vote(active.sampling)) is not None:
+                raise error
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        return self._finish(active)
+
+    def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
+        if active.delivery == "wait":
+            return self._stream_winner(active)
+        return self._stream_when_clear(active) if active.delivery == "hold" else self._stream_sample(active)
+
+    async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The winner, once it is known; until then, comments keep the connection alive."""
+        try:
+            async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
+                async for comment in comments:
+                    yield comment
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        async for event in self._send_winner(active.sampling.request, self._finish(active)):
+            yield event
+
+    async def _send_winner(
+        self, request: ChatRequest, outcome: RequestOutcome
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a completion; a large one is encoded in a thread, and sent in turns."""
+        events = build_chunks(outcome, request, unit=self.settings.unit)
+        if not outcome.is_large:
+            for event in events:
+                yield event
+            return
+        for event in await run_in_thread(list, events):
+            await self.resources.client.share.take_turn()
+            yield event
+
+    async def _stream_sample(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The first sample as it comes: the only one, or one whose vote is held at its end."""
+        sampling, relay = active.sampling, StreamRelay(active.sampling.request)
+        try:
+            votes = active.delivery == "first"
+            async with sampling.stream(ahead=votes) as stream, aclosing(relay.events(stream)) as events:
+                async for event in events:
+                    yield event
+            if votes:
+                async with aclosing(keep_alive(sampling.run())) as comments:
+                    async for comment in comments:
+                        yield comment
+            else:
+                sampling.end_round()
+            self._mark_weak_vote(sampling)
+        except BaseException as exc:
+            await sampling.drop_ahead()
+            self._finish(active, exc)
+            raise
+        yield self._finish_relay(relay, self._finish(active))
+
+    async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
+        """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
+        sampling, relay = active.sampling, StreamRelay(active.sampling.request)
+        try:
+            async with AsyncExitStack() as stack:
+                async with aclosing(keep_alive(self._hold_sample(active, relay, stack))) as comments:
+                    async for comment in comments:
+                        yield comment
+                if relay.is_open:
+                    sampling.skip_vote(STREAMED_REASON)
+                    async with aclosing(relay.rest()) as events:
+                        async for event in events:
+                            yield event
+            async with aclosing(keep_alive(self._hold_vote(sampling))) as comments:
+                async for comment in comments:
+                    yield comment
+        except BaseException as exc:
+            self._finish(active, exc)
+            raise
+        outcome = self._finish(active)
+        if outcome.agreement is not None:
+            async for event in self._send_winner(sampling.request, outcome):
+                yield event
+            return
+        for event in relay.release():
+            yield event
+        yield self._finish_relay(relay, outcome)
+
+    async def _hold_sample(self, active: ActiveRequest, relay: StreamRelay, stack: AsyncExitStack) -> None:
+        """Begins the stream of the first sample, and holds it back while it may be voted on."""
+        stream = await stack.enter_async_context(active.sampling.stream())
+        await relay.hold(stream, self.resources.eligibility.make_gate(active.sampling.request))
+
+    async def _hold_vote(self, sampling: SampleLoop) -> None:
+        """Draws until the policy stops; WeakVote if the operator refuses such votes."""
+        await sampling.run()
+        if (error := self._mark_weak_vote(sampling)) is not None:
+            raise error
+
+    def _finish_relay(self, relay: StreamRelay, outcome: RequestOutcome) -> bytes:
+        extra = build_extra(outcome, unit=self.settings.unit)
+        several = outcome.waves > 1 or outcome.samples > outcome.n
+        return relay.finish(extra, build_usage(outcome), several=several)
+
+    async def list_models(self, *, refresh: bool = False) -> dict[str, dict[str, Any]]:
+        """The upstream's models by name, and the operator's own; `refresh`: ask again after a failure."""
+        listed = await self.model_list.get_models(refresh=refresh)
+        configured = self.config.endpoint.model
+        self.model = configured or (next(iter(listed)) if len(listed) == 1 else "")
+        return ({configured: {"id": configured}} if configured else {}) | listed
+
+    def find_foreign_model(self) -> str:
+        """That the policy was fitted on another model than those served, in words; "": that isn't known."""
+        models = [self.model] if self.model else list(self.model_list.known)
+        return self.policy_registry.get(self.policy_registry.default).describe_foreign_model(models)
+
+    async def describe_traffic(self, span: str = "") -> dict[str, Any]:
+        """What the dashboard shows of a span, of all workers together; "": only what `/metrics` shows."""
+        own = self.describe_own_traffic(span)
+        return own if self.add_workers is None else await self.add_workers(span, own)
+
+    def describe_own_traffic(self, span: str) -> dict[str, Any]:
+        """As `describe_traffic`, of this process alone."""
+        self.reporter.report()
+        return self.observability.dashboard_data(span) if span else self.observability.summarise()
+
+    @property
+    def is_upstream_resting(self) -> bool:
+        """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
+        return all("" in source.client.resting for source in self.resources.sources.values())
+
+    async def reload(self) -> list[str]:
+        """Reads the policies and the settings again; a line for each that changed or was refused."""
+        reading = await asyncio.to_thread(self.policy_registry.read)
+        lines = self.policy_registry.swap(reading)
+        lines += [] if self.reload_settings is None else self.reload_settings()
+        if lines and (note := self.find_foreign_model()):
+            lines.append(note)
+        self.announce_policies()
+        self.observability.on_reload(ok=not reading.refused)
+        return lines
+
+    def announce_policies(self) -> None:
+        """Tells observability which policies serve, and what agreement calibration measured."""
+        for name in self.policy_registry.names:
+            self.observability.on_policy(
+                self.policy_registry.get(name), budget=self.budget.amount, unit=self.budget.unit
+            )
+
+    def restore_prices(self, prices: Mapping[str, Any]) -> None:
+        """Restores stored prices; that of the operator's own budget is shown at once."""
+        self.pacers.restore(prices)
+        pacer, budget = self.find_pacer(), self.budget
+        if pacer is not None and pacer.requests:
+            self.observability.on_price(
+                self.policy_registry.default, budget.amount, pacer.price, pacer.average, budget.unit
+            )
+
+    def find_pacer(self) -> PacerProtocol | None:
+        """The pacer of the operator's own policy and budget; None: there is no price that moves."""
+        served = self.policy_registry.get(self.policy_registry.default)
+        return self._get_pacer(served, self.budget.amount, self.budget.unit)
+
+    def find_shortfall(self, budget: Budget | None = None) -> str:
+        """That a budget is below what one sample costs, in words; "": it isn't, or that isn't known yet.
+
+        Without `budget`: that of the settings.
+        """
+        budget = self.budget if budget is None else budget
+        names = self.resources.modes if self.resources.has_menu else ("",)
+        costs = [self.find_costs(name).find(budget.unit) for name in names]
+        cost = None if None in costs else min(cost for cost in costs if cost is not None)
+        if budget.unit == "samples" or cost is None or cost <= budget.amount:
+            return ""
+        one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
+        return f"one sample costs {one_sample} on average, more than the budget of {budget}"
+
+    def _choose_dial(
+        self, served: ServedPolicy, request: ChatRequest, route: Route
+    ) -> tuple[PacerProtocol | None, float | None]:
+        """The dial that a request is decided at, and the pacer that gave it; None where there is none."""
+        if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
+            return None, None
+        pacer = self._get_pacer(served, route.budget, route.unit, request)
+        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
+
+    def _get_pacer(
+        self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None
+    ) -> PacerProtocol | None:
+        bounds = served.bounds
+        if self.settings.price >= 0 or bounds is None:
+            return None
+
+        def make(target: float) -> PacerProtocol:
+            start, low, high = self._find_start(served, target, unit, request)
+            return self.make_pacer(
+                served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
+            )
+
+        return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
+
+    def _find_start(
+        self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
+    ) -> tuple[float, float, float]:
+        """Where a dial begins, its lowest and its highest value, by what a sample is known to cost."""
+        mode = "" if served.menu is None else served.menu.modes[-1].name
+        rates = self.resources.sources[mode or self.resources.default].rates
+        lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
+        if request is not None:
+            limit = request.max_tokens if request.has_token_limit else GUESSED_RESPONSE
+            lengths = (max(1, request.prompt_tokens // _TOKEN_BYTES), min(limit, GUESSED_RESPONSE))
+        average = Budget(target, unit, self.config.endpoint.currency)
+        budget = served.convert_budget(average, self.find_costs(mode), rates, lengths)
+        return served.find_start(budget) or (0.0, 0.0, 1.0)
+
+    def find_costs(self, mode: str = "") -> SampleCosts:
+        """What one sample costs: of a mode of the menu, or of all."""
+        return self.mode_costs.setdefault(mode, SampleCosts()) if mode else self.costs
+
+    def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
+        """How a stream reaches its client. Where it can't be voted on, that is decided here."""
+        refuses = self._refuses_weak_vote(sampling)
+        if sampling.is_single_round:
+            return "wait" if refuses else "pass"
+        hold_back = self.resources.eligibility.plan_stream(
+            sampling.request, shape=sampling.votes.reader.shape
+        )
+        if hold_back == "nothing":
+            sampling.skip_vote(TEXT_REASON)
+            return "pass"
+        if (sampling.request.options.stream_mode or self.settings.stream_mode) == "first":
+            if not refuses:
+                return "first"
+            sampling.notes.append("the stream waits for the vote, because weak votes are refused")
+        # a menu's reply may come from another mode than its first sample
+        return "hold" if hold_back == "beginning" and not self.resources.has_menu else "wait"
+
+    def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
+        """Marks a vote that is too weak; the error if the operator refuses such votes."""
+        minimum = self.settings.min_agreement
+        if not minimum or not sampling.votes.has_vote or sampling.route.mode != "adaptive":
+            return None
+        tally = sampling.votes.tally
+        if not tally.drawn:
+            return None
+        share = tally.support  # samples without an answer count against it
+        if tally.winner is not None and share >= minimum:
+            return None
+        problem = f"the vote is weak: {share:.2f} of it is for the winner, below the operator's {minimum:g}"
+        sampling.weak = True
+        sampling.notes.append(problem)
+        if not self._refuses_weak_vote(sampling):
+            return None
+        return WeakVote(f"{problem}; ask with a larger x-adacompute-budget")
+
+    def _refuses_weak_vote(self, sampling: SampleLoop) -> bool:
+        """Whether the reply is withheld if the vote is weak."""
+        settings = self.settings
+        refuses = settings.weak == "refuse" and settings.min_agreement > 0
+        return refuses and sampling.votes.has_vote and sampling.route.mode == "adaptive"
+
+    def _finish(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
+        """Ends a request: builds its outcome, and has it reported to the observers."""
+        self.under_way -= 1
+        outcome = self._build_outcome(active, error)
+        if isinstance(error, EndpointError) and self.logs_failures:
+            _log_upstream_error(active.id, error)
+        if not self.unlearned:  # in the next round of the event loop: no reply waits for it
+            asyncio.get_running_loop().call_soon(self.learn)
+        self.unlearned.append((active, outcome))
+        self.reporter.on_request_end(outcome, active.sampling, active.span)
+        return outcome
+
+    def learn(self) -> None:
+        """Learns from requests that have ended: what samples cost, prices, weights, latencies and votes."""
+        for active, outcome in self.unlearned:
+            self.guard(active.sampling.votes.teach)
+            if outcome.counts_as_voted:
+                self.guard(self.learn_cost, outcome)
+            counts = outcome.decided or self.settings.average == "all"
+            if active.pacer is not None and outcome.moves_price and counts:
+                self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+        self.unlearned.clear()
+
+    def learn_cost(self, outcome: RequestOutcome) -> None:
+        """Learns what one sample costs; warns once where that is more than the budget."""
+        self.costs.add(outcome.spent)
+        for use in outcome.modes:
+            self.find_costs(use.name).add(use.spent)
+        if self.has_warned_of_shortfall or not (shortfall := self.find_shortfall()):
+            return
+        self.has_warned_of_shortfall = True
+        _log.warning(
+            "%s: every request gets one sample; raise the budget, or draw shorter replies", shortfall
+        )
+
+    def _count_cost(self, sampling: SampleLoop) -> float | None:
+        """What a request counts for in the average, in the unit of its budget; None: its samples.
+
+        A call that failed and may be charged for counts as its samples cost on average. The ledger counts the
+        most that it can have cost, and a few of these would move the average far.
+        """
+        unit = sampling.route.unit
+        if unit == "samples":
+            return None
+        cost, rest = sampling.drawer.spent.amount_in(unit), sampling.drawer.maybe
+        for use in sampling.uses:
+            maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
+            cost += min(maybe, use.maybe.amount_in(unit))
+            rest -= use.maybe
+        maybe = rest.samples * (self.costs.estimate(unit) or 0.0)  # of one endpoint, or of a verifier
+        return cost + min(maybe, rest.amount_in(unit))
+
+    def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
+        budget, unit, start = outcome.budget, outcome.unit, None
+        if unit != "samples" and pacer.requests < EARLY_REQUESTS:
+            start, _, _ = self._find_start(self.policy_registry.get(outcome.policy), budget, unit)
+        self.pacers.settle(outcome.policy, budget, pacer, outcome.budget_cost, price, unit=unit, start=start)
+        self.reporter.on_price(outcome.policy, outcome.budget, pacer.price, pacer.average, outcome.unit)
+
+    def _build_outcome(self, active: ActiveRequest, error: BaseException | None = None) -> RequestOutcome:
+        sampling = active.sampling
+        request, route = sampling.request, sampling.route
+        status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
+        votes, drawer = sampling.votes, sampling.drawer
+        tally, best = votes.counted, votes.representative
+        answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
+        return RequestOutcome(
+            id=active.id,
+            at=active.at,
+            seconds=sampling.now - active.started,
+            key=route.key,
+            model=str(request.body.get("model", "")),
+            policy=route.policy,
+            mode=route.mode,
+            budget=route.budget,
+            unit=route.unit,
+            cost=self._count_cost(sampling),
+            price=sampling.price,
+            stream=request.stream,
+            n=request.n,
+            status=status,
+            error=code,
+            samples=max(len(votes.responses), sum([call.got for call in drawer.calls])),
+            missing=drawer.missing,
+            waves=sampling.waves,
+            would=sampling.would,
+            answer=None if tally is None else tally.winner,
+            votes={} if tally is None else tally.votes,
+            abstained=0 if tally is None else tally.abstained,
+            agreement=None if tally is None else tally.support,
+            answered_share=None if tally is None else tally.agreement,
+            agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
+            weak=sampling.weak,
+            certified=None if tally is None else sampling.is_certified,
+            weighted=votes.is_weighted,
+            explored=sampling.explored,
+            decided=sampling.decided,
+            notes=tuple(sampling.list_notes()),
+            usage=drawer.usage,
+            spent=drawer.spent,
+            prompt_cost=NO_PROMPT_COST
+            if self.resources.has_menu
+            else self.resources.rates.compute_prompts(
+                drawer.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+            ),
+            modes=sampling.uses,
+            response_modes=tuple(votes.modes) if self.resources.modes else (),
+            answered_by=answered_by,
+            maybe=drawer.maybe,
+            verified=sampling.verified,
+            responses=tuple(votes.responses),
+            server_info=drawer.get_server_info(answered_by),
+            best=best,
+            prompt=request.prompt,
+        )
+
+
+def _is_confirmed(tally: Tally) -> bool:
+    """Whether the vote is for the first sample."""
+    return tally.winner is not None and 0 in tally.supporters
+
+
+def _log_upstream_error(request_id: str, error: EndpointError) -> None:
+    """Logs an upstream's error; its own words may quote the client, so they are logged at debug only."""
+    if error.status is None:
+        _log.warning("request %s: %s", request_id, error)
+        return
+    _log.warning("request %s: the upstream answered %d (%s)", request_id, error.status, error.kind)
+    _log.debug("request %s: %s", request_id, error)
+
+
+def _find_status(error: BaseException, *, closing: bool) -> tuple[int, str]:
+    if isinstance(error, ServeError | EndpointError):
+        return build_error(error)[0], find_error_code(error)
+    if isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return (Overloaded.status, Overloaded.code) if closing else (CLIENT_GONE_STATUS, "client_gone")
+    return 500, "internal_error"

@@ -1,0 +1,478 @@
+"""Opens the gateway's parts from its settings, and closes them in reverse order."""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adacompute.answers import Task
+from adacompute.answers.extract import count_timeouts, start_sandbox
+from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
+from adacompute.client.modes import build_mode_endpoint
+from adacompute.client.rate_limit import LoopShare
+from adacompute.client.settings import build_endpoint
+from adacompute.client.verifier import Verifier, build_verifier
+from adacompute.config import (
+    Config,
+    KeyConfig,
+    MenuConfig,
+    ServeConfig,
+    VerifierConfig,
+    apply_menu,
+    average_budget,
+    read_key,
+    read_keys,
+    read_menu_file,
+)
+from adacompute.errors import ConfigError, EndpointError, needs_extra
+from adacompute.policies.base import Policy
+from adacompute.serve.pricing.fleet import Fleet, join_fleet
+from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
+from adacompute.serve.pricing.policy_registry import PolicyRegistry
+from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
+from adacompute.serve.routes.gateway import Gateway
+from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
+from adacompute.serve.spending.local_ledger import Ledger
+from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
+from adacompute.serve.voting.drawing import SampleSource, SamplingResources
+from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
+from adacompute.serve.voting.vote_eligibility import VoteEligibility
+from adacompute.serve.watching.observability import Observability
+from adacompute.serve.watching.recorder import Recorder, RecordQueue
+from adacompute.serve.watching.reporter import Reporter
+
+__all__ = ["open_gateway"]
+
+if TYPE_CHECKING:
+    from adacompute.serve.watching.telemetry import Telemetry
+
+_log = logging.getLogger("adacompute.serve")
+_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
+_MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
+_MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
+_FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
+_SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
+
+
+@asynccontextmanager
+async def open_gateway(
+    config: Config,
+    *,
+    timing: FleetTiming = DEFAULT_TIMING,
+    endpoint: Endpoint | None = None,
+    policy: Policy | None = None,
+    in_memory: bool = False,
+    breaker: BreakerSettings | None = None,
+    limit: Callable[[Endpoint], Endpoint] | None = None,
+    recorder: RecordQueue | None = None,
+    keys: Sequence[KeyConfig] | None = None,
+) -> AsyncIterator[Gateway]:
+    """The gateway of these settings, ready; AdacomputeError with the remedy if they can't be used.
+
+    `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
+    the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
+    file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
+    shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
+    that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
+    file says.
+    """
+    menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
+    if menu is not None:
+        config = apply_menu(config, menu)
+    settings, budget = config.serve, average_budget(config)
+    origins = _list_origins(config, menu, endpoint, breaker)
+    if limit is not None:
+        origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
+    task = Task(extract=config.answers.extract, percent=config.answers.percent)
+    if keys is None:
+        keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
+    caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
+    _check_prices(caps, [rates for _, rates, _ in origins])
+    modes = [mode.name for _, _, mode in origins if mode is not None]
+    verifier = _build_verifier(config.verifier, origins) if config.verifier.url else None
+    is_unfitted = len(modes) > 1 and policy is None and not settings.policy
+    if is_unfitted:
+        policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
+    _sort_by_policy(origins, registry)
+    modes = [mode.name for _, _, mode in origins if mode is not None]
+    explores_freely = is_unfitted and settings.explore < 0
+    explore = max(0.0, settings.explore)
+    if explores_freely:
+        guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
+        explore = choose_explore(budget.amount, guesses)
+    eligibility = VoteEligibility(settings, task)
+    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
+    observability.cap_unit = caps.unit
+    check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
+    async with AsyncExitStack() as stack:
+        telemetry = _open_telemetry(settings)
+        if telemetry is not None:  # closed last: what is paid for is stored before
+            stack.push_async_callback(telemetry.close, min(settings.grace, _FLUSH_SECONDS))
+        fleet = await _join_fleet(settings, caps, timing)
+        file = None if in_memory else Path(settings.state)
+        ledger: LedgerProtocol = await Ledger.open(file, caps) if fleet is None else fleet.ledger
+        stack.push_async_callback(ledger.close)
+        if recorder is None and settings.record:
+            recorder = await Recorder.open(Path(settings.record), task)
+            stack.push_async_callback(recorder.close)
+        reporter = Reporter(observability, recorder)
+        sources, share = dict[str, SampleSource](), LoopShare()
+        for upstream, rates, mode in origins:
+            client = Client(upstream, on_call=reporter.on_call, share=share, signals_only=True)
+            opened_client = await stack.enter_async_context(client)
+            sources[mode.name if mode else ""] = SampleSource(client=opened_client, rates=rates, mode=mode)
+        scorer = None
+        if verifier is not None:
+            opened = await stack.enter_async_context(verifier)
+            verifier_rates = _build_verifier_rates(config, origins)
+            scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
+        resources = SamplingResources(
+            sources=sources,
+            default="" if menu is None else _find_default(menu, modes),
+            ledger=ledger,
+            task=task,
+            eligibility=eligibility,
+            scorer=scorer,
+        )
+        lists_modes = len(modes) > 1
+        gateway = Gateway(
+            config=config,
+            resources=resources,
+            model_list=ModelList(_list_modes(modes) if lists_modes else resources.client.list_models),
+            policy_registry=registry,
+            pacers=Pacers(
+                [(name, budget.amount) for name in registry.names],
+                unit=budget.unit,
+                average=settings.average,
+                currency=config.endpoint.currency,
+            ),
+            keys=keys,
+            observability=observability,
+            reporter=reporter,
+            telemetry=telemetry,
+            make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            model=config.endpoint.model,
+            explore=explore,
+        )
+        if telemetry is not None:
+            telemetry.models.list_known = lambda: gateway.model_list.known
+        _load_state(gateway)
+        update: Callable[[], None] | None = None
+        if is_unfitted:
+            update = functools.partial(_update_cascades, gateway, explores_freely=explores_freely)
+            update()
+        if fleet is not None:
+            await _follow_fleet(gateway, fleet)
+        observability.watch_spending(lambda: _read_spending(gateway))
+        observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
+        observability.watch_late_answers(count_timeouts)
+        observability.watch_shortfall(gateway.find_shortfall)
+        observability.watch_breakers(lambda: _list_resting(resources))
+        if observability.menu is not None:
+            observability.menu.watch(
+                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+                list_resting=lambda: _list_resting(resources),
+            )
+        saving = asyncio.create_task(_save_regularly(gateway, update))
+        listing = asyncio.create_task(gateway.list_models())
+        discovery = asyncio.create_task(_discover_models(gateway, listing))
+        if settings.workers == 1 and not in_memory:  # else workers answer, or only this program asks
+            # for the first long response; a daemon thread, so that a stop doesn't wait for it. The process of
+            # math-verify takes more memory than all else, and is started by the first formula that needs it.
+            threading.Thread(
+                target=start_sandbox, args=(task,), name="adacompute-warming", daemon=True
+            ).start()
+        gateway.ready = True
+        try:
+            await asyncio.wait([listing], timeout=_MODELS_WAIT)
+            yield gateway
+        finally:
+            gateway.ready = False
+            saving.cancel()
+            discovery.cancel()
+            gateway.learn()
+            reporter.report()
+            gateway.model_list.close()
+            _save_state(gateway)
+
+
+_Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
+
+
+def _list_origins(
+    config: Config, menu: MenuConfig | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
+) -> list[_Origin]:
+    """Where samples come from, with their prices: the endpoint, or the modes of the menu, cheapest first."""
+    if menu is not None:
+        modes, most = map(build_mode_endpoint, menu.by_cost), config.serve.concurrency
+        return [
+            (_adapt_endpoint(mode.endpoint, breaker, most), _build_mode_rates(mode), mode) for mode in modes
+        ]
+    if endpoint is None:
+        upstream = replace(config.endpoint, concurrency=config.serve.concurrency)
+        endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
+    return [(endpoint, _build_rates(config), None)]
+
+
+def _build_mode_rates(mode: ModeEndpoint) -> Rates:
+    return Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
+
+
+def _sort_by_policy(origins: list[_Origin], registry: PolicyRegistry) -> None:
+    """Sorts modes by what their samples cost when the policy was fitted, if it knows all of them."""
+    served = registry.get(registry.default).menu
+    names = () if served is None else served.names
+    if all(mode is not None and mode.name in names for _, _, mode in origins):
+        origins.sort(key=lambda origin: names.index(origin[2].name if origin[2] else ""))
+
+
+def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
+    """Chooses the cascades anew, once samples of every mode are known to cost something else.
+
+    `explores_freely`: the share of requests that are drawn to the end is chosen here as well.
+    """
+    unit, registry = gateway.budget.unit, gateway.policy_registry
+    known = {name: gateway.find_costs(name).find(unit) for name in gateway.resources.modes}
+    costs = {name: cost for name, cost in known.items() if cost is not None}
+    menu = registry.get(registry.default).menu
+    if len(costs) < len(known) or menu is None:
+        return
+    if explores_freely:
+        gateway.explore = choose_explore(gateway.budget.amount, list(costs.values()))
+    if are_far(costs, menu):
+        modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
+        registry.replace_default(make_cascades(modes, unit, costs))
+        gateway.announce_policies()
+
+
+def _find_default(menu: MenuConfig, modes: Sequence[str]) -> str:
+    """The mode that answers what can't be voted on: the one that says so, else the dearest, which is last."""
+    return next((mode.name for mode in menu.modes if mode.is_default), modes[-1])
+
+
+def _list_modes(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
+    """What lists the modes of a menu as models."""
+
+    async def list_models() -> list[dict[str, Any]]:
+        return [{"id": name, "object": "model", "created": 0, "owned_by": "menu"} for name in names]
+
+    return list_models
+
+
+def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
+    """What keeps failing: models of the endpoint, "" for itself; or modes of the menu."""
+    if not resources.modes:
+        return resources.client.resting
+    return tuple(name for name, source in resources.sources.items() if source.client.resting)
+
+
+def _build_verifier(settings: VerifierConfig, origins: Sequence[_Origin]) -> Verifier | None:
+    """The verifier, with the headers of where samples come from if it is there as well."""
+    address = settings.url.rstrip("/")
+    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
+    return build_verifier(settings, endpoint)
+
+
+def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> VerifierRates:
+    """The verifier's prices; where it has none, and is where samples come from, the prices there."""
+    settings = config.verifier
+    if settings.input_price or settings.output_price:
+        return VerifierRates(input=settings.input_price, output=settings.output_price)
+    address = settings.url.rstrip("/")
+    there = [(mode, rates) for endpoint, rates, mode in origins if endpoint.url.rstrip("/") == address]
+    same_model = [rates for mode, rates in there if mode is not None and mode.model == settings.model]
+    chosen = [*same_model, *(rates for _, rates in there)][:1]
+    return VerifierRates(input=chosen[0].input, output=chosen[0].output) if chosen else VerifierRates()
+
+
+def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
+    if not settings.otel:
+        return None
+    with needs_extra("otel"):
+        from adacompute.serve.watching.telemetry import Telemetry  # here, because it needs the extra
+    return Telemetry(settings)
+
+
+async def _join_fleet(settings: ServeConfig, caps: Caps, timing: FleetTiming) -> Fleet | None:
+    if not settings.redis:
+        return None
+    file = Path(settings.redis_key_file) if settings.redis_key_file else None
+    key = read_key(env=settings.redis_key_env, file=file)
+    return await join_fleet(
+        settings.redis, settings.fleet, caps, key=key, timing=timing, average=settings.average
+    )
+
+
+async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
+    """Uses the fleet's budget and price from the first request on."""
+
+    def set_budget(text: str) -> None:
+        try:
+            gateway.set_budget(text)
+        except ConfigError as exc:
+            _log.warning("the fleet's budget is not used here: %s; it stays %s", exc, gateway.budget)
+
+    fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
+    set_budget(fleet.budget)
+    gateway.observability.watch_fleet(fleet.status)
+    fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
+    gateway.restore_prices({})
+    await fleet.client.flush()
+    gateway.restore_prices({})
+
+
+def _adapt_endpoint(endpoint: Endpoint, breaker: BreakerSettings | None, concurrency: int) -> Endpoint:
+    """A mode's endpoint for so many calls at most, with this breaker, or with shortened retries."""
+    limits = replace(endpoint.limits, concurrency=min(endpoint.limits.concurrency, concurrency))
+    endpoint = replace(endpoint, limits=limits)
+    return _shorten_retries(endpoint) if breaker is None else replace(endpoint, breaker=breaker)
+
+
+def _shorten_retries(endpoint: Endpoint) -> Endpoint:
+    """For people who wait: gives up on a failing upstream after seconds, not minutes."""
+    retries = endpoint.retries
+    return replace(
+        endpoint,
+        retries=replace(retries, attempts=min(retries.attempts, _MAX_ATTEMPTS), longest=_MAX_BACKOFF),
+        breaker=BreakerSettings(seconds=1.0, longest=_MAX_BACKOFF, patience=1.5),
+    )
+
+
+async def _discover_models(gateway: Gateway, listing: Awaitable[Any]) -> None:
+    """Learns the names of the upstream's models: at once, or once it is up, which may take a while."""
+    wait = _MODELS_RETRY
+    while True:
+        with contextlib.suppress(EndpointError):
+            await listing
+            if note := gateway.find_foreign_model():
+                _log.warning("%s", note)
+            return
+        await asyncio.sleep(wait)
+        listing = gateway.list_models(refresh=True)
+        wait = min(2 * wait, _MODELS_MAX_RETRY)
+
+
+def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str, *, in_memory: bool) -> Caps:
+    given = {"cap": settings.cap, "key_cap": settings.key_cap}
+    given |= {f"cap of key {key.name!r}": key.cap for key in keys if key.cap is not None}
+    caps = {place: parse_cap(place, value, settings.unit, currency) for place, value in given.items()}
+    (total, per_key, *_), units = caps.values(), {cap.unit for cap in caps.values() if cap is not None}
+    if len(units) > 1:
+        listed = ", ".join(f"{place} in {cap.unit}" for place, cap in caps.items() if cap is not None)
+        raise ConfigError(f"caps are in several units: {listed}; give all in one")
+    is_shown = not in_memory and not keys and not settings.redis  # else only operators know of it
+    return Caps(
+        unit=units.pop() if units else settings.unit,
+        total=None if total is None else total.amount,
+        per_key=None if per_key is None else per_key.amount,
+        by_key={
+            key.name: cap.amount for key in keys if (cap := caps.get(f"cap of key {key.name!r}")) is not None
+        },
+        window=settings.window,
+        place=settings.state if is_shown else "",
+        currency=currency,
+    )
+
+
+def _build_rates(config: Config) -> Rates:
+    cached = config.serve.cached_price
+    return Rates(
+        input=config.endpoint.input_price,
+        cached=None if cached < 0 else cached,
+        output=config.endpoint.output_price,
+    )
+
+
+_MAX_PRICE = 1e12  # of a million tokens: what any request costs can still be counted exactly enough
+
+
+def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
+    is_priced = any(rates.input > 0 or rates.output > 0 for rates in all_rates)
+    if caps.counts_tokens and caps.unit == "money" and not is_priced:
+        raise ConfigError(
+            "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
+            "give them, or unit samples or tokens"
+        )
+    for rates in all_rates:
+        if (price := max(rates.input, rates.output)) > _MAX_PRICE:
+            raise ConfigError(
+                f"a price of {price:g} for a million tokens can't be counted; give at most {_MAX_PRICE:g}"
+            )
+        if rates.cached is not None and rates.cached > rates.input:
+            raise ConfigError(
+                f"cached_price {rates.cached:g} is above input_price {rates.input:g}; "
+                "lower it, or leave it out"
+            )
+
+
+def _read_spending(gateway: Gateway) -> Sequence[SpendStatus]:
+    """What was spent, in total first, then by key."""
+    ledger, unit = gateway.resources.ledger, gateway.resources.ledger.caps.unit
+    balance = ledger.account()
+    return [
+        SpendStatus(
+            name=name,
+            spent=part.spent.amount_in(unit),
+            maybe=part.maybe.amount_in(unit),
+            reserved=part.reserved.amount_in(unit),
+            cap=ledger.caps.for_key(name),
+            tokens=part.spent.amount_in("tokens"),
+            money=part.spent.amount_in("money"),
+        )
+        for name, part in {"": balance, **balance.keys}.items()
+    ]
+
+
+async def _save_regularly(gateway: Gateway, update: Callable[[], None] | None) -> None:
+    while True:
+        await asyncio.sleep(_SAVE_SECONDS)
+        _save_state(gateway)
+        if update is not None:
+            gateway.guard(update)
+
+
+def _save_state(gateway: Gateway) -> None:
+    """Saves what was learned, such as prices and the scales of weights, for the next start."""
+    currency = gateway.config.endpoint.currency
+    if not gateway.settings.redis:  # else Redis keeps the fleet's
+        gateway.resources.ledger.remember("prices", gateway.pacers.state())
+        gateway.resources.ledger.remember("averages", gateway.observability.state())
+        gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
+        by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
+        if by_mode:
+            gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
+    gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
+
+
+def _load_state(gateway: Gateway) -> None:
+    ledger = gateway.resources.ledger
+    if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
+        currency = gateway.config.endpoint.currency
+        if costs.get("currency", currency) == currency:  # older versions wrote none
+            gateway.costs.restore(costs)
+    if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
+        _restore_mode_costs(gateway, mode_costs)
+    if (prices := ledger.recall("prices")) is not None:
+        gateway.restore_prices(prices)
+    if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
+        gateway.observability.restore(averages)
+    if (scales := ledger.recall("scales")) is not None:
+        gateway.policy_registry.restore(scales)
+    gateway.announce_policies()
+
+
+def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
+    """Continues with what a sample of each mode cost, of those that the menu still has."""
+    modes = stored.get("modes")
+    if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
+        return
+    for name, state in modes.items():
+        if name in gateway.resources.modes and isinstance(state, Mapping):
+            gateway.find_costs(name).restore(state)

@@ -1,0 +1,264 @@
+"""POST /v1/responses: voted on like chat where a chat can express it, else passed on to the upstream's own.
+
+Passed on, too, are those that ask for being stored (`store: true`), and those to models that have no other
+route, as far as the upstream has this one. Both are learned from its answers, and remembered for minutes.
+"""
+
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from starlette.types import Message, Receive, Scope, Send
+
+from adacompute.client.error_object import unwrap_error
+from adacompute.client.response_parser import encode_json
+from adacompute.errors import EndpointError, RequestInvalid, ServeError
+from adacompute.serve.messages.reply import RequestOutcome, build_completion, build_note_header
+from adacompute.serve.messages.request_parser import OPTIONS_FIELD, ChatRequest, split_model
+from adacompute.serve.messages.responses import (
+    UntranslatableRequest,
+    build_response,
+    describe_request,
+    translate_names,
+    translate_request,
+)
+from adacompute.serve.messages.responses_stream import ResponseStream
+from adacompute.serve.routes.chat import Authenticate, ChatEndpoint, ChatShape, RequestSlots
+from adacompute.serve.routes.forward import ForwardEndpoint
+from adacompute.serve.routes.gateway import ActiveRequest, Gateway
+from adacompute.serve.spending.ledger import Unit
+
+__all__ = ["ResponsesEndpoint", "ResponsesShape", "is_route_missing", "is_route_required"]
+
+Body = dict[str, Any]
+
+_MEMORY_SECONDS = 300.0  # that it is remembered that the upstream has no such route, or a model no other
+_MISSING_STATUSES = (404, 405, 501)
+_MISSING_CODES = (None, "not_found", "unknown_url")
+_ROUTE = re.compile(r"(?:/?\bv1)?/responses\b")
+_REQUIRED_STATUSES = (400, 404)
+_REQUIRED = re.compile(r"\bonly (?:supported|available) (?:in|on|with|through|via) \S{0,40}v1/responses\b")
+_MAX_MODELS = 256  # that are remembered
+
+
+class ResponsesShape(ChatShape):
+    """The shape of the Responses API, for one request.
+
+    `find_reason` says of a request that a chat can express why it should be passed on nevertheless.
+    """
+
+    prefix = "resp_"
+
+    def __init__(self, find_reason: Callable[[Body], str | None]) -> None:
+        self.body: Body = {}  # the request, once it has been read
+        self._find_reason = find_reason
+
+    def translate(self, body: Body) -> Body:
+        """The body of a chat completion, as of `translate_request`."""
+        self.body = body
+        chat = translate_request(body)
+        if reason := self._find_reason(body):
+            error = UntranslatableRequest(reason)
+            error.body, error.needed = body, False
+            raise error
+        return chat
+
+    def build_reply(self, outcome: RequestOutcome, request: ChatRequest, *, unit: Unit) -> dict[str, Any]:
+        """A whole response."""
+        base = describe_request(request, outcome.id, outcome.at)
+        completion = build_completion(outcome, request, unit=unit)
+        return build_response(base, completion, outcome.at + outcome.seconds)
+
+    def shape_events(
+        self, active: ActiveRequest, events: AsyncGenerator[bytes, None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The events of a response's stream."""
+        base = describe_request(active.sampling.request, active.id, active.at)
+        return ResponseStream(base).translate(events)
+
+
+class ResponsesEndpoint:
+    """The endpoint as an ASGI app."""
+
+    def __init__(
+        self, gateway: Gateway, authenticate: Authenticate, slots: RequestSlots, forward: ForwardEndpoint
+    ) -> None:
+        self._gateway = gateway
+        self._authenticate = authenticate
+        self._slots = slots
+        self._forward = forward
+        self._missing_until = 0.0  # by the monotonic clock; until then the upstream has no such route
+        self._models: dict[str, float] = {}  # that have only this route, and until when that is believed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request. Errors before the reply has begun are raised."""
+        try:
+            request = await self._complete(scope, receive, send, self._find_reason)
+            if request is not None and not await self._pass_on(scope, receive, send, request):
+                again = _repeat_body(request.body, receive)
+                await self._complete(scope, again, send, lambda _body: None)
+        except RequestInvalid as exc:
+            raise _translate_refusal(exc) from None
+        except EndpointError as exc:
+            _translate_reply(exc)
+            raise
+
+    async def _complete(
+        self, scope: Scope, receive: Receive, send: Send, find_reason: Callable[[Body], str | None]
+    ) -> UntranslatableRequest | None:
+        """Answers it by chats; if it is to be passed on, nothing has been sent, and it is returned."""
+        shape = ResponsesShape(find_reason)
+        try:
+            await ChatEndpoint(self._gateway, self._authenticate, self._slots, shape)(scope, receive, send)
+        except UntranslatableRequest as exc:
+            return exc.with_traceback(None)  # else it would keep the request in memory
+        except EndpointError as exc:
+            if not self._has_route or not is_route_required(exc):
+                raise
+            self._remember_model(self._read_model(shape.body))
+            return _make_refused(shape.body, exc.with_traceback(None))
+        return None
+
+    @property
+    def _has_route(self) -> bool:
+        """Whether it can be passed on, as far as is known."""
+        return self._gateway.settings.forward and time.monotonic() >= self._missing_until
+
+    def _find_reason(self, body: Body) -> str | None:
+        """The field for which a request that chats could answer is passed on; None: it isn't."""
+        if not self._has_route:
+            return None
+        if body.get("store"):
+            return "store"
+        is_known = self._models and self._models.get(self._read_model(body), 0.0) > time.monotonic()
+        return "model" if is_known else None
+
+    def _read_model(self, body: Body) -> str:
+        return split_model(body, self._gateway.model, self._gateway.model_list.known)[0]
+
+    def _remember_model(self, name: str) -> None:
+        self._models.pop(name, None)
+        self._models[name] = time.monotonic() + _MEMORY_SECONDS
+        if len(self._models) > _MAX_MODELS:
+            del self._models[next(iter(self._models))]
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, request: UntranslatableRequest
+    ) -> bool:
+        """Whether the upstream's own route answered; else it has none, and chats can answer the request."""
+        gateway, field = self._gateway, request.field
+
+        def check_error(status: int, body: bytes) -> ServeError | None:
+            if not is_route_missing(status, body):
+                return None
+            self._missing_until = time.monotonic() + _MEMORY_SECONDS
+            return _make_unsupported(field)
+
+        try:
+            if not self._has_route:
+                raise _make_unsupported(field)
+            body = {name: value for name, value in request.body.items() if name != OPTIONS_FIELD}
+            if body.get("model") is not None:  # a prompt template may name it
+                body["model"] = self._read_model(body)
+            await self._forward.forward_body(scope, receive, _note_field(send, field), body, check_error)
+        except ServeError as exc:
+            refusal, request.refusal = request.refusal, None
+            if refusal is not None and not self._has_route:
+                raise refusal from None
+            if not request.needed and not self._has_route:
+                return False
+            gateway.observability.on_refusal(exc.status, exc.code)
+            raise
+        return True
+
+
+def _make_refused(body: Body, refusal: EndpointError) -> UntranslatableRequest:
+    """A request that was refused as a chat, for its model."""
+    request = UntranslatableRequest("model")
+    request.body, request.refusal = body, refusal
+    return request
+
+
+def _note_field(send: Send, field: str) -> Send:
+    """As `send`, but a reply's note names the field for which it isn't voted on."""
+    place = field.partition(" ")[0]
+    note = build_note_header([f"no vote: {place} needs the upstream's own /v1/responses"])
+    headers = [(name.encode(), value.encode()) for name, value in note.items()]
+
+    async def send_noted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            others = [pair for pair in message["headers"] if pair[0].decode("latin-1") not in note]
+            message = {**message, "headers": others + headers}
+        await send(message)
+
+    return send_noted
+
+
+def _repeat_body(body: Body, receive: Receive) -> Receive:
+    """As `receive` before the body was read."""
+    message: Message | None = {"type": "http.request", "body": encode_json(body), "more_body": False}
+
+    async def receive_again() -> Message:
+        nonlocal message
+        if message is None:
+            return await receive()
+        first, message = message, None
+        return first
+
+    return receive_again
+
+
+def is_route_required(error: EndpointError) -> bool:
+    """Whether an upstream refuses a chat because the model has only /v1/responses."""
+    if error.reply is None or error.status not in _REQUIRED_STATUSES:
+        return False
+    return _REQUIRED.search(str(error.reply.fields.get("message")).lower()) is not None
+
+
+def _translate_refusal(error: RequestInvalid) -> RequestInvalid:
+    """An error about a chat's field as one about the field that it was made of."""
+    param = error.param and translate_names(error.param)
+    return RequestInvalid(translate_names(str(error)), status=error.status, code=error.code, param=param)
+
+
+def _translate_reply(error: EndpointError) -> None:
+    """The same for what the upstream said."""
+    if error.reply is not None:
+        fields = dict(error.reply.fields)
+        for name in ("message", "param"):
+            if isinstance(fields.get(name), str):
+                fields[name] = translate_names(fields[name])
+        error.reply = replace(error.reply, fields=fields)
+
+
+def _make_unsupported(field: str) -> RequestInvalid:
+    return RequestInvalid(
+        f"{field} can't be expressed as a chat completion, and the upstream has no /v1/responses of its own; "
+        "leave it out, or ask the operator for an upstream that has",
+        code="unsupported_parameter",
+        param=field.partition(" ")[0],
+    )
+
+
+def is_route_missing(status: int, body: bytes) -> bool:
+    """Whether an error says that there is no such route, and not that there is no such model or response."""
+    if status not in _MISSING_STATUSES:
+        return False
+    try:
+        value = unwrap_error(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return True
+    error = value.get("error") if isinstance(value, dict) else None
+    if not isinstance(error, dict):  # some servers put its fields, or its text, at the top
+        error = value | {"message": _find_message(value)} if isinstance(value, dict) else {}
+    named = error.get("param") or error.get("code") not in (*_MISSING_CODES, status, str(status))
+    words = _ROUTE.sub("", str(error.get("message", "")).lower())
+    return not (named or "model" in words or "response" in words)
+
+
+def _find_message(value: Body) -> str:
+    texts = (value.get(name) for name in ("error", "message", "detail"))
+    return " ".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,313 @@
+"""The ledger of a fleet: balances are in Redis, and every gateway reserves there.
+
+A script in Redis checks caps and reserves in one step, so that no other gateway can act in between. Windows
+follow Redis's clock, so all gateways change to the next one together. What a gateway has reserved is stored
+under its name, with a lease: when that runs out, another gateway counts it in full (`maybe`). A gateway that
+was only slow corrects that when it settles.
+
+While Redis can't be reached nothing is reserved, so nothing is sent. What was settled meanwhile waits in this
+process.
+"""
+
+import json
+import logging
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from adacompute.errors import CapReached, ServeError
+from adacompute.serve.spending.ledger import (
+    NO_BALANCE,
+    NO_SPEND,
+    Balance,
+    CapChecker,
+    Caps,
+    Reservation,
+    Spend,
+    Unit,
+    decode_note,
+    make_closed_error,
+    name_window,
+    window_name_length,
+)
+from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
+
+__all__ = ["FleetLedger"]
+
+_MAX_WATCHED = 200  # keys whose sums are read with one call
+_LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
+_MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums
+_ACCOUNT_SECONDS_PER_SUM = 0.001  # added to the time between two reads of all balances
+_KINDS = "smr"  # spent, maybe, reserved
+_PLACES: dict[Unit, int] = {"samples": 1, "tokens": 2, "money": 3}
+_FIELD_NAMES = frozenset(f"{kind}{place}" for kind in _KINDS for place in (1, 2, 3))
+_INTEGER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_log = logging.getLogger("adacompute.serve.fleet")
+
+
+class FleetLedger:
+    """One gateway's access to the fleet's ledger. `join_fleet` sets its client; for one event loop."""
+
+    def __init__(self, caps: Caps, *, timing: FleetTiming) -> None:
+        self.caps = caps
+        self.client: FleetClient  # set by `join_fleet`
+        self._timing = timing
+        self._limits = CapChecker(caps)
+        self._last_number = 0
+        self._open: dict[int, Reservation] = {}
+        self._notes: dict[str, str] = {}
+        self._balance = NO_BALANCE
+        self._next_account = 0.0  # when balances are read next
+        self._sums: dict[str, Balance] = {}  # by key, "" of all: as Redis said last, in the caps' unit
+        self._sums_window = ""  # the window that they belong to
+        self._redis_now = 0.0  # Redis's time then, in seconds since 1970
+        self._has_key_limits = caps.per_key is not None or bool(caps.by_key)
+        self._next_sums = 0.0  # when those of keys are read next
+        self._unsent: deque[tuple[int, str, int]] = deque()  # number, key, change: not in those sums yet
+        self._unsent_changes: Counter[str] = Counter()  # their sums by key, "" of all
+
+    @property
+    def script_settings(self) -> dict[str, Any]:
+        """The caps, as every call tells the script: the total limit (-1: none), the unit, the window."""
+        total = self._limits.total_limit
+        length = window_name_length(self.caps.window)
+        return {"limit": _script_limit(total), "place": _PLACES[self.caps.unit], "window": length}
+
+    async def reserve(self, key: str, amount: Spend) -> Reservation:
+        """Reserves an amount; whoever gets a reservation settles it.
+
+        CapReached if a cap has no room for it, LedgerUnavailable if Redis can't be reached.
+        """
+        if self.client.trouble:
+            raise make_closed_error() from OSError(self.client.trouble)
+        amount = amount.positive
+        self._last_number += 1
+        reservation = self._open[self._last_number] = Reservation(self._last_number, key, amount, "")
+        try:
+            result = await self.client.submit(
+                ("r", str(reservation.number), key, self._limit_of(key), _to_amounts(amount), [])
+            )
+        except OSError as exc:
+            self.settle(reservation, NO_SPEND)  # Redis may still make it
+            raise make_closed_error() from exc
+        except BaseException:  # nobody waits for it any more
+            self.settle(reservation, NO_SPEND)
+            raise
+        if not result.done:
+            del self._open[reservation.number]
+            raise self._find_refusal(key, amount, result)
+        reservation = self._open[reservation.number] = replace(reservation, hour=result.hour)
+        return reservation
+
+    def grow(self, reservation: Reservation, more: Spend) -> None:
+        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        current = self._open.get(reservation.number)
+        if current is not None:
+            more = more.positive
+            self._open[current.number] = replace(current, amount=current.amount + more)
+            self._enqueue(("g", str(current.number), current.key, -1, _to_amounts(more), []), more)
+
+    def check_send(self, reservation: Reservation) -> CapReached | None:
+        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
+
+        From memory: as Redis said last, at most about `poll` and one round trip ago, and as this gateway
+        has changed it since. What others know and Redis doesn't yet is not in it. A reservation of a
+        window that is over was checked when it was made.
+        """
+        key = reservation.key
+        if "" not in self._sums or name_window(reservation.hour, self.caps.window) != self._sums_window:
+            return None
+        return self._limits.find_refusal(
+            key,
+            reservation.amount,
+            own=self._bring_up_to_date(key) if key in self._sums else NO_BALANCE,
+            total=self._bring_up_to_date(""),
+            hour=reservation.hour,
+            now=lambda: self._redis_now,
+            is_reserved=True,
+        )
+
+    def _bring_up_to_date(self, key: str) -> Balance:
+        sums, change = self._sums[key], self._make_spend(self._unsent_changes[key])
+        if self._unsent_changes[key] > 0:
+            return replace(sums, spent=sums.spent + change)
+        return replace(sums, reserved=sums.reserved + change)
+
+    def _make_spend(self, units: int) -> Spend:
+        """An amount in the unit of the caps."""
+        unit = self.caps.unit
+        return Spend(
+            samples=units if unit == "samples" else 0,
+            tokens=units if unit == "tokens" else 0,
+            nanos=units if unit == "money" else 0,
+        )
+
+    def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
+        """What counts in the unit of the caps: spent, maybe and reserved."""
+        spent, maybe, reserved = (self._make_spend(int(units)) for units in amounts)
+        return Balance(spent, maybe, reserved)
+
+    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        current = self._open.pop(reservation.number, None)
+        if current is None:
+            return
+        spent, maybe = spent.positive, maybe.positive
+        action: LedgerAction = (
+            "e",
+            str(current.number),
+            current.key,
+            current.hour,
+            _to_amounts(spent),
+            _to_amounts(maybe),
+        )
+        self._enqueue(action, spent + maybe - current.amount)
+
+    def _enqueue(self, action: LedgerAction, change: Spend) -> None:
+        """Sends an action soon; what it changes counts here until Redis's sums include it."""
+        units, key = min(change.units_in(self.caps.unit), _LUA_MAX), action[2]
+        number = self.client.enqueue(action)
+        self._unsent.append((number, key, units))
+        self._unsent_changes.update({key: units, "": units})
+
+    def account(self) -> Balance:
+        """What counts against the caps in the whole fleet, as of about a second ago.
+
+        With very many keys it is older.
+        """
+        return self._balance
+
+    def remember(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keeps plain data under a name, for every gateway of the fleet that starts later."""
+        text = json.dumps(dict(value), allow_nan=False)
+        if self._notes.get(name) != text:
+            self._notes[name] = text
+            self.client.add_note(name, text)
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """What any gateway had remembered under a name when this one was opened, or this one since."""
+        return decode_note(self._notes, name)
+
+    async def close(self) -> None:
+        """Sends Redis all that is left, and leaves. Open reservations count in full."""
+        if not await self.client.close():
+            _log.error(
+                "%s; what was spent last is not in the ledger, what was reserved is", self.client.trouble
+            )
+
+    @property
+    def available(self) -> bool:
+        """Whether Redis can be reached."""
+        return not self.client.trouble
+
+    def list_reservations(self) -> dict[str, str]:
+        """All open reservations that Redis has made, by number, in the script's format."""
+        return {
+            str(number): " ".join(
+                (reservation.hour, *map(str, _to_amounts(reservation.amount)), reservation.key)
+            )
+            for number, reservation in self._open.items()
+            if reservation.hour
+        }
+
+    def build_query(self) -> dict[str, Any]:
+        """What the next call asks for."""
+        now, query = time.monotonic(), dict[str, Any]()
+        if now >= self._next_account:
+            query["account"] = True
+        if now >= self._next_sums and self._has_key_limits:
+            keys = {reservation.key for reservation in self._open.values()}
+            query["watch"] = list(islice(keys, _MAX_WATCHED))
+            self._next_sums = now + self._timing.poll / 2
+        return query
+
+    def handle_answer(self, answer: dict[str, Any]) -> None:
+        """Takes in an answer."""
+        if "notes" in answer:
+            self._notes = _pair_up(answer["notes"])
+        if "committed" in answer:
+            self._take_sums(answer)
+        if "account" in answer:
+            sums = _pair_up(answer["account"])
+            self._balance = _parse_balance(sums)
+            self._next_account = (
+                time.monotonic() + self._timing.account + _ACCOUNT_SECONDS_PER_SUM * len(sums)
+            )
+        for replica, count, samples, tokens in answer.get("reaped") or []:
+            if count:
+                _log.warning(
+                    "replica %s gave no sign of life: %d reservations count as spent in full, unless it "
+                    "settles them yet: at most %d samples, %d tokens",
+                    replica,
+                    count,
+                    samples,
+                    tokens,
+                )
+
+    def _take_sums(self, answer: dict[str, Any]) -> None:
+        """The sums of all and of some keys, as of this answer."""
+        window = name_window(answer["hour"], self.caps.window)
+        if window != self._sums_window:
+            self._sums, self._sums_window = {}, window
+        self._redis_now = int(answer["now"]) / 1000
+        if answer.get("watched"):
+            self._sums = {}
+        for key, *amounts in answer["committed"] or []:
+            self._sums[key] = self._make_balance(amounts)
+        while self._unsent and self._unsent[0][0] <= self.client.done_count:
+            _, key, units = self._unsent.popleft()
+            self._unsent_changes.subtract({key: units, "": units})
+        if not self._unsent:
+            self._unsent_changes.clear()
+
+    def _limit_of(self, key: str) -> int:
+        return _script_limit(self._limits.limit_of(key))
+
+    def _find_refusal(self, key: str, amount: Spend, result: ActionResult) -> ServeError:
+        """The error of what Redis refused, with the same message as the ledger in a file."""
+        refusal = self._limits.find_refusal(
+            key,
+            amount,
+            own=self._make_balance(result.taken[:3]),
+            total=self._make_balance(result.taken[3:]),
+            hour=result.hour,
+            now=lambda: result.now,
+        )
+        return refusal or make_closed_error()  # there is one: the script compares the same numbers
+
+
+def _script_limit(limit: int | None) -> int:
+    """A limit as the script takes it; -1: no limit."""
+    return -1 if limit is None else min(limit, _MAX_LIMIT)
+
+
+def _to_amounts(spend: Spend) -> list[int]:
+    return [min(part, _LUA_MAX) for part in (spend.samples, spend.tokens, spend.nanos)]
+
+
+def _pair_up(flat: object) -> dict[str, str]:
+    """Names and values as Redis lists them; Lua's JSON writes an empty list as an empty object."""
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if isinstance(flat, list) else {}
+
+
+def _parse_balance(fields: Mapping[str, str]) -> Balance:
+    """The sums of a window's hash: s1:alice is what alice spent in samples, s1: what all did.
+
+    Others can write to Redis as well: invalid fields are skipped.
+    """
+    amounts: dict[str, dict[str, list[int]]] = {"": {kind: [0, 0, 0] for kind in _KINDS}}
+    for name, amount in fields.items():
+        kind, _, key = name.partition(":")
+        if kind in _FIELD_NAMES and _INTEGER.fullmatch(amount):
+            parts = amounts.setdefault(key, {kind: [0, 0, 0] for kind in _KINDS})
+            parts[kind[0]][int(kind[1]) - 1] = int(amount)
+    balances = {}
+    for key, parts in amounts.items():
+        spent, maybe, reserved = (Spend(samples=a, tokens=b, nanos=c) for a, b, c in parts.values())
+        balances[key] = Balance(spent, maybe, reserved)
+    total = balances.pop("")
+    return replace(total, keys={key: balance for key, balance in balances.items() if balance})

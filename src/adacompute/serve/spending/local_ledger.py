@@ -1,0 +1,514 @@
+"""The ledger of one gateway: what each key has spent, kept in memory and in a file.
+
+Balances in memory decide, all in one event loop, so nothing happens between checking a cap and reserving;
+a reservation counts once it is on disk. What is reserved when a process dies may have been spent, so it
+counts in full from then on (`maybe`). An upstream that charges more than was reserved is still counted in
+full, and then the cap is closed.
+
+The event loop itself commits a reservation, which takes 30 to 50 µs where the disk keeps up: less than
+handing it to a thread and back. What is settled is committed with the next reservation, or within 50 ms; if
+the process is killed before, the reservation counts. A thread does everything that may take long: a slow
+disk, a file that is locked or lost, and checkpointing. What can't be written is kept and retried each second:
+nothing that was handed over is lost while the process lives.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from adacompute.errors import CapReached, ConfigError
+from adacompute.serve.spending.ledger import (
+    NO_BALANCE,
+    NO_SPEND,
+    Balance,
+    CapChecker,
+    Caps,
+    Reservation,
+    Spend,
+    WindowSums,
+    count_elapsed,
+    decode_note,
+    format_hour,
+    make_closed_error,
+    make_reader,
+    name_window,
+)
+from adacompute.serve.spending.ledger_file import (
+    LedgerChanges,
+    LedgerFile,
+    LedgerFileReplaced,
+    StoredLedger,
+)
+
+__all__ = ["Ledger", "LedgerWriter"]
+
+_RETRY_SECONDS = 1.0  # between attempts while writing fails
+_MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
+_SLOW_WRITE = 0.001  # seconds from which on a write is slow
+_MAX_SLOW_WRITES = 4  # in a row, after which the thread commits
+_THREAD_SECONDS = 10.0  # for which it does then
+_COMMITS_PER_CHECKPOINT = 1_000  # after which the thread moves the log into the file
+_CHECKPOINT_NOTE = LedgerChanges(notes={"tidied": "{}"})
+_log = logging.getLogger("adacompute.serve")
+
+
+class LedgerWriter:
+    """One file, and one thread for it. Its methods are for the event loop that made it.
+
+    `snapshot` is called in the loop for the whole content if the file is gone and a new one has to be
+    filled.
+    """
+
+    def __init__(
+        self,
+        journal: LedgerFile,
+        snapshot: Callable[[], LedgerChanges],
+        *,
+        retry_seconds: float = _RETRY_SECONDS,
+    ) -> None:
+        self.trouble = ""  # why nothing can be written now; "": it can
+        self._journal = journal
+        self._snapshot = snapshot
+        self._retry_seconds = retry_seconds
+        self._loop = asyncio.get_running_loop()
+        self._writing = threading.Lock()  # guards the file and the next three fields
+        self._failing = False  # whether the last write failed
+        self._commits = 0  # since the log was moved into the file
+        self._slow_writes, self._thread_until = 0, 0.0  # in a row; until when the thread commits
+        self._lock = threading.Lock()  # guards the next three fields
+        self._changes = LedgerChanges()  # to be committed
+        self._waiting: list[asyncio.Future[None]] = []
+        self._ending = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake, self._end = threading.Event(), threading.Event()
+        self._ended = asyncio.Event()  # set once the thread has closed the file
+        self._thread = threading.Thread(target=self._run, name="adacompute-ledger", daemon=True)
+        self._thread.start()
+
+    def put(self, changes: LedgerChanges) -> None:
+        """Hands changes over, to be written soon: nobody waits for it."""
+        with self._lock:
+            self._changes.add(changes)
+        if self._timer is None and not self._ending:
+            self._timer = self._loop.call_later(_MAX_DELAY, self._on_timer)
+
+    async def write(self, changes: LedgerChanges) -> None:
+        """Returns once they are written; OSError if they can't be."""
+        with self._lock:
+            self._changes.add(changes)
+        if self._commit_in_loop():
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+        with self._lock:
+            self._waiting.append(future)
+        self._wake.set()
+        await future
+
+    def _watch_speed(self, start: float) -> None:
+        """Leaves the disk to the thread for a while if it was slow several times in a row."""
+        self._slow_writes = self._slow_writes + 1 if time.perf_counter() - start > _SLOW_WRITE else 0
+        if self._slow_writes >= _MAX_SLOW_WRITES:  # a busy processor wouldn't be slow each time
+            self._slow_writes, self._thread_until = 0, start + _THREAD_SECONDS
+
+    def read_file(self, window: str) -> StoredLedger | None:
+        """Writes what waits, and reads the file, at once in the loop; None if that can't be done now."""
+        if self.trouble or not self._commit_in_loop() or not self._writing.acquire(blocking=False):
+            return None
+        try:
+            return self._journal.read(window)
+        except Exception:  # noqa: BLE001 - the thread finds out what is wrong when it writes next
+            return None
+        finally:
+            self._writing.release()
+
+    async def close(self) -> None:
+        """Writes what is left, with one retry, and ends."""
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._ending = True
+        self.trouble = f"{self._journal.path}: the gateway is closing down"
+        self._end.set()
+        self._wake.set()
+        await self._ended.wait()  # no other thread: at the end of a program none can be begun
+        for future in self._waiting:  # too late to be written
+            if not future.done():
+                future.set_exception(OSError(self.trouble))
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._changes and not self._commit_in_loop():
+            self._wake.set()
+
+    def _commit_in_loop(self) -> bool:
+        """Whether all is written, at once and in the loop. Any failure is left to the thread."""
+        start = time.perf_counter()
+        if self._failing or self._ending or start < self._thread_until:
+            return False
+        if not self._writing.acquire(blocking=False):  # the thread is writing
+            return False
+        try:
+            self._journal.write(self._changes, wait=False)
+            self._changes = LedgerChanges()
+        except Exception:  # noqa: BLE001 - the thread handles it
+            return False
+        finally:
+            self._writing.release()
+        self._watch_speed(start)
+        self._commits += 1
+        if self._commits >= _COMMITS_PER_CHECKPOINT:
+            self._wake.set()
+        return True
+
+    def _run(self) -> None:
+        trouble = ""
+        while True:
+            (self._end.wait(self._retry_seconds) if trouble else self._wake.wait())
+            self._wake.clear()
+            with self._writing:
+                with self._lock:
+                    changes, self._changes = self._changes, LedgerChanges()
+                    waiting, self._waiting = self._waiting, []
+                    ending = self._ending
+                previous, trouble, replaced = trouble, *self._try_commit(changes, reopen=bool(trouble))
+                if trouble:
+                    with self._lock:
+                        changes.add(self._changes)
+                        self._changes = changes
+                self._failing = bool(trouble)
+            if trouble != previous or waiting:
+                self._report(trouble, replaced, waiting)
+            if ending and (previous or not trouble):
+                break
+        if trouble:
+            _log.error("%s; what was spent last is not in it", trouble)
+        try:
+            self._journal.close()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits for it
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _try_commit(self, changes: LedgerChanges, *, reopen: bool) -> tuple[str, bool]:
+        """What went wrong, and whether the file has to be filled again."""
+        try:
+            if reopen and self._journal.reopen() and changes.replaces_window is None:
+                raise LedgerFileReplaced(
+                    f"{self._journal.path}: the file is another one; it is written again"
+                )
+            self._journal.write(changes)
+            self._commits += 1
+            if self._commits >= _COMMITS_PER_CHECKPOINT:
+                self._journal.checkpoint()
+                self._journal.write(_CHECKPOINT_NOTE)  # the first write after it is slow: better here
+                self._commits = 0
+        except (LedgerFileReplaced, ConfigError) as exc:
+            return str(exc), True
+        except Exception as exc:  # noqa: BLE001 - on any error the ledger is closed
+            damaged = getattr(exc, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+            return f"{self._journal.path}: can't be written ({exc}); check the file and the disk", damaged
+        return "", False
+
+    def _report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._on_report, trouble, replaced, waiting)
+        except RuntimeError:  # the loop has ended: nobody waits for it
+            return
+
+    def _on_report(self, trouble: str, replaced: bool, waiting: "list[asyncio.Future[None]]") -> None:
+        if not self._ending:
+            if trouble and not self.trouble:
+                _log.error("the ledger is closed: %s", trouble)
+            elif self.trouble and not trouble:
+                _log.warning("the ledger is open again")
+            self.trouble = trouble
+        if replaced:
+            self.put(self._snapshot())
+        for future in waiting:
+            if not future.done() and trouble:
+                future.set_exception(OSError(trouble))
+            elif not future.done():
+                future.set_result(None)
+
+
+_NOTHING_STORED = StoredLedger({}, {}, {})
+_CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
+_MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
+
+
+class Ledger:
+    """The ledger of a single gateway. Made by `open`; for one event loop."""
+
+    def __init__(self, caps: Caps, now: Callable[[], float]) -> None:
+        self.caps = caps
+        self._now = now
+        self._hour = format_hour(now())  # the present one
+        self._latest_hour = self._hour  # that was ever the present one
+        self._sums = WindowSums()  # of the present window
+        self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
+        self._limits = CapChecker(caps)
+        self._open: dict[int, Reservation] = {}
+        self._notes: dict[str, str] = {}
+        self._last_number = 0
+        self._writer: LedgerWriter  # set by `open`
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path | None,
+        caps: Caps,
+        *,
+        now: Callable[[], float] | None = None,
+        elapsed: Callable[[], float] | None = None,
+        retry_seconds: float = 1.0,
+    ) -> "Ledger":
+        """The ledger in a file, created if it doesn't exist; None: in memory only.
+
+        ConfigError if the file can't be used. `retry_seconds` is the time between attempts after a
+        failed write. `now` is the clock, by default the system's, which is compared with the time that
+        passes, `elapsed` (see `WindowClock`).
+        """
+        if now is None:
+            now, elapsed = time.time, elapsed or count_elapsed
+        ledger = cls(caps, make_reader(now, elapsed))
+        journal = await asyncio.to_thread(LedgerFile, path)
+        try:
+            changes = await asyncio.to_thread(ledger._load, journal)
+            await asyncio.to_thread(journal.write, changes)
+        except BaseException:
+            journal.close()
+            raise
+        ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
+        return ledger
+
+    async def reserve(self, key: str, amount: Spend) -> Reservation:
+        """Reserves an amount; whoever gets a reservation settles it.
+
+        CapReached if a cap has no room for it, LedgerUnavailable if it can't be written.
+        """
+        self._roll_window()
+        if self._writer.trouble:
+            raise make_closed_error() from OSError(self._writer.trouble)
+        amount = amount.positive  # a negative number must not free anything
+        if refusal := self._find_refusal(self._sums, key, amount):
+            raise refusal
+        self._last_number += 1
+        reservation = Reservation(self._last_number, key, amount, self._hour)
+        self._sums.add(key, reserved=amount)
+        try:
+            await self._writer.write(self._put_open(reservation))
+        except OSError as exc:
+            self.settle(reservation, NO_SPEND)
+            raise make_closed_error() from exc
+        except BaseException:  # nobody waits for it any more
+            self.settle(reservation, NO_SPEND)
+            raise
+        return reservation
+
+    def grow(self, reservation: Reservation, more: Spend) -> None:
+        """Adds what an open reservation has used beyond its amount, even where that passes a cap."""
+        current, more = self._open.get(reservation.number), more.positive
+        if current is not None:
+            if (sums := self._find_sums(current.hour)) is not None:
+                sums.add(current.key, reserved=more)
+            self._writer.put(self._put_open(replace(current, amount=current.amount + more)))
+
+    def _put_open(self, reservation: Reservation) -> LedgerChanges:
+        """Keeps a reservation, new or changed; what is to be written."""
+        self._open[reservation.number] = reservation
+        entry = (reservation.hour, reservation.key), reservation.amount
+        return LedgerChanges(open={reservation.number: entry})
+
+    def check_send(self, reservation: Reservation) -> CapReached | None:
+        """Asked before each call: the error if a cap is passed by now, so that it may not be sent.
+
+        A reservation of a window that is over counts there, so it is checked there.
+        """
+        self._roll_window()
+        reservation = self._open.get(reservation.number, reservation)
+        if (sums := self._find_sums(reservation.hour)) is None:
+            return None
+        return self._find_refusal(sums, reservation.key, reservation.amount, is_reserved=True)
+
+    def settle(self, reservation: Reservation, spent: Spend, maybe: Spend = NO_SPEND) -> None:
+        """Ends a reservation: what it cost, and what it may have cost. A second time does nothing."""
+        current = self._open.pop(reservation.number, None)
+        if current is None:
+            return
+        spent, maybe = spent.positive, maybe.positive
+        changes = LedgerChanges(open={current.number: None})
+        if spent != NO_SPEND or maybe != NO_SPEND:
+            changes.count((current.hour, current.key), spent, maybe)
+        if (sums := self._find_sums(current.hour)) is not None:
+            sums.add(current.key, spent=spent, maybe=maybe, reserved=NO_SPEND - current.amount)
+            if sums is not self._sums and sums.total.reserved == NO_SPEND:
+                del self._former_sums[name_window(current.hour, self.caps.window)]
+        self._writer.put(changes)
+
+    def account(self) -> Balance:
+        """What counts against the caps now, in total and by key."""
+        self._roll_window()
+        return self._sums.to_balance()
+
+    def remember(self, name: str, value: Mapping[str, Any]) -> None:
+        """Keeps plain data under a name, across restarts."""
+        text = json.dumps(dict(value), allow_nan=False)
+        if self._notes.get(name) == text:
+            return
+        self._notes[name] = text
+        self._writer.put(LedgerChanges(notes={name: text}))
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """What was last remembered under a name; None if nothing was, or it can't be read."""
+        return decode_note(self._notes, name)
+
+    async def close(self) -> None:
+        """Writes what is left, and releases the file. Open reservations stay in it."""
+        await self._writer.close()
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be written to."""
+        return not self._writer.trouble
+
+    @property
+    def _window(self) -> str:
+        return name_window(self._hour, self.caps.window)
+
+    def _roll_window(self) -> None:
+        """Starts the next window when it is time. A clock that is set back an hour at most repeats none."""
+        now = self._now()
+        hour = format_hour(now)
+        if hour > self._hour or (hour < self._hour and format_hour(now + _MAX_CLOCK_SETBACK) < self._hour):
+            self._change_hour(hour)
+
+    def _change_hour(self, hour: str) -> None:
+        """Continues in another hour: a later one, or an earlier one because the clock was wrong.
+
+        What was spent in the window that a wrong clock named counts in the earlier one as well. So no cap
+        stays closed until a time that is far away, and no window can be spent twice.
+        """
+        window, previous_window = name_window(hour, self.caps.window), self._window
+        goes_back = hour < self._hour
+        is_known = hour <= self._latest_hour or previous_window != window <= name_window(
+            self._latest_hour, self.caps.window
+        )
+        stored = self._writer.read_file(window) if is_known else _NOTHING_STORED
+        if stored is None:
+            return  # the file is busy: the next request tries again
+        previous, self._hour, self._latest_hour = self._sums, hour, max(hour, self._latest_hour)
+        if goes_back:
+            self._pull_back_reservations()
+            self.remember(_CLOCK_NOTE, {"hour": hour, "until": self._latest_hour})
+            _log.warning("the clock was set back to %s; what was spent later counts there as well", hour)
+        if window != previous_window:
+            if previous.total.reserved != NO_SPEND and not goes_back:
+                self._former_sums[previous_window] = previous
+            self._former_sums.pop(window, None)
+            self._sums = self._sum_up(stored, previous if goes_back else None)
+
+    def _sum_up(self, stored: StoredLedger, carried: WindowSums | None) -> WindowSums:
+        """The sums of the present window: what is stored of it, carried into it, and reserved in it."""
+        sums = WindowSums()
+        for key, (spent, maybe) in stored.sums.items():
+            sums.add(key, spent=spent, maybe=maybe)
+        for key, balance in (carried.keys if carried is not None else {}).items():
+            sums.add(key, spent=balance.spent, maybe=balance.maybe)
+        for entry in self._open.values():
+            if name_window(entry.hour, self.caps.window) == self._window:
+                sums.add(entry.key, reserved=entry.amount)
+        return sums
+
+    def _pull_back_reservations(self) -> None:
+        """Reservations that were made in later hours count in the present one."""
+        changes = LedgerChanges()
+        for number, entry in self._open.items():
+            if entry.hour > self._hour:
+                self._open[number] = replace(entry, hour=self._hour)
+                changes.open[number] = ((self._hour, entry.key), entry.amount)
+        self._former_sums = {name: sums for name, sums in self._former_sums.items() if name < self._window}
+        self._writer.put(changes)
+
+    def _find_sums(self, hour: str) -> WindowSums | None:
+        """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
+        if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
+            return self._sums
+        return self._former_sums.get(window)
+
+    def _find_refusal(
+        self, sums: WindowSums, key: str, amount: Spend, *, is_reserved: bool = False
+    ) -> CapReached | None:
+        if not self._limits.has_limits:
+            return None
+        return self._limits.find_refusal(
+            key,
+            amount,
+            own=sums.keys.get(key, NO_BALANCE),
+            total=sums.total,
+            hour=self._hour,
+            now=self._now,
+            is_reserved=is_reserved,
+        )
+
+    def _load(self, journal: LedgerFile) -> LedgerChanges:
+        """Continues from a file; what has to be changed in it."""
+        latest = journal.read_latest_hour()
+        if self._hour < latest <= format_hour(self._now() + _MAX_CLOCK_SETBACK):
+            self._hour = latest
+        self._latest_hour = max(latest, self._hour)
+        stored = journal.read(self._window)
+        self._notes = dict(stored.notes)
+        self._last_number = max(stored.open, default=0)
+        for key, (spent, maybe) in stored.sums.items():
+            self._sums.add(key, spent=spent, maybe=maybe)
+        changes = LedgerChanges(notes=self._carry_later_window(journal, latest))
+        lost_amount = NO_SPEND
+        for number, ((hour, key), amount) in stored.open.items():
+            slot = (min(hour, self._hour), key)
+            changes.count(slot, NO_SPEND, amount)
+            changes.open[number] = None
+            lost_amount += amount
+            if name_window(slot[0], self.caps.window) == self._window:
+                self._sums.add(slot[1], maybe=amount)
+        if stored.open:
+            _log.warning(
+                "%s: %d reservations of a process that died count as spent in full: at most %d samples, %d "
+                "tokens",
+                journal.path,
+                len(stored.open),
+                lost_amount.samples,
+                lost_amount.tokens,
+            )
+        return changes
+
+    def _carry_later_window(self, journal: LedgerFile, latest: str) -> dict[str, str]:
+        """Counts what was spent by a clock that was ahead, unless it has counted in an earlier window.
+
+        The note of it.
+        """
+        window, note = name_window(latest, self.caps.window), decode_note(self._notes, _CLOCK_NOTE) or {}
+        known = str(note.get("until", "")) >= latest
+        counted_in = name_window(str(note.get("hour", "")), self.caps.window) if known else self._window
+        if latest <= self._hour or window == self._window or counted_in != self._window:
+            return {}
+        for key, (spent, maybe) in journal.read(window).sums.items():
+            self._sums.add(key, spent=spent, maybe=maybe)
+        _log.warning("%s: the clock was at %s; what was spent then counts now as well", journal.path, latest)
+        if not known:
+            self._notes[_CLOCK_NOTE] = json.dumps({"hour": self._hour, "until": latest})
+        return {_CLOCK_NOTE: self._notes[_CLOCK_NOTE]}
+
+    def _snapshot(self) -> LedgerChanges:
+        """All that counts now, for a file that was lost: the window's sums, as of this hour."""
+        return LedgerChanges(
+            spent={(self._hour, key): (sums.spent, sums.maybe) for key, sums in self._sums.keys.items()},
+            open={entry.number: ((entry.hour, entry.key), entry.amount) for entry in self._open.values()},
+            notes=dict(self._notes),
+            replaces_window=self._window,
+        )

@@ -1,0 +1,424 @@
+"""One replica's connection to Redis: many actions in one call, one call at a time.
+
+Each call that changes anything has a number, and is sent until it is answered: if an answer was lost, Redis
+repeats it and does nothing twice. If Redis has lost calls that it had answered, it says so, and this process
+first sends it the reservations that it holds. What can't be sent waits in memory, and is lost only with the
+process.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha1
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from adacompute.errors import ConfigError
+from adacompute.secret import Secret
+from adacompute.serve.spending.ledger import WindowClock, count_elapsed
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+__all__ = [
+    "DEFAULT_TIMING",
+    "ActionResult",
+    "FleetClient",
+    "FleetTiming",
+    "LedgerAction",
+    "connect_redis",
+    "describe_error",
+    "find_durability_risks",
+    "redis_errors",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetTiming:
+    """How often a replica shows that it is alive, and how long it is waited for. All in seconds."""
+
+    lease: float = 10.0  # without a sign of life, after which a replica's reservations count as maybe spent
+    beat: float = 2.0  # without a sign of life, after which another replica sets the price
+    poll: float = 0.1  # between two calls at most: the greatest age of a price
+    retry: float = 0.2  # until a failed call to Redis is repeated
+    timeout: float = 2.0  # for one call
+    account: float = 1.0  # between two reads of all balances
+    close_timeout: float = 5.0  # for writing what is left when it is closed
+    clock_offset: float = 0.0  # of this replica's clock ahead of Redis's
+
+
+DEFAULT_TIMING = FleetTiming()
+
+_DEFAULT_PORT = 6379
+
+
+def connect_redis(url: str, *, key: Secret | None, timeout: float) -> "Redis":
+    """A client for an address without a password; ConfigError if the library isn't installed."""
+    try:
+        from redis.asyncio import Redis  # here, because gateways without a fleet don't need it
+        from redis.asyncio.retry import Retry
+        from redis.backoff import NoBackoff
+    except ImportError:
+        raise ConfigError(
+            f"redis {url} can't be used: the client isn't installed; pip install 'adacompute[redis]', or "
+            "leave redis out"
+        ) from None
+    parts = urlsplit(url)
+    return Redis(
+        host=parts.hostname or "127.0.0.1",
+        port=parts.port or _DEFAULT_PORT,
+        db=int(parts.path.strip("/") or 0),
+        username=parts.username or None,
+        password=None if key is None else key.reveal(),
+        ssl=parts.scheme == "rediss",
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        retry=Retry(NoBackoff(), 0),  # retries are ours
+        decode_responses=True,
+    )
+
+
+def redis_errors() -> tuple[type[Exception], ...]:
+    """All exceptions that a call to Redis may raise."""
+    from redis.exceptions import RedisError
+
+    return RedisError, OSError, TimeoutError
+
+
+def describe_error(url: str, exc: Exception) -> str:
+    """What is wrong with Redis, and what to do, in one line without a password."""
+    from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, ResponseError
+
+    reason = str(exc) or type(exc).__name__
+    if isinstance(exc, AuthenticationError | AuthorizationError | NoPermissionError):
+        return (
+            f"{url}: refuses us ({reason}); put its password into the variable that redis_key_env names, "
+            "or the file that redis_key_file does"
+        )
+    if isinstance(exc, ResponseError):
+        return f"{url}: refuses a command ({reason}); see its log, and check that it is Redis 6.2 or later"
+    return f"{url}: can't be reached ({reason}); check that it runs, and the address in redis"
+
+
+def find_durability_risks(info: dict[str, Any]) -> list[str]:
+    """Why hard caps aren't fully hard with this Redis, a line each, according to its INFO."""
+    risks = []
+    if not int(info.get("aof_enabled", 0)):
+        risks.append(
+            "it keeps no append-only file: where it stops, what was spent since its last snapshot is "
+            "forgotten; set appendonly yes"
+        )
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if int(info.get("maxmemory", 0)) and policy != "noeviction":
+        risks.append(
+            f"it may forget balances when its memory is full ({policy}); set maxmemory-policy noeviction"
+        )
+    return risks
+
+
+_SCRIPT = Path(__file__).with_name("batch.lua").read_text("utf-8")
+_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()  # Redis's name for it
+_MAX_ACTIONS = 500  # in one call
+_MAX_COSTS = 2_000  # in one call
+_MAX_WAITING_COSTS = 100_000  # that Redis keeps of a lane which nobody paces; older ones are dropped
+_log = logging.getLogger("adacompute.serve.fleet")
+
+LedgerAction = tuple[str, str, str, Any, list[int], list[int]]  # kind, number, key, limit or hour, amounts
+
+
+class ForeignLedger(Exception):
+    """Redis doesn't hold the ledger that was opened: it has lost it, or holds another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """The result of one action."""
+
+    done: bool
+    taken: list[int]  # if not done: spent, maybe and reserved of the key, then in total
+    hour: str  # by Redis's clock
+    now: float  # by Redis's clock, seconds since 1970
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One call, until it is answered."""
+
+    number: int  # 0: it changes nothing
+    body: dict[str, Any]
+    waiting: list["asyncio.Future[ActionResult] | None"] = field(default_factory=list)  # one for each action
+
+
+class FleetClient:
+    """One replica's connection to Redis.
+
+    `build_query` gives what else goes with each call; `handle_answer` gets each answer.
+    """
+
+    def __init__(
+        self,
+        redis: "Redis",
+        *,
+        url: str,
+        base: str,
+        replica: str,
+        script_settings: Mapping[str, Any],
+        timing: FleetTiming,
+        build_query: Callable[[], dict[str, Any]],
+        handle_answer: Callable[[dict[str, Any]], None],
+        list_reservations: Callable[[], dict[str, str]],
+    ) -> None:
+        self.trouble = ""  # why nothing can be sent now; "": it can
+        self.answered_at = time.monotonic()  # when Redis was last heard of
+        self.done_count = 0  # actions that nobody waits for and Redis has done, of all that were handed over
+        self._enqueued_count = 0
+        self._redis, self._url, self._base = redis, url, base
+        self._script_settings = dict(script_settings, me=replica, most=_MAX_WAITING_COSTS) | {
+            name: round(1000 * seconds)
+            for name, seconds in (
+                ("lease", timing.lease),
+                ("beat", timing.beat),
+                ("ahead", timing.clock_offset),
+            )
+        }
+        self._timing = timing
+        self._build_query, self._handle_answer, self._list_reservations = (
+            build_query,
+            handle_answer,
+            list_reservations,
+        )
+        self._id = ""
+        self._clock = WindowClock()  # of Redis, compared with the time that passes here
+        self._number = self._last = 0  # of the last call made, and answered
+        self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
+        self._costs: dict[str, tuple[str, list[str]]] = {}  # lane -> its starting dial, and costs
+        self._notes: dict[str, str] = {}
+        self._paced: list[dict[str, Any]] = []
+        self._batch: _Batch | None = None  # sent, or to be sent next
+        self._is_foreign = False  # whether Redis holds another ledger
+        self._closing = self._ending = False
+        self._wake = asyncio.Event()
+        self._failures = redis_errors()
+        self._task: asyncio.Task[None] | None = None
+
+    async def begin(self, new: str) -> dict[str, Any]:
+        """The first call, which creates the ledger if there is none; raises what Redis raises."""
+        answer = await self._send(_Batch(0, {"id": "", "new": new, "recalls": True, **self._build_query()}))
+        self._id = answer["id"]
+        self._clock.read(int(answer["now"]) / 1000, count_elapsed())  # as the fleet believes
+        self._deliver(answer)
+        self._task = asyncio.create_task(self._run())
+        return answer
+
+    def enqueue(self, action: LedgerAction) -> int:
+        """Sends an action soon; nobody waits for it. Returns its number: done once `done_count` is that."""
+        self._actions.append((action, None))
+        self._wake.set()
+        self._enqueued_count += 1
+        return self._enqueued_count
+
+    def submit(self, action: LedgerAction) -> "asyncio.Future[ActionResult]":
+        """As `enqueue`, with its result; OSError if Redis can't be reached: it may still be done later."""
+        future: asyncio.Future[ActionResult] = asyncio.get_running_loop().create_future()
+        self._actions.append((action, future))
+        self._wake.set()
+        return future
+
+    def add_cost(self, lane: str, start: str, cost: str) -> None:
+        """Adds what a request of a lane has cost; the oldest are dropped if too many wait."""
+        _, costs = self._costs.setdefault(lane, (start, []))
+        costs.append(cost)
+        if len(costs) > _MAX_WAITING_COSTS:
+            del costs[: _MAX_WAITING_COSTS // 2]
+
+    def add_note(self, name: str, text: str) -> None:
+        """Adds plain data to keep."""
+        self._notes[name] = text
+
+    def publish(self, paced: list[dict[str, Any]]) -> None:
+        """Publishes the new state of lanes; ignored once this replica leaves."""
+        if not self._closing:
+            self._paced = paced
+            self._wake.set()
+
+    async def flush(self) -> None:
+        """Waits until all that was handed over is sent, or there is trouble."""
+        previous = self.answered_at
+        self._wake.set()
+        while not self.trouble and (self.answered_at == previous or self._batch is not None or self._actions):
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> bool:
+        """Sends what is left, for some seconds, and leaves; whether all that was spent was sent."""
+        self._closing = True
+        if self._task is not None:
+            until = time.monotonic() + self._timing.close_timeout
+            while self._has_pending() and time.monotonic() < until and not self._is_foreign:
+                self._wake.set()
+                await asyncio.sleep(0.01)
+            self._ending = True
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        complete = not self._actions and (self._batch is None or "deeds" not in self._batch.body)
+        if not self.trouble:
+            with contextlib.suppress(ForeignLedger, *self._failures):  # if it fails, its lease ends by itself
+                await self._send(_Batch(0, {"leaves": True}))
+        self.trouble = self.trouble or f"{self._url}: the gateway is closing down"
+        for _, future in self._actions:
+            if future is not None and not future.done():
+                future.set_exception(OSError(self.trouble))
+        await self._redis.aclose()
+        return complete
+
+    def _has_pending(self) -> bool:
+        batch = self._batch  # one that changes nothing isn't waited for while Redis is down
+        in_progress = batch is not None and (batch.number > 0 or not self.trouble)
+        return bool(in_progress or self._actions or self._costs or self._notes or self._paced)
+
+    async def _run(self) -> None:
+        task = asyncio.current_task()
+        while not self._ending and not (
+            task and task.cancelling()
+        ):  # the client may swallow the cancellation
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.poll):  # `wait_for` may swallow a cancellation
+                    await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(0)  # so that others of this round of the loop join
+            try:
+                self._batch = self._batch or self._next_batch()
+                self._on_answer(self._batch, await self._send(self._batch))
+            except ForeignLedger as exc:
+                self._is_foreign = True
+                self._on_failure(str(exc))
+                await asyncio.sleep(self._timing.lease / 4)
+            except self._failures as exc:
+                self._on_failure(describe_error(self._url, exc))
+                await asyncio.sleep(self._timing.retry)
+            except Exception as exc:  # noqa: BLE001 - on any error the ledger is closed, and the call repeated
+                self._on_failure(f"{self._url}: answers what can't be read ({type(exc).__name__}: {exc})")
+                await asyncio.sleep(self._timing.retry)
+
+    def _next_batch(self) -> _Batch:
+        body: dict[str, Any] = self._build_query()
+        waiting: list[asyncio.Future[ActionResult] | None] = []
+        if self._actions:
+            actions = [self._actions.popleft() for _ in range(min(_MAX_ACTIONS, len(self._actions)))]
+            body["deeds"] = [action for action, _ in actions]
+            waiting = [future for _, future in actions]
+            if self._actions:
+                self._wake.set()
+        if self._costs:
+            body["costs"] = self._take_costs()
+        if self._notes:
+            body["notes"], self._notes = self._notes, {}
+        if self._paced:
+            body["paced"], self._paced = self._paced, []
+        changes = any(name in body for name in ("deeds", "costs", "notes", "paced"))
+        self._number += changes
+        return _Batch(self._number if changes else 0, body, waiting)
+
+    def _take_costs(self) -> dict[str, Any]:
+        lanes: dict[str, Any] = {}
+        room = _MAX_COSTS
+        while self._costs and room:
+            lane, (start, costs) = next(iter(self._costs.items()))
+            del self._costs[lane]
+            if len(costs) > room:
+                self._costs[lane] = (start, costs[room:])
+            lanes[lane] = {"start": start, "costs": costs[:room]}
+            room -= len(lanes[lane]["costs"])
+        if self._costs:
+            self._wake.set()
+        return lanes
+
+    async def _send(self, batch: _Batch) -> dict[str, Any]:
+        from redis.exceptions import NoScriptError
+
+        header: dict[str, Any] = {"id": self._id, "seq": batch.number, "last": self._last}
+        if (expected := self._clock.estimate(count_elapsed())) is not None:
+            header["expects"] = round(1000 * expected)
+        text = orjson.dumps({**header, **self._script_settings, **batch.body})
+        try:
+            async with asyncio.timeout(self._timing.timeout):
+                try:
+                    raw = await self._redis.evalsha(_SHA, 1, self._base, text)
+                except NoScriptError:  # Redis was just started
+                    raw = await self._redis.eval(_SCRIPT, 1, self._base, text)
+        except BaseException:
+            with contextlib.suppress(*self._failures):
+                await self._redis.connection_pool.disconnect()  # a late answer isn't the next one's
+            raise
+        answer: dict[str, Any] = orjson.loads(raw)
+        if "foreign" in answer:
+            raise ForeignLedger(_explain_foreign(self._url, self._base, answer["foreign"]))
+        return answer
+
+    def _on_answer(self, batch: _Batch, answer: dict[str, Any]) -> None:
+        if "behind" in answer:
+            self._resend_reservations(batch)
+            return
+        hour, now = answer["hour"], int(answer["now"]) / 1000
+        self._clock.read(int(answer["clock"]) / 1000, count_elapsed())
+        for future, result in zip(batch.waiting, answer["said"] or [], strict=True):
+            if future is not None and not future.done():
+                taken = [int(amount) for amount in result] if isinstance(result, list) else []
+                future.set_result(ActionResult(result == 1, taken, hour, now))
+        self.done_count += batch.waiting.count(None)
+        self._batch = None
+        self._last = batch.number or self._last
+        self._on_recovery()
+        self._deliver(answer)
+
+    def _resend_reservations(self, batch: _Batch) -> None:
+        """Sends the reservations that are held here first: Redis has lost calls that it had answered."""
+        _log.error(
+            "%s: it has lost the last calls; reservations held here are restored, and what was settled then "
+            "counts in full",
+            self._url,
+        )
+        actions = [action for action, _ in self._actions] + batch.body.get("deeds", [])
+        batch.body["known"] = dict.fromkeys((action[1] for action in actions), "") | self._list_reservations()
+        if not batch.number:
+            self._number += 1
+            batch.number = self._number
+        self._wake.set()
+
+    def _deliver(self, answer: dict[str, Any]) -> None:
+        self.answered_at = time.monotonic()
+        self._handle_answer(answer)
+
+    def _on_failure(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            _log.error("the ledger is closed: %s", trouble)
+        self.trouble = trouble
+        # what was sent is sent again: whether it was done is unknown here. What wasn't is dropped if somebody
+        # waits for it
+        waiting = [] if self._batch is None else self._batch.waiting
+        unsent = [future for _, future in self._actions]
+        self._actions = deque(item for item in self._actions if item[1] is None)
+        for future in (*waiting, *unsent):
+            if future is not None and not future.done():
+                future.set_exception(OSError(trouble))
+
+    def _on_recovery(self) -> None:
+        if self.trouble:
+            _log.warning("the ledger is open again")
+        self.trouble = ""
+        self._is_foreign = False
+
+
+def _explain_foreign(url: str, base: str, holder: str) -> str:
+    content = "another ledger than was opened" if holder else "the ledger no more"
+    return (
+        f"{url}: it holds {content} ({base}), so what was spent isn't known there; restore Redis's data, or "
+        "restart all gateways of the fleet to begin again at 0"
+    )

@@ -1,0 +1,647 @@
+"""How the samples of one request are read into answers: texts, JSON, sections of a text, or calls of tools.
+
+What a request asks for decides the shape: an extractor or fields that it names itself, a format of JSON, the
+sections that DSPy's prompts describe, or else a text, read as the operator has it read. Calls of tools are
+read as such in every shape.
+
+A vote is among samples of one kind: if most samples call tools, among those that call the same tools as most
+of them do; else among the texts. The others count as samples without an answer.
+"""
+
+import asyncio
+import os
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field, replace
+from itertools import compress, islice
+from typing import Any, Literal
+
+import orjson
+
+from adacompute.answers import Task
+from adacompute.answers.extract import (
+    abstains,
+    check_pattern,
+    read_in_sandbox,
+    read_replies,
+    search_answer,
+    strip_thinking,
+)
+from adacompute.answers.normalise import trim
+from adacompute.answers.question import classify_purpose
+from adacompute.answers.structured import (
+    FieldSelection,
+    RawNumber,
+    apply_schema,
+    bound_answer,
+    convert_to_snake_case,
+    find_free_text,
+    format_calls,
+    list_leaves,
+    parse_json,
+    read_json_value,
+    read_tool_calls,
+    select_arguments,
+    select_fields,
+    write_canonical,
+)
+from adacompute.client import Response
+from adacompute.client.response_parser import count_characters, replace_surrogates
+from adacompute.errors import RequestInvalid, shorten
+from adacompute.records import Sample, quick_dataclass
+from adacompute.serve.messages.request_parser import ChatRequest
+
+__all__ = ["AnswerReader", "FieldMemory", "Reading", "Shape", "select_candidates"]
+
+Shape = Literal["text", "json", "maybe_json", "sections"]
+Form = Literal["text", "json", "sections", "calls"]
+
+# Characters of a text that is read in the event loop: a hostile one takes up to 1 µs a character, an ordinary
+# one a fourth of it, while asking another process takes half a millisecond
+_MAX_INLINE = 2_000
+_MAX_TOGETHER = 4_000  # characters of the texts that are read together in the event loop
+_THREAD_COUNT = 2  # that wait for the other process
+_PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is applied to, from its end
+# characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
+# texts, and is ordinary; what takes longer than that is refused
+_PATTERN_TRIAL = 300
+_PATTERNS_KEPT = 256  # clients' patterns whose speed is known
+_PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
+_FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
+_SHORT_VALUE = 200  # characters of a string that is an answer by itself
+# fields whose string is an answer in words or numbers; any other may be a code, where every character counts
+_ANSWER_NAMES = frozenset(("answer", "final_answer", "correct_answer", "solution", "result", "response"))
+_COMPARED_TEXTS = 8  # each new reply rereads this many of its request; the others keep their answers
+_MIN_COMPARED = 8  # samples that could have repeated a field, after which it is known whether it does
+_FREE_SHARE = 0.1  # replies that repeat a free field by chance
+_MIN_CONSTANT = 24  # replies after which a field that all repeat is taken for constant
+_COMPARISONS_KEPT = 64  # after which the counts are halved, so that they follow the traffic
+_SKIPPED = 100  # requests without a vote, after which a route is learned anew
+_ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
+_NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wait for what their route learns
+
+_pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
+_pattern_verdicts: OrderedDict[str, str] = OrderedDict()
+
+
+def _build_sample(response: Response, answer: str | None) -> Sample:
+    """The response as a pool stores it, with its answer; None: it has none."""
+    if answer is None:  # stored explicitly, so that a pool doesn't read the text again
+        return response.to_sample(extra={"answer": None})
+    return response.to_sample(answer=answer)
+
+
+def _is_cheap(text: str, task: Task) -> bool:
+    custom = not isinstance(task.extract, str) or task.extract.startswith("regex:")
+    return len(text) <= _MAX_INLINE and not custom  # an operator's own pattern may take forever on any text
+
+
+def _get_executor() -> ThreadPoolExecutor:
+    """A thread pool of its own, so that slow texts don't block the event loop's default one."""
+    global _pool
+    if _pool is None or _pool[0] != os.getpid():
+        _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
+    return _pool[1]
+
+
+class FieldMemory:
+    """Which fields of JSON and arguments of tools repeat between the samples of a request, by route.
+
+    What never repeats is free text, or noise such as a confidence, and would split every vote. A field is
+    taken for that after 8 samples that could have repeated it, which four requests of a new route pay for.
+    A route on which there is nothing to vote on is forgotten after 100 requests, and so learned anew.
+    """
+
+    def __init__(self) -> None:
+        self._routes: OrderedDict[str, dict[str, tuple[float, float]]] = OrderedDict()
+        # ^ by route and field: samples that could have repeated it, and those that did
+        self._skipped: Counter[str] = Counter()
+
+    def is_new(self, route: str) -> bool:
+        """Whether too little of a route was seen to tell which fields repeat."""
+        return not any(compared >= _MIN_COMPARED for compared, _ in self._routes.get(route, {}).values())
+
+    def find_free(self, route: str) -> frozenset[str]:
+        """The fields that don't repeat."""
+        return frozenset(
+            name
+            for name, (compared, repeated) in self._routes.get(route, {}).items()
+            if compared >= _MIN_COMPARED and repeated <= _FREE_SHARE * compared
+        )
+
+    def never_differ(self, route: str, names: Collection[str]) -> bool:
+        """Whether every sample so far repeated these fields, so that there is nothing to vote on."""
+        counts = [self._routes.get(route, {}).get(name, (0.0, 0.0)) for name in names]
+        return all(repeated == compared >= _MIN_CONSTANT for compared, repeated in counts)
+
+    def observe(self, route: str, samples: Sequence[Mapping[str, str]]) -> None:
+        """Learns from the fields of a request's samples."""
+        if len(samples) < 2:
+            self._skipped[route] += route in self._routes
+            if self._skipped[route] >= _SKIPPED:
+                self._forget(route)
+            return
+        counts = self._routes.setdefault(route, {})
+        self._routes.move_to_end(route)
+        for name in list(dict.fromkeys(name for fields in samples for name in fields))[:_MAX_FIELDS]:
+            values = [fields.get(name) for fields in samples]
+            compared, repeated = counts.get(name, (0.0, 0.0))
+            scale = 0.5 if compared > _COMPARISONS_KEPT else 1.0
+            counts[name] = (
+                scale * compared + len(values) - 1,
+                scale * repeated + len(values) - len(set(values)),
+            )
+        while len(self._routes) > _ROUTES_KEPT:
+            self._forget(next(iter(self._routes)))
+
+    def _forget(self, route: str) -> None:
+        self._routes.pop(route, None)
+        self._skipped.pop(route, None)
+
+
+@quick_dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One response as it was read."""
+
+    sample: Sample
+    form: Form = "text"
+    text: str = ""  # of the text or the section that has the answer
+    tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
+    is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
+    route: str = ""  # what its fields are remembered by
+    fields: Mapping[str, str] = field(default_factory=dict)  # by path: fields of JSON, sections or calls
+    left_out: tuple[str, ...] = ()  # fields of free text that don't count
+
+
+class AnswerReader:
+    """Reads the samples of one request, in their order; texts together: one may tell how to read another."""
+
+    def __init__(
+        self,
+        request: ChatRequest,
+        task: Task,
+        *,
+        loose: bool = False,
+        finds_json: bool = True,
+        memory: FieldMemory | None = None,
+    ) -> None:
+        options = request.options
+        self._loose = loose  # whether a text that doesn't answer the question is read for any answer
+        self._finds_json = finds_json  # whether JSON that is asked for in words is read as such
+        self.readings: list[Reading] = []
+        self._responses: list[Response] = []
+        self._request = request
+        self._pattern = options.extract.removeprefix("regex:") if _has_own_pattern(request) else ""
+        self._operator_task = self._task = task
+        if options.extract not in ("", "none") and not self._pattern:
+            self._task = Task(extract=options.extract, percent=task.percent)
+        self._shape: Shape | None = None
+        self._section_question: str | None = None
+        self._memory = FieldMemory() if memory is None else memory
+        self._free: dict[str, frozenset[str]] = {}  # by route, the fields that don't count
+        self._new_routes: set[str] = set()  # too little was known of them when the request began
+
+    @property
+    def shape(self) -> Shape:
+        """The shape that the replies are read in; found out only where there is a vote."""
+        if self._shape is None:
+            shape = choose_shape(self._request, self._operator_task)
+            self._shape = "text" if shape == "maybe_json" and not self._finds_json else shape
+        return self._shape
+
+    @property
+    def question(self) -> str:
+        """The question that a text answers."""
+        if self.shape != "sections":
+            return self._request.prompt
+        if self._section_question is None:
+            self._section_question = _read_section_prompt(self._request)
+        return self._section_question
+
+    @property
+    def left_out(self) -> list[str]:
+        """Fields of free text that didn't count."""
+        return list(dict.fromkeys(name for reading in self.readings for name in reading.left_out))
+
+    async def prepare(self) -> None:
+        """RequestInvalid if the request's own pattern is none, or takes too long."""
+        if not self._pattern:
+            return
+        verdict = _pattern_verdicts.get(self._pattern)
+        if verdict is None:
+            verdict = await asyncio.get_running_loop().run_in_executor(
+                _get_executor(), check_pattern, self._pattern, _PATTERN_TRIAL
+            )
+            _pattern_verdicts[self._pattern] = verdict
+            while len(_pattern_verdicts) > _PATTERNS_KEPT:
+                _pattern_verdicts.popitem(last=False)
+        if verdict:
+            shown = shorten(self._request.options.extract, 60)
+            raise RequestInvalid(
+                f"extract {shown!r} {verdict}; give another pattern, or json:FIELD", param="extract"
+            )
+
+    async def read(self, responses: Sequence[Response]) -> list[Sample]:
+        """All samples so far, read with these further ones; one that takes too long to read abstains."""
+        texts = [reading.text for reading in self.readings[:_COMPARED_TEXTS]]
+        size = sum(map(len, [*texts, *(response.text for response in responses)]))
+        if size <= _MAX_TOGETHER and all(map(self._is_cheap, responses)):
+            return self.read_blocking(responses)
+        return await asyncio.get_running_loop().run_in_executor(
+            _get_executor(), self.read_blocking, responses
+        )
+
+    def read_blocking(self, responses: Sequence[Response]) -> list[Sample]:
+        """As `read`, for a thread that may block."""
+        for response in responses:
+            self._responses.append(response)
+            self.readings.append(self._read_alone(response))
+        for place, reading in enumerate(self.readings):
+            counted = reading.fields.keys() - reading.left_out
+            if not counted.isdisjoint(self._free.get(reading.route, ())):  # as a later sample has shown
+                self.readings[place] = self._read_alone(self._responses[place])
+        places = [place for place, reading in enumerate(self.readings) if reading.text]
+        new = [place for place in places if place >= len(self.readings) - len(responses)]
+        if new:
+            is_compared = self._task.extract == "auto" and not self._pattern
+            self._read_texts(sorted({*(places[:_COMPARED_TEXTS] if is_compared else ()), *new}))
+        return [reading.sample for reading in self.readings]
+
+    def _read_alone(self, response: Response) -> Reading:
+        """A response as it is read by itself; a text has no answer yet."""
+        message, shape = response.message, self.shape
+        if message.get("tool_calls") or message.get("function_call"):
+            return self._read_calls(response)
+        text = replace_surrogates(response.text)
+        if message.get("refusal") and not message.get("content"):
+            return Reading(sample=_build_sample(response, None))
+        if shape in ("json", "maybe_json"):
+            reading = self._read_json(response, text)
+            if reading is not None:
+                return reading
+        if shape == "sections":
+            return self._read_sections(response, text)
+        return Reading(sample=_build_sample(response, None), text=text)
+
+    def _read_texts(self, places: Sequence[int]) -> None:
+        """Reads the texts of these samples together."""
+        texts = [self.readings[place].text for place in places]
+        ends = [self._responses[place].finished is not False for place in places]
+        answers = self._find_answers(texts, ends, self.question)
+        for place, text, end, answer in zip(places, texts, ends, answers, strict=True):
+            if answer is None and self._loose and not self._pattern and not abstains(text):
+                (answer,) = self._find_answers([text], [end], None)
+            if answer != self.readings[place].sample.answer:
+                sample = _build_sample(self._responses[place], answer)
+                self.readings[place] = replace(self.readings[place], sample=sample)
+
+    def _find_answers(
+        self, texts: Sequence[str], ends: Sequence[bool], question: str | None
+    ) -> list[str | None]:
+        if self._pattern:
+            return [search_answer(self._pattern, text[-_PATTERN_TEXT:]) for text in texts]
+        is_cheap = sum(map(len, texts)) <= _MAX_TOGETHER and _is_cheap("", self._task)
+        read = read_replies if is_cheap else read_in_sandbox
+        return [reading.answer for reading in read(texts, question, self._task, finished=ends)]
+
+    def teach(self) -> None:
+        """Has the memory learn which fields repeated; it is for later requests."""
+        readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
+        if readings:
+            route = readings[0].route
+            self._memory.observe(route, [reading.fields for reading in readings if reading.route == route])
+
+    def get_text(self, response: Response) -> Response:
+        """The first response with the text that its answer is looked for in."""
+        first = self.readings[0]
+        return replace(response, text=first.text) if first.form == "sections" else response
+
+    def check_first_sample(self) -> str | None:
+        """Why there is no vote, judging by the first sample; "": there is one; None: its text decides."""
+        first = self.readings[0]
+        if first.form == "text":
+            return self._check_first_text(first)
+        kept = first.fields.keys() - self._free.get(first.route, frozenset())
+        if first.fields and len(kept) < len(first.fields) and self._memory.never_differ(first.route, kept):
+            place = "calls a tool with" if first.form == "calls" else "is JSON with"
+            free = ", ".join(name for name in first.fields if name not in kept)
+            return f"the first sample {place} free text ({free[:60]}), and nothing else differs"
+        return None if first.form == "sections" and first.text else ""
+
+    def check_different(self) -> str:
+        """Why more samples are useless: all differ, and it isn't known yet which of their fields repeat."""
+        chosen = [
+            reading
+            for reading in compress(self.readings, select_candidates(self.readings))
+            if reading.fields and reading.sample.answer is not None
+        ]
+        if len(chosen) < _NEW_ROUTE or chosen[0].route not in self._new_routes:
+            return ""
+        if len({reading.sample.answer for reading in chosen}) < len(chosen):
+            return ""
+        what = "calls of tools" if chosen[0].form == "calls" else "JSON"
+        return f"the first {len(chosen)} samples are {what} that all differ; name the fields that count"
+
+    def _check_first_text(self, first: Reading) -> str | None:
+        if not self._request.options.extract:
+            return None
+        if first.sample.answer is not None or first.sample.finished is False:
+            return ""
+        return "the first sample has no answer as the request has it read"
+
+    def _is_cheap(self, response: Response) -> bool:
+        calls = response.message.get("tool_calls") or response.message.get("function_call")
+        if calls:
+            return count_characters(calls) <= _MAX_INLINE and len(str(calls)) <= _MAX_INLINE
+        return not self._pattern and _is_cheap(response.text, self._task)
+
+    def _note_fields(self, route: str, value: Any) -> dict[str, str]:  # noqa: ANN401 - JSON data
+        """The fields of a value by their paths; those that hold free text count no more in this request."""
+        fields: dict[str, str] = {}
+        if route not in self._free and self._memory.is_new(route):
+            self._new_routes.add(route)
+        free = set(self._free.get(route) or self._memory.find_free(route))
+        for path, leaf in islice(list_leaves(value), _MAX_LEAVES):
+            fields[path] = f"{fields.get(path, '')},{write_canonical(leaf)}"
+            if find_free_text(leaf, _FREE_TEXT_WORDS):
+                free.add(path)
+        self._free[route] = frozenset(free)
+        return fields
+
+    def _leave_out(self, route: str, fields: Mapping[str, str]) -> tuple[str, ...]:
+        """The fields that don't count, unless they are all there is."""
+        left_out = tuple(name for name in fields if name in self._free[route])
+        return left_out if len(left_out) < len(fields) else ()
+
+    def _select(self, left_out: Sequence[str] = ()) -> FieldSelection:
+        """The fields that count, as the request has it, without further ones."""
+        options = self._request.options
+        return FieldSelection(fields=options.fields, exclude=(*options.exclude, *left_out))
+
+    def _name_route(self, form: Form, names: Iterable[str]) -> str:
+        return "\n".join([str(self._request.body.get("model"))[:100], form, *sorted(names)])[:1_000]
+
+    def _read_calls(self, response: Response) -> Reading:
+        calls = read_tool_calls(response.message)
+        text = _format_stored_calls(response)
+        if not calls:
+            sample = replace(_build_sample(response, None), text=text)
+            return Reading(sample=sample, form="calls", is_broken=True)
+        tools = tuple(sorted(call.name for call in calls))
+        schemas = _find_tool_schemas(self._request.body, set(tools))
+        route, selection = self._name_route("calls", tools), self._select()
+        fields: dict[str, str] = {}
+        left_out: tuple[str, ...] = ()
+        answer = format_calls(calls, schemas, selection)
+        if answer is not None:
+            arguments = [
+                {call.name: select_arguments(call, schemas.get(call.name), selection)} for call in calls
+            ]
+            fields = self._note_fields(route, arguments)
+            left_out = self._leave_out(route, fields)
+            answer = format_calls(calls, schemas, self._select(left_out)) if left_out else answer
+        return Reading(
+            sample=replace(_build_sample(response, answer), text=text),
+            form="calls",
+            tools=tools,
+            is_broken=answer is None,
+            route=route,
+            fields=fields,
+            left_out=left_out,
+        )
+
+    def _read_json(self, response: Response, text: str) -> Reading | None:
+        """A reply that is JSON; None if it may be a text and is one."""
+        value = read_json_value(strip_thinking(text))
+        if value is None and self.shape == "maybe_json":
+            return None
+        schema = find_reply_schema(self._request.body)
+        try:
+            value = apply_schema(value, schema)
+            return self._read_fields(response, value, "json", schema)
+        except ValueError:
+            return Reading(sample=_build_sample(response, None), form="json", is_broken=True)
+
+    def _read_fields(
+        self,
+        response: Response,
+        value: Any,  # noqa: ANN401 - JSON data
+        form: Form,
+        schema: object = None,
+    ) -> Reading:
+        """The fields of an object that count; ValueError if they have no canonical form."""
+        selection = self._select()
+        selected, named = select_fields(value, selection, schema)
+        names = (schema.get("properties") if isinstance(schema, dict) else None) or value
+        route = self._name_route(form, names if isinstance(names, dict) else ())
+        fields = self._note_fields(route, selected)
+        left_out = self._leave_out(route, fields)
+        if left_out:
+            selected, _ = select_fields(value, self._select((*named, *left_out)), schema)
+        answer = _format_value(selected, selection.fields)
+        is_missing = value is None or (selected == {} and bool(selection.fields))
+        return Reading(
+            sample=_build_sample(response, None if is_missing else answer),
+            form=form,
+            is_broken=value is None,
+            route=route,
+            fields=fields,
+            left_out=(*named, *left_out),
+        )
+
+    def _read_sections(self, response: Response, text: str) -> Reading:
+        """A reply in sections: the one that isn't reasoning, or all of them as an object."""
+        sections = dict(split_sections(strip_thinking(text)))
+        selected, _ = select_fields(sections, self._select())
+        if len(selected) == 1:
+            (content,) = selected.values()
+            return Reading(sample=_build_sample(response, None), form="sections", text=content)
+        if not selected:
+            return Reading(sample=_build_sample(response, None), form="sections")
+        value = {name: _parse_section(content) for name, content in sections.items()}
+        return self._read_fields(response, value, "sections")
+
+
+def select_candidates(readings: Sequence[Reading]) -> list[bool]:
+    """Which samples are voted on: those that call the tools that most of them call, or else the texts.
+
+    A tie goes to what came first. What can't be read is not voted on: where another can be, it is no reply.
+    """
+    if not readings:
+        return []
+    callers = [reading.form for reading in readings].count("calls")
+    others = len(readings) - callers
+    if callers < others or (callers == others and readings[0].form != "calls"):
+        return [reading.form != "calls" and not reading.is_broken for reading in readings]
+    counts = Counter(
+        reading.tools for reading in readings if reading.form == "calls" and not reading.is_broken
+    )
+    tools = counts.most_common(1)[0][0] if counts else ()
+    return [not reading.is_broken and reading.tools == tools for reading in readings]
+
+
+_SECTION = re.compile(r"\[\[ ## (\w{1,60}) ## \]\]")
+_LAST_SECTION = "completed"
+_SECTIONS_END = f"[[ ## {_LAST_SECTION} ## ]]"
+_SECTION_REQUEST = "Respond with the corresponding output fields"
+_JSON_FORMAT = re.compile(
+    r"json[_ ]?schema|```json|json object in the following|(?:reply|respond) [a-z ]{1,20}json"
+)
+_JSON_WISH = re.compile(
+    r"json[_ ]?schema|```json|\bjson (?:object|code ?block|response|format|instance|output|list|array)\b"
+    r"|\b(?:in|as|valid|only|returns?|respond with|output|produce) (?:an? |valid |the |raw |strict )?json\b"
+)
+_MAX_WISHES = 8  # mentions of JSON in a text that are looked at
+_WISH_REACH = 30  # characters before and after one
+
+
+def choose_shape(request: ChatRequest, task: Task) -> Shape:
+    """The shape that a request's replies are read in."""
+    options = request.options
+    if options.extract not in ("", "auto"):
+        return "text"
+    instructions = _read_instructions(request)
+    in_sections = any(_SECTIONS_END in text for text in instructions)
+    if options.fields:
+        return "sections" if in_sections else "json"
+    operator = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
+    if operator in ("json", "regex", "function") and not options.extract:
+        return "text"
+    if request.json:
+        return "json"
+    if in_sections:
+        return "sections"
+    return "maybe_json" if any(map(_asks_for_json, instructions)) else "text"
+
+
+def _asks_for_json(text: str) -> bool:
+    """Whether a text asks for JSON in words, at either of its ends; not where it asks to write some.
+
+    >>> _asks_for_json("Reply in JSON."), _asks_for_json("Write an example of JSON output for me.")
+    (True, False)
+    """
+    ends = (text if len(text) <= 2 * _PROMPT_END else f"{text[:_PROMPT_END]}\n{text[-_PROMPT_END:]}").lower()
+    at = ends.find("json")  # found first: the pattern alone would take milliseconds
+    if at < 0:
+        return False
+    wish = _JSON_FORMAT if classify_purpose(text) == "text" else _JSON_WISH
+    places: list[int] = []
+    while at >= 0 and len(places) < _MAX_WISHES:
+        places.append(at)
+        at = ends.find("json", at + 4)
+    return any(wish.search(ends[max(0, at - _WISH_REACH) : at + _WISH_REACH]) for at in places)
+
+
+def _has_own_pattern(request: ChatRequest) -> bool:
+    return request.options.extract.startswith("regex:")
+
+
+def _read_instructions(request: ChatRequest) -> list[str]:
+    """The texts that say in which form to reply: the first message, and the last."""
+    messages = request.body.get("messages") or []
+    texts = []
+    for message in messages[:1] + messages[1:][-1:]:
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            texts.append(content)
+        elif isinstance(content, list):
+            parts = [part.get("text") for part in content[-20:] if isinstance(part, dict)]
+            texts += [text for text in parts if isinstance(text, str)]
+    return texts
+
+
+def _read_section_prompt(request: ChatRequest) -> str:
+    """The question in a prompt of sections: what the last one holds before the request for an answer."""
+    asked = request.prompt.partition(_SECTION_REQUEST)[0]
+    contents = [content for _, content in split_sections(asked)]
+    return contents[-1] if contents else asked
+
+
+def split_sections(text: str) -> list[tuple[str, str]]:
+    """The sections of a text by their names, in their order; what comes after the last marker isn't one.
+
+    >>> split_sections("[[ ## answer ## ]]\\n42\\n\\n[[ ## completed ## ]]")
+    [('answer', '42')]
+    """
+    marks = list(_SECTION.finditer(text))
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    sections = []
+    for mark, end in zip(marks, ends, strict=False):  # without a mark there is only the end
+        if mark[1] == _LAST_SECTION:
+            break
+        sections.append((mark[1], text[mark.end() : end].strip()))
+    return sections
+
+
+def _parse_section(content: str) -> Any:  # noqa: ANN401 - JSON data
+    """A section's value: a number, a list or an object if it is one, else its text."""
+    try:
+        value = parse_json(content)
+    except ValueError:
+        return trim(content) or ""
+    return value
+
+
+def _format_value(value: Any, fields: Sequence[str] = ()) -> str:  # noqa: ANN401 - JSON data
+    """A value as an answer: one string that is an answer in words as a text, all else as canonical JSON.
+
+    `fields` are those that the request says count.
+    """
+    if isinstance(value, dict) and len(value) == 1:
+        ((name, only),) = value.items()
+        if isinstance(only, str) and not isinstance(only, RawNumber) and _is_in_words(name, only, fields):
+            text = trim(replace_surrogates(only))
+            if text:
+                return text
+    return bound_answer(write_canonical(value))
+
+
+def _is_in_words(name: str, text: str, fields: Sequence[str]) -> bool:
+    """Whether a string is compared as an answer in words or numbers, not character by character.
+
+    Its name says that it is an answer, or the request names it and it has no digits: what has some may be a
+    version, a date or a code.
+
+    >>> _is_in_words("answer", "1/2", ()), _is_in_words("city", "Rome", ())
+    (True, False)
+    >>> _is_in_words("city", "Rome", ["city"]), _is_in_words("zip", "02134", ["zip"])
+    (True, False)
+    """
+    if len(text) > _SHORT_VALUE:
+        return False
+    if convert_to_snake_case(name.rpartition(".")[2]) in _ANSWER_NAMES:
+        return True
+    return name in fields and not any(map(str.isdigit, text))
+
+
+def _format_stored_calls(response: Response) -> str:
+    """What a pool stores as the text of a response that calls tools."""
+    message = response.message
+    calls = message.get("tool_calls") or [{"function": message.get("function_call")}]
+    try:
+        text = orjson.dumps(calls).decode()
+    except TypeError:  # half surrogates, or numbers beyond 64 bits
+        text = str(calls)
+    return replace_surrogates(text)
+
+
+def _find_tool_schemas(body: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    """The schemas of the arguments of some tools, by their names."""
+    tools = body.get("tools") or body.get("functions") or []
+    schemas = {}
+    for tool in tools:
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        if isinstance(function, dict) and isinstance(name := function.get("name"), str) and name in names:
+            schemas[name] = function.get("parameters")
+    return schemas
+
+
+def find_reply_schema(body: Mapping[str, Any]) -> object:
+    """The schema that a reply is to follow; None if the request has none."""
+    form = body.get("response_format")
+    if not isinstance(form, dict):
+        return body.get("guided_json")
+    named = form.get("json_schema")
+    return named.get("schema") if isinstance(named, dict) else form.get("schema")

@@ -1,0 +1,175 @@
+"""Scores of a verifier for the samples of requests: reserved, counted, and on the scale of live scores."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from adacompute.answers import VoteWeights
+from adacompute.answers.vote import MIN_SETTLED, ScoreWeights
+from adacompute.client import Verifier, VerifierReply
+from adacompute.client.verifier import VERDICT_TOKENS
+from adacompute.errors import CapReached, LedgerUnavailable
+from adacompute.records import Call, Sample, Signals
+from adacompute.serve.messages.reply import NO_VERIFICATIONS, VerifierUse
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
+
+__all__ = ["SampleScorer", "VerifierRates"]
+
+_log = logging.getLogger("adacompute.serve")
+_SCORE_MEMORY = 2000  # scores that the running means cover, about
+_MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored
+_MIN_VARIANCE = 1e-9  # of scores, as a share of their square: below it they differ by rounding only
+
+
+class VerifierRates(Rates):
+    """Token prices of a verifier: its calls give no samples."""
+
+    def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that so many verifications can cost."""
+        most = super().compute_max(samples=samples, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+        return replace(most, samples=0)
+
+    def compute_spent(self, calls: Iterable[Call]) -> Spend:
+        """What the calls that were paid for cost."""
+        return replace(super().compute_spent(calls), samples=0)
+
+    def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
+        """The most that calls may be charged for beyond that."""
+        most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
+        return most if most is NO_SPEND else replace(most, samples=0)
+
+
+@dataclass(frozen=True, slots=True)
+class _VerdictBounds:
+    prompt_tokens: int
+    max_tokens: int = VERDICT_TOKENS
+
+
+class SampleScorer:
+    """Has the verifier score samples, reserves what that may cost, and logs a failure once.
+
+    A plain scoring endpoint has no tokens: its calls cost nothing here. What is asked of a model is reserved
+    and counted in tokens and money, at the verifier's prices; it is no sample.
+    """
+
+    def __init__(self, verifier: Verifier, rates: VerifierRates, *, beta: float = 0.0) -> None:
+        self.verifier = verifier
+        self._beta = beta  # of policies that have none of their own
+        self._rates = rates
+        self._count, self._mean, self._square = 0, 0.0, 0.0  # of scores; running means of them and squares
+        self._last: ScoreWeights | None = None  # on the live scale, until that has moved
+        self._failing = False  # whether that it fails was logged, and it hasn't worked since
+
+    async def score(
+        self,
+        request: ChatRequest,
+        samples: Sequence[Sample],
+        *,
+        ledger: LedgerProtocol,
+        key: str,
+        deadline: float,
+        on_spent: Callable[[Spend, Spend], None],
+    ) -> tuple[list[Sample], VerifierUse]:
+        """The samples, with a score where one came, and what that took; never raises for the verifier.
+
+        `on_spent` is told what it cost and may have cost, also if this is cancelled.
+        """
+        places = [place for place, sample in enumerate(samples) if sample.answer is not None and sample.text]
+        if not places:
+            return list(samples), NO_VERIFICATIONS
+        wave: WaveReservation | None = None
+        if self.verifier.model:
+            prompt_tokens = max(self._bound_prompt(request, samples[place]) for place in places)
+            wave = WaveReservation(
+                _VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates
+            )
+            try:
+                await wave.begin(key)
+            except (CapReached, LedgerUnavailable) as exc:
+                note = f"not verified: {exc}"
+                return list(samples), VerifierUse(calls=0, failed=len(places), tokens=0, note=note)
+        spent = NO_SPEND
+        try:
+            outcomes = await asyncio.gather(
+                *[self._verify(request, samples[place], wave, deadline) for place in places]
+            )
+        finally:
+            if wave is not None:
+                spent, maybe = wave.settle()
+                on_spent(spent, maybe)
+        scored = list(samples)
+        for place, outcome in zip(places, outcomes, strict=True):
+            if outcome.score is not None:
+                signals = samples[place].signals or Signals()
+                scored[place] = replace(samples[place], signals=replace(signals, score=outcome.score))
+        self._observe(outcome.score for outcome in outcomes if outcome.score is not None)
+        self._log_failures(outcomes)
+        return scored, VerifierUse(
+            calls=len(places),
+            failed=sum(outcome.score is None for outcome in outcomes),
+            tokens=spent.tokens,
+        )
+
+    def add_weights(self, weigh: VoteWeights | None) -> VoteWeights | None:
+        """A policy's vote weights, with those of scores: on the live scale, once enough were seen."""
+        fitted = None if weigh is None else weigh.score
+        score = self._settle_weights(fitted)
+        if score is None or score is fitted:
+            return weigh
+        return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
+
+    def _settle_weights(self, fitted: ScoreWeights | None) -> ScoreWeights | None:
+        if self._count < MIN_SETTLED:
+            return fitted
+        beta = self._beta if fitted is None else fitted.beta
+        variance = self._square - self._mean * self._mean
+        spread = math.sqrt(variance) if variance > _MIN_VARIANCE * max(1.0, self._square) else 0.0
+        if beta == 0 or spread == 0:  # all scores are the same
+            return None if fitted is None else replace(fitted, beta=0.0)
+        last = self._last
+        if last is None or max(abs(last.centre - self._mean), abs(last.spread - spread)) > (
+            _MIN_SHIFT * last.spread
+        ):  # else the same votes would weigh a little different each time
+            last = self._last = ScoreWeights(beta=beta, centre=self._mean, spread=spread)
+        return last if last.beta == beta else replace(last, beta=beta)
+
+    def _observe(self, scores: Iterable[float]) -> None:
+        for score in scores:
+            self._count += 1
+            share = 1.0 / min(self._count, _SCORE_MEMORY)
+            self._mean += (score - self._mean) * share
+            self._square += (score * score - self._square) * share
+
+    def _verify(
+        self, request: ChatRequest, sample: Sample, wave: WaveReservation | None, deadline: float
+    ) -> Awaitable[VerifierReply]:
+        return self.verifier.score(
+            request.body["messages"],
+            sample.text or "",
+            sample.answer,
+            prompt=request.prompt,
+            deadline=deadline,
+            on_call=None if wave is None else wave.record_call,
+            may_send=None if wave is None else wave.may_send,
+        )
+
+    def _bound_prompt(self, request: ChatRequest, sample: Sample) -> int:
+        return self.verifier.bound_prompt_tokens(request.prompt_tokens, sample.text or "", sample.answer)
+
+    def _log_failures(self, outcomes: Sequence[VerifierReply]) -> None:
+        """Logs the first failure in a row; the verifier's own words may quote a client: at debug only."""
+        error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
+        if error is None:
+            self._failing = False
+        elif not self._failing:
+            self._failing = True
+            status = f"answered {error.status}" if error.status is not None else "failed"
+            _log.warning(
+                "the verifier %s (%s): votes go on without its scores; not logged again until it works",
+                status,
+                error.kind,
+            )
+            _log.debug("verifier: %s", error)

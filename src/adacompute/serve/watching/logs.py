@@ -1,0 +1,442 @@
+"""Structured logs: one line of JSON each, with all secrets masked and without the texts of requests.
+
+A reader of the log that stalls doesn't stall the gateway: lines wait in a queue, and are dropped and counted
+when it is full. A key may be written in many ways: as it is, quoted for a URL, escaped for JSON or by `repr`,
+or in Base64 in an Authorization header.
+"""
+
+import base64
+import collections
+import contextlib
+import io
+import json
+import logging
+import re
+import select
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TextIO
+from urllib.parse import quote, quote_plus
+
+import orjson
+
+from adacompute.config import Config, KeyConfig, read_key, read_menu_file
+from adacompute.records import Call
+from adacompute.secret import Secret
+from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
+
+__all__ = ["MASK", "Redactor", "RepeatFilter", "collect_secrets", "log_to", "request_log"]
+
+MASK = "***"
+
+_SECRET_NAMES = (
+    r"(?:proxy-)?authorization|x-api-key|api[-_]?key|access[-_]?token|set-cookie|cookie|passw(?:or)?d|secret"  # noqa: S105
+)
+_SECRET_PATTERNS = (
+    # the scheme is kept, the credentials are not
+    (re.compile(r"\b(bearer|basic)(\s+|%20|\+)[A-Za-z0-9._~+/=\-]{4,}", re.IGNORECASE), rf"\1 {MASK}"),
+    # a name, perhaps the end of a quote, what separates, perhaps a quote, and the value to its end
+    (
+        re.compile(
+            rf"\b({_SECRET_NAMES})\b(\\?['\"]?\s*(?:[:=]|,)\s*(?:b?\\?['\"])?)(?!(?:bearer|basic)\b)[^\s'\",;&\\)}}\]]{{4,}}",
+            re.IGNORECASE,
+        ),
+        rf"\1\2{MASK}",
+    ),
+    (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_\-]{6,}"), MASK),
+    (re.compile(r"\b(?:hf|gsk|ghp|gho|glpat|xai|xox[abp]|AKIA|AIza)[-_]?[A-Za-z0-9_\-]{12,}"), MASK),
+    (re.compile(r"\b(\w{1,20}://)[^/\s:@]{0,99}:[^/\s@]+@"), rf"\1{MASK}@"),
+)
+_SECRET_NAME = re.compile(_SECRET_NAMES, re.IGNORECASE)
+# every match of a pattern above contains one of these: checking them first is a hundred times faster
+_HINTS = (
+    *("bearer", "basic", "authorization", "api", "access", "cookie", "passw", "secret", "://"),
+    *("sk-", "pk-", "rk-", "hf", "gsk", "ghp", "gho", "glpat", "xai", "xox", "akia", "aiza"),
+)
+_MIN_LENGTH = 8  # a shorter text holds no key
+
+
+class Redactor:
+    """Masks known secrets and everything that looks like a key.
+
+    >>> Redactor([Secret("opensesame")]).mask_text("key opensesame, header 'Authorization: Bearer abcd1234'")
+    "key ***, header 'Authorization: Bearer ***'"
+    """
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        nonempty = [secret for secret in dict.fromkeys(secrets) if secret.reveal()]
+        forms = {
+            form for secret in nonempty if secret.is_maskable for form in _list_encodings(secret.reveal())
+        }
+        self._forms = sorted(forms, key=len, reverse=True)  # a form may hold another
+        self._short = [secret for secret in nonempty if not secret.is_maskable]
+        self.mask_name = lru_cache(maxsize=512)(self.mask_text)  # cached, for names in the code, which recur
+
+    def mask_text(self, text: str) -> str:
+        """The text, masked."""
+        for secret in self._short:
+            text = secret.mask_message(text)
+        if len(text) < _MIN_LENGTH:
+            return text
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        low = text.lower()
+        for hint in _HINTS:
+            if hint in low:
+                for pattern, mask in _SECRET_PATTERNS:
+                    text = pattern.sub(mask, text)
+                break
+        return text
+
+    def mask_value(self, value: object, depth: int = 0) -> object:
+        """A value as JSON can hold it, with every text in it masked."""
+        if value is None or isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, str):
+            return self.mask_text(value)
+        if isinstance(value, bytes | bytearray):
+            return self.mask_text(bytes(value).decode("utf-8", "replace"))
+        if depth < 6:
+            if isinstance(value, Mapping):
+                return {
+                    self.mask_text(str(name)): self.mask_named(name, item, depth + 1)
+                    for name, item in value.items()
+                }
+            if isinstance(value, list | tuple | set | frozenset):
+                return [self.mask_value(item, depth + 1) for item in value]
+        return self.mask_text(str(value))
+
+    def mask_named(self, name: object, item: object, depth: int = 0) -> object:
+        """The same, masked whatever it looks like if its name says that it is secret."""
+        if isinstance(item, str | bytes) and _SECRET_NAME.fullmatch(str(name)):
+            return MASK
+        return self.mask_value(item, depth)
+
+
+def _list_encodings(text: str) -> set[str]:
+    """The ways in which a text may be written."""
+    raw = text.encode("utf-8", "surrogatepass")
+    forms = {
+        text,
+        quote(text),
+        quote(text, safe=""),
+        quote_plus(text),
+        json.dumps(text)[1:-1],
+        repr(text)[1:-1],
+    }
+    forms |= {repr(raw)[2:-1], base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()}
+    return forms
+
+
+_MAX_QUEUED = 10_000  # lines
+_GATHER_SECONDS = 0.02  # that a line waits for others; a killed process loses as much
+_LINES_PER_WRITE = 100  # so that a stalled write holds few lines
+_MAX_TEXT = 20_000  # characters of a message or a traceback
+_MAX_CACHED = 100  # characters of an extra that is cached
+_NUMBER = (int, float)
+_MAX_KEY = 1000  # characters of a key in any form, at most
+_REQUEST_TEXTS: Final = (  # may hold others' words
+    *("key_name", "policy", "code", "no_vote", "modes", "answered_by", "route", "method"),
+)
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON, masked: message, arguments, extras and traceback alike."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        super().__init__()
+        self._redactor = redactor
+        self._mask_named_cached = lru_cache(maxsize=1024)(redactor.mask_named)  # policies and the like recur
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, without its end."""
+        mask_name = self._redactor.mask_name
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": mask_name(record.name),
+            "message": self._mask_text(_format_message(record)),
+        }
+        if isinstance(record, _RequestRecord):
+            line.update(record.fields)
+            for name in _REQUEST_TEXTS:
+                if value := record.fields.get(name):
+                    line[name] = self._mask_extra(name, value)
+        else:
+            for name, value in _read_extras(record).items():
+                plain = value is None or isinstance(value, _NUMBER)
+                line[mask_name(name)] = value if plain else self._mask_extra(name, value)
+        if record.exc_info and record.exc_info[1] is not None:
+            line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
+        elif record.exc_text:
+            line["error"] = self._mask_text(record.exc_text)
+        if record.stack_info:
+            line["stack"] = self._mask_text(record.stack_info)
+        try:
+            return orjson.dumps(line).decode()
+        except TypeError:  # huge numbers and half surrogates
+            return json.dumps(line, default=str)
+
+    def _mask_extra(self, name: str, value: object) -> object:
+        short = isinstance(value, str) and len(value) <= _MAX_CACHED
+        return self._mask_named_cached(name, value) if short else self._redactor.mask_named(name, value)
+
+    def _mask_text(self, text: str) -> str:
+        if len(text) <= _MAX_TEXT:
+            return self._redactor.mask_text(text)
+        # half a key at the end would not be recognised: it is cut off after masking
+        return self._redactor.mask_text(text[:_MAX_TEXT])[:-_MAX_KEY] + "…"
+
+
+class RepeatFilter(logging.Filter):
+    """Passes the same warning a few times a minute; the next one says how many were left out."""
+
+    def __init__(
+        self, *, limit: int = 5, seconds: float = 60.0, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._limit, self._seconds, self._now = limit, seconds, now
+        self._counts: dict[tuple[str, int, str], list[float]] = {}  # since when, passed, left out
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether it is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        key, now = (record.name, record.levelno, str(record.msg)[:200]), self._now()
+        with self._lock:
+            if key not in self._counts and len(self._counts) >= 256:
+                self._counts.clear()
+            count = self._counts.setdefault(key, [now, 0, 0])
+            if now - count[0] >= self._seconds:
+                left_out, count[:] = int(count[2]), [now, 0, 0]
+                if left_out:
+                    record.left_out = left_out
+            count[1] += 1
+            if count[1] <= self._limit:
+                return True
+            count[2] += 1
+            return False
+
+
+class _RequestRecord(logging.LogRecord):
+    """A record of a request, made in a fifth of the time: without the thread and the place in the code.
+
+    Of its fields only `_REQUEST_TEXTS` are masked: the others are numbers and ids of the gateway's own.
+    """
+
+    def __init__(self, standard: dict[str, object], fields: dict[str, object], ended_at: float) -> None:
+        self.__dict__.update(standard, **fields)
+        self.created = ended_at
+        self.fields = fields
+
+
+def _make_standard_fields(log: logging.Logger, message: str) -> dict[str, object]:
+    """What all lines of requests of a logger have in common."""
+    return vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, message, (), None))
+
+
+def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
+    """Every key that a gateway of these settings knows: those of its clients, and its own."""
+    upstreams = [config.endpoint]
+    if config.serve.menu:
+        upstreams = [mode.endpoint for mode in read_menu_file(Path(config.serve.menu)).modes]
+    places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
+    if config.verifier.url:
+        places.append((config.verifier.key_env, config.verifier.key_file))
+    if config.serve.redis:
+        places.append((config.serve.redis_key_env, config.serve.redis_key_file))
+    own = [read_key(env=env, file=Path(file) if file else None) for env, file in places]
+    pairs = [pair for upstream in upstreams for pair in (*upstream.headers, *upstream.query)]
+    values = [Secret(re.split("[:=]", pair, maxsplit=1)[-1].strip()) for pair in pairs]
+    return [*(client.key for client in keys), *(key for key in own if key is not None), *values]
+
+
+class RequestLog:
+    """One line for each request, without its texts."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("adacompute.request")
+        self._forwards = logging.getLogger("adacompute.serve")
+        self._calls = logging.getLogger("adacompute.upstream")
+        self._request_fields = _make_standard_fields(self._log, "request")
+        self._forward_fields = _make_standard_fields(self._forwards, "forwarded")
+
+    def log_request(self, outcome: RequestOutcome) -> None:
+        """Logs a request that ended."""
+        if not self._log.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": outcome.id,
+            "key_name": outcome.key,
+            "policy": outcome.policy,
+            "mode": outcome.mode,
+            "budget": outcome.budget,
+            "status": outcome.status,
+            "samples": outcome.samples,
+            "waves": outcome.waves,
+            "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
+            "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
+            "price": outcome.price,
+            "seconds": round(outcome.seconds, 4),
+            "spent_samples": outcome.spent.samples,
+            "spent_tokens": outcome.spent.tokens,
+            "spent_money": outcome.spent.amount_in("money"),
+        }
+        if outcome.unit != "samples":
+            fields["budget_unit"] = outcome.unit
+        if outcome.error:
+            fields["code"] = outcome.error
+        if outcome.missing:
+            fields["missing"] = outcome.missing
+        if outcome.modes:
+            fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
+        if outcome.would is not None:
+            fields["would"] = outcome.would
+        if outcome.notes and (reason := outcome.no_vote_reason) is not None:
+            fields["no_vote"] = reason
+        self._log.handle(_RequestRecord(self._request_fields, fields, outcome.at + outcome.seconds))
+
+    def log_forward(self, outcome: ForwardOutcome) -> None:
+        """Logs a request that was passed on, when it has ended."""
+        if not self._forwards.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": outcome.id,
+            "key_name": outcome.key,
+            "route": outcome.route,
+            "method": outcome.method,
+            "status": outcome.status,
+            "seconds": round(outcome.seconds, 4),
+            "spent_samples": outcome.spent.samples,
+            "spent_tokens": outcome.spent.tokens,
+        }
+        self._forwards.handle(_RequestRecord(self._forward_fields, fields, outcome.at + outcome.seconds))
+
+    def log_call(self, call: Call) -> None:
+        """Logs an attempt upstream that ended, at debug level."""
+        if self._calls.isEnabledFor(logging.DEBUG):
+            fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+            more = {"seconds": round(call.seconds, 4), "paid": call.paid}
+            self._calls.debug("upstream", extra={**fields, **more})
+
+
+request_log: Final = RequestLog()
+
+
+@contextlib.contextmanager
+def log_to(
+    stream: TextIO, *, level: str = "info", secrets: Iterable[Secret] = (), shared: bool = False
+) -> Iterator[None]:
+    """Writes all of the process's logs as masked lines, uvicorn's too, while its context is open.
+
+    `shared`: other processes write to the stream as well, so no write is larger than a pipe takes whole.
+    """
+    root = logging.getLogger()
+    handler = _LineWriter(stream, max_bytes=select.PIPE_BUF if shared else 2**62)
+    handler.setFormatter(JsonFormatter(Redactor(secrets)))
+    handler.addFilter(RepeatFilter())
+    old, old_level = root.handlers[:], root.level
+    access = logging.getLogger("uvicorn.access")
+    old_access = access.level
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    if level != "debug":
+        access.setLevel(logging.WARNING)  # every request has a line of its own anyway
+    try:
+        yield
+    finally:
+        root.handlers[:] = old
+        root.setLevel(old_level)
+        access.setLevel(old_access)
+        handler.close()
+
+
+class _LineWriter(logging.Handler):
+    """Writes formatted lines in a thread of its own."""
+
+    def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._max_bytes = max_bytes  # of one write, unless a single line is longer
+        self._lines: collections.deque[str] = collections.deque()
+        self._dropped = 0
+        self._ready = threading.Event()  # there are lines
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="logs", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queues the line for the thread; never waits."""
+        try:
+            line = self.format(record)
+        except Exception:  # noqa: BLE001 - logging's own handling would print the arguments, unmasked
+            line = json.dumps({"level": "error", "message": "a log line could not be written"})
+        if len(self._lines) < _MAX_QUEUED:
+            self._lines.append(line)
+            if not self._ready.is_set():
+                self._ready.set()
+        else:
+            self._dropped += 1
+
+    def close(self) -> None:
+        """Writes what is queued, for at most two seconds."""
+        self._stopping.set()
+        self._ready.set()
+        self._thread.join(2.0)
+        super().close()
+
+    def _write(self) -> None:
+        stopping = False
+        while not stopping:
+            self._ready.wait()
+            self._stopping.wait(_GATHER_SECONDS)  # so that many lines wake it once
+            self._ready.clear()
+            stopping = self._stopping.is_set()  # after it is cleared: else a close in between is missed
+            while self._lines:
+                before = len(self._lines)
+                try:
+                    self._stream.write(self._take_lines())
+                    self._stream.flush()
+                except (BrokenPipeError, ValueError):  # the reader is gone
+                    return
+                except OSError:  # a full disk or a slow reader: it may recover
+                    self._dropped += before - len(self._lines)
+                    self._ready.set()
+                    break
+
+    def _take_lines(self) -> str:
+        lines, size = [self._lines.popleft()], 0
+        while self._lines and len(lines) < _LINES_PER_WRITE:
+            size += len(lines[-1].encode()) + 1
+            if size + len(self._lines[0].encode()) + 1 > self._max_bytes:
+                break
+            lines.append(self._lines.popleft())
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            lines.append(json.dumps({"level": "warning", "message": f"{dropped} log lines were dropped"}))
+        return "\n".join(lines) + "\n"
+
+
+def _read_extras(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+
+
+def _format_message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - arguments that don't fit the message, or can't be shown
+        return f"{record.msg!s} (its arguments can't be shown)"
+
+
+def _format_traceback(error: BaseException) -> str:
+    buffer = io.StringIO()
+    traceback.print_exception(error, file=buffer, limit=-30)
+    return buffer.getvalue()

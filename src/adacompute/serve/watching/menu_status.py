@@ -1,0 +1,361 @@
+"""What each mode of a menu gave and cost, for Prometheus and the dashboard: `MenuStatus` gets every outcome.
+
+Only a gateway over a menu has it. Labels are the names of the menu's modes, and kinds that exist.
+
+A cheaper mode's answers are compared with those of the dearest, where a request has both: a mode whose
+model or prompt has changed agrees less. There are no labels to compare with, so this is the nearest to its
+accuracy. Which requests have both depends on the price, since the dear mode is drawn where cheap votes
+disagree. So if the operator explores, only requests that were drawn to the end count, which are chosen by
+lot. Else all of them count, and a new policy starts the comparison again.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, get_args
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.errors import EndpointError
+from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
+from adacompute.serve.spending.ledger import NO_SPEND, Spend, Unit
+from adacompute.serve.watching.drift import DriftMonitor
+
+__all__ = ["FAILURE_KINDS", "MenuStatus", "MenuSums"]
+
+FAILURE_KINDS: Final = frozenset(
+    kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint"
+)
+_OTHER = "other"
+_UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+_TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
+_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # of a mode, kept over restarts
+_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # of what it cost, too
+
+_log = logging.getLogger("adacompute.serve")
+
+
+@dataclass(slots=True)
+class ModeSums:
+    """What one mode gave and cost, over several requests."""
+
+    requests: int = 0  # with samples of it
+    samples: int = 0
+    missing: int = 0  # samples that were asked for and did not come
+    replies: int = 0  # requests whose reply is a sample of it
+    spent: Spend = NO_SPEND
+    maybe: Spend = NO_SPEND  # what failed calls can have cost at most
+    failures: dict[str, int] = field(default_factory=dict)  # requests that left it out, by kind of the error
+    tokens: dict[str, int] = field(default_factory=dict)  # by kind, as the upstream counts them
+
+    def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
+        """Adds what one request drew."""
+        self.requests += use.samples > 0
+        self.samples += use.samples
+        self.missing += use.missing
+        self.replies += is_reply
+        self.spent += use.spent
+        self.maybe += use.maybe
+        if use.failed:
+            kind = use.failed if use.failed in FAILURE_KINDS else _OTHER
+            self.failures[kind] = self.failures.get(kind, 0) + 1
+        for kind, count in _list_tokens(use.usage):
+            if count:
+                self.tokens[kind] = self.tokens.get(kind, 0) + count
+
+    def add_sums(self, other: "ModeSums") -> None:
+        """Adds other sums of the same mode."""
+        for name in (*_KEPT_COUNTS, "spent", "maybe"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for kind, count in other.failures.items():
+            self.failures[kind] = self.failures.get(kind, 0) + count
+        for kind, count in other.tokens.items():
+            self.tokens[kind] = self.tokens.get(kind, 0) + count
+
+
+def _list_tokens(usage: Usage) -> Iterable[tuple[str, int]]:
+    reasoning = int(usage.details.get(REASONING_TOKENS, 0))
+    counts = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, reasoning)
+    return zip(_TOKEN_KINDS, counts, strict=True)
+
+
+@dataclass(slots=True)
+class MenuSums:
+    """What all modes gave and cost, over several requests."""
+
+    requests: int = 0  # with samples of any mode
+    modes: dict[str, ModeSums] = field(default_factory=dict)  # by name
+
+    def add_outcome(self, outcome: RequestOutcome) -> None:
+        """Adds a request that ended."""
+        self.requests += any(use.samples for use in outcome.modes)
+        for use in outcome.modes:
+            sums = self.modes.get(use.name)
+            if sums is None:
+                sums = self.modes[use.name] = ModeSums()
+            sums.add_use(use, is_reply=outcome.status == 200 and outcome.answered_by == use.name)
+
+    def add_sums(self, other: "MenuSums") -> None:
+        """Adds sums over other requests."""
+        self.requests += other.requests
+        for name, sums in other.modes.items():
+            self.modes.setdefault(name, ModeSums()).add_sums(sums)
+
+
+class MenuStatus:
+    """Sums by mode since the start, and the alarms for modes that don't agree with the dearest as they did.
+
+    A collector of Prometheus: `collect` gives all gauges by mode.
+    """
+
+    def __init__(
+        self,
+        modes: Sequence[str],
+        registry: CollectorRegistry,
+        *,
+        unit: Unit,
+        currency: str,
+        exploring: bool,
+        now: float,
+    ) -> None:
+        """`modes` are the menu's, cheapest first. `unit` is what costs are shown in.
+
+        `exploring`: some requests are drawn to the end, and only these say how modes agree.
+        """
+        self._modes = tuple(modes)
+        self._unit = unit
+        self._currency = currency
+        self._exploring = exploring
+        self._sums = _make_sums(modes)  # since the start
+        self._earlier = _make_sums(modes)  # of earlier runs
+        self._since = now
+        self._make_counters(registry)
+        registry.register(self)
+        self._drifts = self._make_monitors()
+        self._find_cost: Callable[[str, Unit], float | None] = lambda *_: None
+        self._list_resting: Callable[[], Collection[str]] = tuple
+
+    def _make_counters(self, registry: CollectorRegistry) -> None:
+        def make(name: str, what: str, *labels: str) -> Counter:
+            return Counter(f"adacompute_menu_{name}", what, ("menu_mode", *labels), registry=registry)
+
+        self._counts = {
+            "requests": make("requests", "Requests with samples of a mode"),
+            "samples": make("samples", "Samples drawn of a mode"),
+            "missing": make("missing_samples", "Samples of a mode that did not come"),
+            "replies": make("replies", "Requests whose reply is a sample of a mode"),
+        }
+        self._failures = make("failures", "Requests that left a mode out, as it failed", "kind")
+        self._tokens = make("tokens", "Tokens of a mode as its upstream counts them", "kind")
+        self._spent = make("spent", "What samples of a mode cost", "unit")
+        self._maybe = make("maybe_spent", "What a mode's calls can have cost beyond that", "unit")
+        self._alarms = make("drift_alarms", "Times the drift alarm of a mode went on")
+        for name in self._modes:
+            self._count(name, ModeSums())  # so that zeros are shown
+        for name in self._modes[:-1]:
+            self._alarms.labels(name)
+
+    @classmethod
+    def open(
+        cls,
+        modes: Sequence[str],
+        settings: ServeConfig,
+        endpoint: EndpointConfig,
+        registry: CollectorRegistry,
+        *,
+        now: float,
+    ) -> "MenuStatus":
+        """That of a gateway's settings; `endpoint` has the highest prices of the modes."""
+        is_priced = bool(endpoint.input_price or endpoint.output_price)
+        in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
+        return cls(
+            modes,
+            registry,
+            unit="money" if in_money else "tokens",
+            currency=endpoint.currency,
+            exploring=settings.explore > 0,
+            now=now,
+        )
+
+    def _make_monitors(self) -> dict[str, DriftMonitor]:
+        return {name: DriftMonitor() for name in self._modes[:-1]}
+
+    def watch(
+        self, *, find_cost: Callable[[str, Unit], float | None], list_resting: Callable[[], Collection[str]]
+    ) -> None:
+        """Sets the sources of a sample's mean cost by mode, and of the modes that are left alone."""
+        self._find_cost, self._list_resting = find_cost, list_resting
+
+    def add_outcome(self, outcome: RequestOutcome) -> None:
+        """Adds a request that ended."""
+        drawn = MenuSums()
+        drawn.add_outcome(outcome)
+        self._sums.add_sums(drawn)
+        for name, sums in drawn.modes.items():
+            if name in self._modes:
+                self._count(name, sums)
+        if outcome.explored or not self._exploring:
+            self._compare_answers(outcome)
+
+    def _count(self, name: str, sums: ModeSums) -> None:
+        for count, counter in self._counts.items():
+            counter.labels(name).inc(getattr(sums, count))
+        for counter, parts in ((self._failures, sums.failures), (self._tokens, sums.tokens)):
+            for kind, number in parts.items():
+                counter.labels(name, kind).inc(number)
+        for counter, amount in ((self._spent, sums.spent), (self._maybe, sums.maybe)):
+            for unit in _UNITS:
+                counter.labels(name, unit).inc(amount.amount_in(unit))
+
+    def forget_agreement(self) -> None:
+        """Another policy serves: other requests have samples of several modes, unless they are explored."""
+        if not self._exploring:
+            self._drifts = self._make_monitors()
+
+    def _compare_answers(self, outcome: RequestOutcome) -> None:
+        """Compares each mode's answer with the dearest one's; equal answers have the same spelling."""
+        answers = {use.name: use.answer for use in outcome.modes if use.answer is not None}
+        dearest = answers.get(self._modes[-1])
+        if dearest is None:
+            return
+        for name, monitor in self._drifts.items():
+            if name in answers and monitor.add(float(answers[name] == dearest)):
+                self._report_drift(name, monitor)
+
+    def _report_drift(self, name: str, monitor: DriftMonitor) -> None:
+        state, dearest = monitor.state(), self._modes[-1]
+        if not state.alarm:
+            _log.warning("drift: mode %r agrees with mode %r as expected again", name, dearest)
+            return
+        self._alarms.labels(name).inc()
+        _log.warning(
+            "drift: answers of mode %r are those of mode %r in %.2f of the last %d requests that have both, "
+            "%s saw %.2f; a mode or the traffic is not what it was: record some of it, and fit again",
+            name,
+            dearest,
+            state.live,
+            state.requests,
+            state.source,
+            state.expected,
+        )
+
+    def state(self) -> dict[str, Any]:
+        """The sums of this run and earlier ones, as plain data for `restore`."""
+        kept = self._sum_all()
+        modes = {
+            name: [
+                *(getattr(sums, count) for count in _KEPT_COUNTS),
+                *(getattr(sums.spent, part) for part in _KEPT_AMOUNTS),
+            ]
+            for name, sums in kept.modes.items()
+        }
+        return {
+            "since": self._since,
+            "currency": self._currency,
+            "requests": kept.requests,
+            "modes": modes,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The sums go on from a `state`; one in another currency, or that is invalid, changes nothing."""
+        try:
+            since, requests, modes = float(state["since"]), state["requests"], state["modes"]
+            earlier = {name: _read_sums(modes[name]) for name in self._modes if name in modes}
+        except (KeyError, TypeError, ValueError):
+            return
+        valid = type(requests) is int and requests >= 0 and math.isfinite(since)
+        if valid and state.get("currency") == self._currency:
+            self._earlier, self._since = _make_sums(self._modes), since
+            self._earlier.add_sums(MenuSums(requests, earlier))
+
+    def _sum_all(self) -> MenuSums:
+        sums = _make_sums(self._modes)
+        for part in (self._earlier, self._sums):
+            sums.add_sums(part)
+        return sums
+
+    def describe_span(self, slots: Iterable[tuple[float, MenuSums]]) -> dict[str, Any]:
+        """What the dashboard shows of the modes, as JSON data. `slots` are a span's, each with its time.
+
+        - `unit`: of all costs, "money" or "tokens". `requests`: in the span, with samples of any mode.
+        - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
+          agreement} each, the cheapest first. `failures` are by kind, `sample_cost` is the mean of one
+          sample, or None, and `agreement` that with the dearest mode as in `drift` of the dashboard, or None.
+        - `spent`: [time, what each mode cost] of each slot.
+        - `ever`: {since, requests, spent} of this run and earlier ones, `spent` by mode.
+        - `explored_only`: whether `agreement` is only of requests that were drawn to the end.
+        """
+        total, spent = _make_sums(self._modes), []
+        for at, sums in slots:
+            total.add_sums(sums)
+            if sums.modes:
+                parts = [sums.modes[name].spent if name in sums.modes else NO_SPEND for name in self._modes]
+                spent.append([at, [part.amount_in(self._unit) for part in parts]])
+        resting, kept = self._list_resting(), self._sum_all()
+        return {
+            "unit": self._unit,
+            "requests": total.requests,
+            "modes": [self._describe_mode(name, total.modes[name], resting) for name in self._modes],
+            "spent": spent,
+            "ever": {
+                "since": self._since,
+                "requests": kept.requests,
+                "spent": [kept.modes[name].spent.amount_in(self._unit) for name in self._modes],
+            },
+            "explored_only": self._exploring,
+        }
+
+    def _describe_mode(self, name: str, sums: ModeSums, resting: Collection[str]) -> dict[str, Any]:
+        monitor = self._drifts.get(name)
+        return {
+            "name": name,
+            **{count: getattr(sums, count) for count in _KEPT_COUNTS},
+            "spent": sums.spent.amount_in(self._unit),
+            "failures": dict(sums.failures),
+            "sample_cost": self._find_cost(name, self._unit),
+            "resting": name in resting,
+            "agreement": None if monitor is None else asdict(monitor.state()),
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """All gauges by mode, as they are now."""
+        costs = _make_gauge("sample_cost", "Mean cost of one sample of a mode", "unit")
+        resting = _make_gauge("resting", "1: a mode keeps failing and is left alone for a moment")
+        left_alone = self._list_resting()
+        for name in self._modes:
+            resting.add_metric([name], name in left_alone)
+            if (cost := self._find_cost(name, self._unit)) is not None:
+                costs.add_metric([name, self._unit], cost)
+        yield from (costs, resting)
+        gauges = {
+            "alarm": _make_gauge("drift_alarm", "1: a mode doesn't agree with the dearest as it did"),
+            "z": _make_gauge("drift_z", "Standard errors from what is expected"),
+            "live": _make_gauge("agreement_live", "How often a mode's answer was the dearest one's"),
+            "expected": _make_gauge("agreement_expected", "How often it was in the first requests"),
+        }
+        for name, monitor in self._drifts.items():
+            state = monitor.state()
+            for field_name, gauge in gauges.items():
+                if (value := getattr(state, field_name)) is not None:
+                    gauge.add_metric([name], value)
+        yield from gauges.values()
+
+
+def _make_sums(modes: Iterable[str]) -> MenuSums:
+    return MenuSums(modes={name: ModeSums() for name in modes})
+
+
+def _read_sums(numbers: Sequence[int]) -> ModeSums:
+    """A mode's kept sums; ValueError if they are no such numbers."""
+    if not all(type(number) is int and number >= 0 for number in numbers):
+        raise ValueError("sums are whole numbers")
+    requests, samples, missing, replies, *amounts = numbers
+    spent = Spend(**dict(zip(_KEPT_AMOUNTS, amounts, strict=True)))
+    return ModeSums(requests, samples, missing, replies, spent)
+
+
+def _make_gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"adacompute_menu_{name}", what, labels=("menu_mode", *labels))

@@ -1,0 +1,662 @@
+"""What the gateway did, for Prometheus and the dashboard: `Observability` gets every event.
+
+In this order: `Metrics` (Prometheus); `Observability`, which feeds them and the dashboard's sums
+(traffic_history.py).
+
+There is no process-wide state: several gateways may live in one process. Memory is bounded: time slots of an
+hour and a day, and the last requests. Texts are kept only if the operator allows it.
+
+Every label of a metric has a bounded set of values: policies and budgets up to 64, then `other`; kinds and
+statuses that exist. No prompt, no answer, no key and no name that a client gives is ever a label.
+"""
+
+import logging
+import math
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any, Final, TypeVar, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.errors import shorten
+from adacompute.policies.chart import Chart
+from adacompute.records import Budget, BudgetUnit, Call
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
+from adacompute.serve.messages.request_parser import Mode
+from adacompute.serve.pricing.fleet import FleetStatus
+from adacompute.serve.pricing.pacer import round_budget
+from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
+from adacompute.serve.watching.drift import DriftMonitors
+from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
+from adacompute.serve.watching.traffic_history import (
+    SPANS,
+    DialTable,
+    RequestCost,
+    TrafficHistory,
+    format_budget,
+)
+
+__all__ = ["CALL_KINDS", "UNVOTED_REASONS", "Observability", "SpendStatus"]
+
+OTHER = "other"
+MAX_LABELS = 64  # values of a label that isn't a fixed set
+
+CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
+_STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
+_MODES: Final = frozenset(get_args(Mode))
+_UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{0,39}")
+_SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+_SHARE_BUCKETS = tuple(i / 10 for i in range(1, 11))
+_SECOND_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
+
+# why there was no vote: words of the note -> the reason that it is counted as; the first that fits
+UNVOTED_REASONS: Final[Sequence[tuple[str, str]]] = (
+    ("n is ", "n"),
+    ("tool", "tools"),
+    ("temperature", "temperature"),
+    ("request asks for none", "request"),
+    ("json", "json"),
+    ("refusal", "refusal"),
+    ("asks for a text", "text"),
+    ("was streamed", "text"),
+    ("cut off", "cut-off"),
+    ("no answer", "no-answer"),
+    ("empty", "no-answer"),
+    ("code or data", "no-answer"),
+    ("operator", "rule"),
+)
+_NO_VOTE = "no vote: "
+_MEANS = (
+    ("average_samples", "Mean number of samples"),
+    ("target_samples", "Mean target in samples"),
+    ("average_cost", "Mean cost in tokens or money", "unit"),
+)
+
+_T = TypeVar("_T", bound=MetricWrapperBase)
+
+
+class BoundedLabels:
+    """Label values: the first ones that come, up to a limit; the rest become `other`."""
+
+    def __init__(self, known: Collection[str] = (), *, limit: int = MAX_LABELS) -> None:
+        self._known = set(known)
+        self._limit = limit
+
+    def __call__(self, value: str) -> str:
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+def classify_unvoted(outcome: RequestOutcome) -> str:
+    """The class of the reason why there was no vote."""
+    if outcome.mode != "adaptive":
+        return "mode"
+    reason = next((note.lower() for note in outcome.notes if note.startswith(_NO_VOTE)), "")
+    return next((name for words, name in UNVOTED_REASONS if words in reason), OTHER)
+
+
+class Metrics:
+    """All counters and gauges of one gateway. `render` gives the text of `/metrics`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._children: dict[tuple[Any, ...], Any] = {}  # label lookups are slow: each is done once
+        self._policies = BoundedLabels()
+        self._budgets = BoundedLabels()
+        self._codes = BoundedLabels()
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
+        self.requests = counter("requests", "Requests that ended", "policy", "mode", "status")
+        self.refused = counter("refused", "Requests turned away before sampling", "code")
+        self.forwarded = counter(
+            "forwarded", "Requests passed on to the upstream's other routes", "route", "status"
+        )
+        self.samples = histogram("samples", "Samples drawn for a request", _SAMPLE_BUCKETS, "policy")
+        self.would = histogram("would_samples", "Shadow mode: what it would draw", _SAMPLE_BUCKETS, "policy")
+        self.agreement = histogram("agreement", "The winner's share of a vote", _SHARE_BUCKETS, "policy")
+        self.seconds = histogram("request_seconds", "Time from request to reply", _SECOND_BUCKETS)
+        self.waves = counter("waves", "Rounds of samples")
+        self.missing = counter("missing_samples", "Samples that were asked for and did not come")
+        self.unvoted = counter("unvoted", "Requests answered without a vote", "reason")
+        self.late = counter("late_answers", "Texts that took too long to be read, and so have no answer")
+        self.explored = counter("explored", "Requests drawn to the end, to learn from")
+        self.gone = counter("clients_gone", "Requests whose client went away")
+        self.tokens = counter("tokens", "Tokens as the upstream counts them", "kind")
+        self.verified = counter("verifications", "Samples that a verifier was to score", "result")
+        self.spent = counter("spent", "What requests cost", "unit")
+        self.maybe = counter("maybe_spent", "What calls can have cost at most beyond that", "unit")
+        self.calls = counter("upstream_calls", "Attempts upstream, by what came of them", "kind")
+        self.calls_maybe = counter("upstream_maybe_paid", "Attempts that gave nothing and may be charged for")
+        self.cancelled = counter("upstream_cancelled", "Attempts that were cancelled")
+        self.call_seconds = histogram("upstream_seconds", "Time of one attempt upstream", _SECOND_BUCKETS)
+        self.resting = gauge("upstream_resting", "What fails and is left alone for a moment", "what")
+        self.reloads = counter("reloads", "Times the policies were read again", "result")
+        self.alarms = counter("drift_alarms", "Times the drift alarm went on", "policy")
+        self.in_flight = gauge("in_flight", "Requests under way")
+        self.price = gauge("price", "The dial that requests are decided at", "policy", "budget")
+        self.average = gauge("average_samples", "Running average that the price steers", "policy", "budget")
+        self.target = gauge("target_samples", "What that average is to be", "policy", "budget")
+        self.average_cost = gauge(
+            "average_cost", "That average, of budgets in tokens or money", "policy", "budget", "unit"
+        )
+        self.target_cost = gauge("target_cost", "What it is to be", "policy", "budget", "unit")
+        self.means = {
+            (which, name): gauge(f"{which}_{name}", f"{what} since the start, of {of}", *labels)
+            for which, of in (("overall", "all requests"), ("voted", "those that can be voted on"))
+            for name, what, *labels in _MEANS
+        }
+        self.drift = gauge("drift_alarm", "1: agreement has left what calibration saw", "policy")
+        self.drift_z = gauge("drift_z", "Standard errors from what is expected", "policy")
+        self.live = gauge("agreement_live", "Mean agreement of the last votes", "policy")
+        self.expected = gauge("agreement_expected", "What calibration, or the first votes, saw", "policy")
+        self.ledger = gauge("ledger", "What the ledger holds, in the unit of the caps", "state", "unit")
+        self.cap = gauge("ledger_cap", "The cap of all keys together; absent without one", "unit")
+        self.fleet = gauge("fleet_replicas", "Gateways of the fleet that are alive; 0: there is none")
+        self.pacemaker = gauge("fleet_pacemaker", "1: this gateway sets the fleet's price")
+        self.price_age = gauge("fleet_price_age_seconds", "Since the fleet's price was last read")
+        self.recorder = gauge("recorder_requests", "Requests for the pool, since the start", "result")
+        self.policy = gauge("policy_info", "1: the version that is served", "policy", "version")
+
+    def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
+        """Counts a request that ended, successfully or not; `unvoted`: why it had no vote, if that is so."""
+        add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
+        add(self.requests, 1, policy, _mode_label(outcome.mode), _status_label(status))
+        self.seconds.observe(outcome.seconds)
+        if outcome.samples:
+            self.at_labels(self.samples, policy).observe(outcome.samples)
+        if outcome.would is not None:
+            self.at_labels(self.would, policy).observe(outcome.samples + outcome.would)
+        if outcome.agreement is not None:
+            self.at_labels(self.agreement, policy).observe(outcome.agreement)
+        if unvoted:
+            add(self.unvoted, 1, unvoted)
+        if outcome.waves:
+            add(self.waves, outcome.waves)
+        if outcome.missing:
+            add(self.missing, outcome.missing)
+        if outcome.explored:
+            add(self.explored, 1)
+        if status == CLIENT_GONE_STATUS:
+            add(self.gone, 1)
+        if use := outcome.verified:
+            add(self.verified, max(0, use.calls - use.failed), "ok")
+            add(self.verified, use.failed, "failed")
+            add(self.tokens, use.tokens, "verifier")
+        self._count_tokens(outcome.usage)
+        self._count_amounts(outcome.spent, outcome.maybe)
+
+    def _count_tokens(self, usage: Usage) -> None:
+        if usage.prompt_tokens:
+            self.add(self.tokens, usage.prompt_tokens, "prompt")
+        if usage.completion_tokens:
+            self.add(self.tokens, usage.completion_tokens, "completion")
+        if usage.cached_tokens:
+            self.add(self.tokens, usage.cached_tokens, "cached")
+
+    def count_forward(self, outcome: ForwardOutcome) -> None:
+        """Counts a request that was passed on to another route of the upstream."""
+        self.add(self.forwarded, 1, outcome.route, _status_label(outcome.status))
+        self._count_amounts(outcome.spent, outcome.maybe)
+
+    def _count_amounts(self, spent: Spend, maybe: Spend) -> None:
+        for counter, spend in ((self.spent, spent), (self.maybe, maybe)):
+            if spend.samples or spend.tokens or spend.nanos:
+                for unit in _UNITS:
+                    self.add(counter, spend.amount_in(unit), unit)
+
+    def count_refusal(self, status: int, code: str) -> str:
+        """Counts a request that was refused before sampling; the code that it is counted as."""
+        code = self._codes(code) if _ERROR_CODE.fullmatch(code) else OTHER
+        self.add(self.requests, 1, "none", "none", _status_label(status))
+        self.add(self.refused, 1, code)
+        return code
+
+    def count_call(self, call: Call) -> str:
+        """Counts an attempt upstream that ended; the kind that it is counted as."""
+        kind = call.kind if call.kind in CALL_KINDS else OTHER
+        self.add(self.calls, 1, kind)
+        self.call_seconds.observe(call.seconds)
+        if call.paid == "maybe":
+            self.add(self.calls_maybe, 1)
+        if kind == "cancelled":
+            self.add(self.cancelled, 1)
+        return kind
+
+    def reserve_budget(self, budget: float, unit: BudgetUnit = "samples") -> None:
+        """Reserves a label for a budget of the operator's, however many others clients name."""
+        self._budgets(format_budget(budget, unit))
+
+    def set_means(self, which: str, average: float, target: float, unit: BudgetUnit) -> None:
+        """Sets the averages since the start; those in samples are NaN where the budget is in another unit."""
+        for name, value in (("average_samples", average), ("target_samples", target)):
+            self.means[which, name].set(value if unit == "samples" else math.nan)
+        if unit != "samples":
+            self.at_labels(self.means[which, "average_cost"], unit).set(average)
+
+    def set_dial(
+        self,
+        policy: str,
+        budget: float,
+        *,
+        price: float | None,
+        average: float | None,
+        unit: BudgetUnit = "samples",
+    ) -> None:
+        """Sets the present price and average of a policy at a budget."""
+        labels = self.policy_label(policy), self._budgets(format_budget(budget, unit))
+        units = () if unit == "samples" else (unit,)
+        averages = (self.average_cost, self.target_cost) if units else (self.average, self.target)
+        if price is not None:
+            self.at_labels(self.price, *labels).set(price)
+        for gauge, value in zip(averages, (average, budget), strict=True):
+            if value is not None:
+                self.at_labels(gauge, *labels, *units).set(value)
+
+    def set_drift(self, drift: Mapping[str, Any]) -> None:
+        """Sets the state of a policy's agreement, as the dashboard has it."""
+        label = self.policy_label(drift["policy"])
+        self.at_labels(self.drift, label).set(drift["alarm"])
+        gauges = {"z": self.drift_z, "live": self.live, "expected": self.expected}
+        for name, gauge in gauges.items():
+            if drift[name] is not None:
+                self.at_labels(gauge, label).set(drift[name])
+
+    def set_version(self, policy: str, old: str | None, version: str) -> None:
+        """Sets the version of a policy in service."""
+        label = self.policy_label(policy)
+        if old is not None:
+            self.policy.remove(label, old)
+        self.policy.labels(label, version).set(1)
+
+    def policy_label(self, name: str) -> str:
+        """A policy's name, or `other` if there are too many."""
+        return self._policies(name)
+
+    def at_labels(self, metric: _T, *labels: str) -> _T:
+        """The metric at these labels."""
+        key = (metric, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
+
+    def add(self, counter: Counter, amount: float, *labels: str) -> None:
+        """Adds to a counter at these labels."""
+        (self.at_labels(counter, *labels) if labels else counter).inc(amount)
+
+    def render(self, *, of_workers: bool = False) -> bytes:
+        """Everything, in Prometheus's text format; `of_workers`: counters and histograms of all workers."""
+        return generate_latest(_WorkersCollector(self.registry) if of_workers else self.registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"adacompute_{name}", what, labels, registry=self.registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"adacompute_{name}", what, labels, registry=self.registry)
+
+    def _histogram(self, name: str, what: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"adacompute_{name}", what, labels, registry=self.registry, buckets=buckets)
+
+
+class _WorkersCollector(Collector):
+    """This process's gauges, with counters and histograms of all workers, from Prometheus's files."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics."""
+        yield from (metric for metric in self._registry.collect() if metric.type == "gauge")
+        summed = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
+        yield from (metric for metric in summed if metric.type != "gauge")
+
+
+def _mode_label(mode: str) -> str:
+    return mode if mode in _MODES else OTHER
+
+
+def _status_label(status: int) -> str:
+    return str(status) if status in _STATUSES else OTHER
+
+
+_log = logging.getLogger("adacompute.serve")
+_MAX_POLICIES = 64  # whose versions are kept
+_MAX_KEYS = 20  # that the dashboard shows
+_MAX_MODEL = 80  # characters of a model's name that it shows
+
+
+class Observability:
+    """Counts everything. `on_request_start` and `on_request_end` come in pairs.
+
+    `on_refusal` is for a request without either.
+    """
+
+    def __init__(
+        self,
+        settings: ServeConfig,
+        endpoint: EndpointConfig | None = None,
+        *,
+        modes: Sequence[str] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`endpoint` has prices and their currency; `modes` are a menu's, cheapest first."""
+        self._settings = settings
+        self._endpoint = EndpointConfig() if endpoint is None else endpoint
+        self._budget = parse_serve_budgets(settings)[0]
+        self._now = now
+        self._since = now()
+        self._metrics = Metrics()
+        self._history = TrafficHistory(texts=settings.show_texts, now=now)
+        self.cap_unit: BudgetUnit = settings.unit  # unless a cap names its own
+        self._dials = DialTable(self._budget.unit, self._endpoint.currency)
+        self._drifts = DriftMonitors()
+        self._versions: dict[str, str] = {}
+        self._charts: dict[str, Chart | None] = {}
+        # by policy, the budget of the agreement that is expected
+        self._expected_at: dict[str, tuple[float, BudgetUnit]] = {}
+        self._refused = defaultdict[str, int](int)
+        self._unvoted = defaultdict[str, int](int)
+        self._forwarded = defaultdict[str, int](int)
+        self._reloads = {"ok": 0, "refused": 0}
+        self._in_flight = self._requests = 0
+        self._spending: Callable[[], Sequence[SpendStatus]] | None = None
+        self._recorder: Callable[[], tuple[int, int]] | None = None
+        self._fleet: Callable[[], FleetStatus] | None = None
+        self._breakers: Callable[[], Sequence[str]] = tuple
+        self._shortfall: Callable[[], str] = str
+        self._late: Callable[[], int] | None = None
+        self._late_before = 0
+        self.menu = None
+        if modes:
+            registry = self._metrics.registry
+            self.menu = MenuStatus.open(modes, settings, self._endpoint, registry, now=self._since)
+
+    def on_request_start(self) -> None:
+        """A request starts sampling; `on_request_end` follows."""
+        self._in_flight += 1
+
+    def on_request_end(self, outcome: RequestOutcome) -> None:
+        """A request has ended, successfully or not."""
+        self._in_flight -= 1
+        self._requests += 1
+        cost = RequestCost(
+            outcome.cost_samples,
+            outcome.counts_in_average,
+            outcome.counts_as_voted,
+            outcome.unit == self._budget.unit,
+            outcome.calibrated_agreement,
+        )
+        is_unvoted = outcome.agreement is None and outcome.status == 200
+        unvoted = classify_unvoted(outcome) if is_unvoted else ""
+        self._metrics.count_request(outcome, unvoted=unvoted)
+        self._history.add_request(outcome, cost)
+        if self.menu is not None:
+            self.menu.add_outcome(outcome)
+        if cost.counted:
+            voted = outcome.agreement is not None and not outcome.explored
+            self._dials.add_request(
+                outcome.policy,
+                outcome.budget,
+                cost.samples,
+                voted=voted,
+                decided=cost.decided,
+                unit=outcome.unit,
+                cost=outcome.budget_cost,
+                spent=outcome.spent,
+                prompt_cost=outcome.prompt_cost,
+            )
+        if cost.agreement is None:
+            if unvoted:
+                self._unvoted[unvoted] += 1
+        elif outcome.mode == "adaptive" and not outcome.explored:
+            at = (round_budget(outcome.budget, outcome.unit), outcome.unit)
+            if self._expected_at.get(outcome.policy, at) == at:  # at another budget agreement differs anyway
+                self._track_agreement(outcome.policy, cost.agreement)
+
+    def on_refusal(self, status: int, code: str) -> None:
+        """A request was refused before sampling."""
+        self._refused[self._metrics.count_refusal(status, code)] += 1
+
+    def on_forward_end(self, outcome: ForwardOutcome) -> None:
+        """A request that was passed on has ended; these are counted apart, and never in the average."""
+        self._forwarded[outcome.route] += 1
+        self._metrics.count_forward(outcome)
+
+    def on_call(self, call: Call) -> None:
+        """One attempt upstream has ended."""
+        self._history.add_call(self._metrics.count_call(call))
+
+    def on_price(
+        self, policy: str, budget: float, price: float, average: float, unit: BudgetUnit = "samples"
+    ) -> None:
+        """The present price of a policy at a budget, and its running average."""
+        if math.isfinite(price) and math.isfinite(average):
+            dial = self._dials.get(policy, budget, unit)
+            dial.price, dial.average = price, average
+            self._history.add_price((policy, dial.budget, unit), price)
+
+    def expect_agreement(self, policy: str, agreement: float, deviation: float) -> None:
+        """The agreement that calibration measured: mean, and deviation from request to request."""
+        self._drifts.get(policy).expect(agreement, deviation)
+
+    def on_policy(self, served: ServedPolicy, *, budget: float, unit: BudgetUnit = "samples") -> None:
+        """A policy is in service now, at this budget if a request names none.
+
+        Its chart says what to expect. Votes of another version under the same name are forgotten.
+        """
+        name, version, chart = served.name, served.version, served.chart
+        old = self._versions.get(name)
+        if old is None and len(self._versions) >= _MAX_POLICIES:
+            return
+        if old != version:
+            self._drifts.forget(name)
+            self._dials.forget(name)
+            if self.menu is not None:
+                self.menu.forget_agreement()
+            self._versions[name] = version
+            self._metrics.set_version(name, old, version)
+        self._charts[name] = chart
+        self._history.reserve_dial((name, self._dials.get(name, budget, unit).budget, unit))
+        self._metrics.reserve_budget(budget, unit)
+        if unit != "samples":
+            return  # charts are by samples: the first votes are the measure
+        if chart is not None and (row := chart.row_at(budget)) is not None:
+            self._expected_at[name] = (round_budget(budget, unit), unit)
+            self.expect_agreement(name, row.agreement, row.deviation)
+
+    def on_budget(self, budget: Budget) -> None:
+        """Another budget is in force; `on_policy` follows. In another unit, averages start again."""
+        if budget.unit != self._budget.unit:
+            for which in ("overall", "voted"):
+                self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
+            self._dials.count_in(budget.unit)
+            self._history.start()
+        self._budget = budget
+        self._history.reserved_dials.clear()
+        self._expected_at.clear()
+        for policy in self._versions:  # agreement depends on the budget
+            self._drifts.forget(policy)
+
+    def on_reload(self, *, ok: bool) -> None:
+        """Policies were reloaded; False: one was refused, and the last good one stays."""
+        result = "ok" if ok else "refused"
+        self._reloads[result] += 1
+        self._metrics.add(self._metrics.reloads, 1, result)
+
+    def watch_spending(self, read: Callable[[], Sequence[SpendStatus]]) -> None:
+        """Sets the source of what was spent: the total first, with the name "", then each key."""
+        self._spending = read
+
+    def watch_recorder(self, read: Callable[[], tuple[int, int]]) -> None:
+        """Sets the source of how many requests were stored for the pool, and how many dropped."""
+        self._recorder = read
+
+    def watch_fleet(self, read: Callable[[], FleetStatus]) -> None:
+        """Sets the source of this gateway's state in its fleet."""
+        self._fleet = read
+
+    def watch_breakers(self, read: Callable[[], Sequence[str]]) -> None:
+        """Sets the source of the models that are left alone for a moment; "" is the upstream itself."""
+        self._breakers = read
+
+    def watch_shortfall(self, read: Callable[[], str]) -> None:
+        """Sets the source of what is to be said where the budget is below the cost of one sample."""
+        self._shortfall = read
+
+    def watch_late_answers(self, read: Callable[[], int]) -> None:
+        """Sets the source of how many answers took too long to read; those counted before are left out."""
+        self._late, self._late_before = read, read()
+
+    def state(self) -> dict[str, Any]:
+        """What the averages are made of, as plain data for `restore`."""
+        return self._dials.state() | ({} if self.menu is None else {"menu": self.menu.state()})
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The averages of each dial, and the sums of a menu, go on from a `state`."""
+        self._dials.restore(state)
+        if self.menu is not None and isinstance(menu := state.get("menu"), Mapping):
+            self.menu.restore(menu)
+
+    def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
+        """The text of `/metrics`, in Prometheus's format; `of_workers`: of all, with their `summary`."""
+        metrics, shown = self._metrics, self.summarise() if summary is None else summary
+        metrics.in_flight.set(shown["in_flight"])
+        for dial in shown["dials"]:
+            names = ("policy", "budget", "price", "average", "unit")
+            policy, budget, price, average, unit = (dial[name] for name in names)
+            paced = None if price is None else average  # else nothing steers it
+            metrics.set_dial(policy, budget, price=price, average=paced, unit=unit)
+        for which, means in (("overall", shown["ever"]), ("voted", shown["ever"]["voted"])):
+            if means["requests"]:
+                metrics.set_means(which, means["average"], means["target"], self._budget.unit)
+        for drift in shown["drift"]:
+            metrics.set_drift(drift)
+        for total in shown["spend"][:1]:
+            for state in ("spent", "maybe", "reserved"):
+                metrics.at_labels(metrics.ledger, state, self.cap_unit).set(total[state])
+            if total["cap"] is not None:
+                metrics.at_labels(metrics.cap, self.cap_unit).set(total["cap"])
+        metrics.at_labels(metrics.resting, "upstream").set("" in shown["resting"])
+        metrics.at_labels(metrics.resting, "models").set(len(set(shown["resting"]) - {""}))
+        if (fleet := shown["fleet"]) is not None:
+            metrics.fleet.set(fleet["replicas"])
+            metrics.pacemaker.set(fleet["pacemaker"])
+            metrics.price_age.set(fleet["age"])
+        for result, count in (shown["recorder"] or {}).items():
+            metrics.at_labels(metrics.recorder, result).set(count)
+        return metrics.render(of_workers=of_workers)
+
+    def summarise(self) -> dict[str, Any]:
+        """What was counted since the start, and what holds now, as JSON data: see `dashboard_data`."""
+        if self._late is not None:
+            late = self._late()
+            self._metrics.late.inc(late - self._late_before)
+            self._late_before = late
+        return {
+            "at": self._now(),
+            "since": self._since,
+            "in_flight": self._in_flight,
+            "requests": self._requests,
+            "refused": dict(self._refused),
+            "unvoted": dict(self._unvoted),
+            "forwarded": dict(self._forwarded),
+            "reloads": dict(self._reloads),
+            "ever": self._dials.compute_overall(),
+            "dials": self._dials.describe(self._versions, paced=self._settings.average),
+            "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
+            "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
+            "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
+            "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
+            "fleet": self._fleet and asdict(self._fleet()),
+        }
+
+    def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
+        """What the dashboard shows, as JSON data. `span` is "hour" or "day"; anything else is an hour.
+
+        Times are seconds since 1970; pairs and triples are lists.
+
+        - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
+          there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
+        - `shortfall`: that one sample costs more than the budget, in words; "" if that isn't so.
+        - `at`, `since`: now, and when the gateway started.
+        - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
+          `reloads`, and in `ever` {requests, average, target} of requests that count, and the same in
+          `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted"
+          or "all". `in_flight`: now. Averages, `cost` and `target` are in the unit of the budget.
+        - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
+          `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
+          budget, unit, points}, where a point is (time, price).
+        - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
+          busiest first; `average` is what the price steers, `averages` has both.
+        - `savings`: {share, uniform, average, protocol, covered, why, requests, tokens, money}, of requests
+          with a vote that their policy decided; `covered` is their share of all that count. `uniform` and
+          `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
+          If `share` is None, `why` says why.
+        - `drift`: {policy, live, expected, source, requests, z, alarm} each.
+        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
+        - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
+        - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
+        - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
+        - `recent`: the last 50 requests, newest first, as `_describe_request` has them; `votes` are (label,
+          count), the winner first.
+        """
+        span = span if span in SPANS else "hour"
+        self._dials.look_up_worth(self._charts)
+        settings, slots = self._settings, self._history.list_slots(span)
+        return {
+            **self.summarise(),
+            "mode": settings.mode,
+            "budget": self._budget.amount,
+            "budget_unit": self._budget.unit,
+            "currency": self._endpoint.currency,
+            "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
+            "shortfall": self._shortfall(),
+            "exploring": settings.explore > 0,
+            "unit": self.cap_unit,
+            "window": settings.window,
+            "keys": bool(settings.keys_file),
+            "texts": settings.show_texts,
+            "average_over": settings.average,
+            "span": span,
+            **self._history.board(span),
+            "savings": self._dials.compute_savings(),
+            "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
+            "recent": self._history.recent(),
+        }
+
+    def _read_spending(self) -> Sequence[SpendStatus]:
+        return () if self._spending is None else self._spending()
+
+    def _track_agreement(self, policy: str, agreement: float) -> None:
+        drift = self._drifts.get(policy)
+        if not drift.add(agreement):
+            return
+        state = drift.state()
+        if not state.alarm:
+            _log.warning("drift: agreement of policy %r is as expected again", policy)
+            return
+        metrics = self._metrics
+        metrics.add(metrics.alarms, 1, metrics.policy_label(policy))
+        _log.warning(
+            "drift: agreement of policy %r is %.2f over the last %d votes, %s saw %.2f; traffic is not what "
+            "it was fitted on: record some of it, and fit again",
+            policy,
+            state.live,
+            state.requests,
+            state.source,
+            state.expected,
+        )

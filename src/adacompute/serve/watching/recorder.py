@@ -1,0 +1,398 @@
+"""Records live requests into a pool, in a thread of its own: no request waits for the disk.
+
+What can't be stored is dropped and counted: a gateway whose disk is full still answers.
+
+One conversation is one problem, however often it is asked, and a model under one set of parameters is one
+source; so is a mode of a menu. Requests that were drawn to the end, for learning, are a source of their own,
+marked `explored`: in all others easy problems have few samples, because the policy stopped, and learning from
+those would be biased.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from adacompute.answers import Task
+from adacompute.client import Response
+from adacompute.client.response_parser import count_characters, replace_surrogates
+from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
+from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
+from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.records import Problem, Sample
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
+from adacompute.serve.messages.request_parser import ChatRequest
+from adacompute.serve.voting.answer_reader import AnswerReader
+
+__all__ = ["RecordQueue", "RecordedRequest", "Recorder", "RowWriter", "build_problem"]
+
+_CALL_FIELDS = ("tool_calls", "function_call")
+_MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
+_MAX_MESSAGES_BYTES = 262_144  # of a conversation that is kept whole: pictures may take megabytes
+# what doesn't change how a model answers: who asks, metadata, and which of its answers are returned
+_IRRELEVANT_FIELDS = frozenset(
+    (
+        *("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "user"),
+        *("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"),
+    )
+)
+
+
+def is_worth_recording(outcome: RequestOutcome) -> bool:
+    """Whether it is recorded: it could be voted on, even with one sample, and its client waited for it."""
+    return (
+        bool(outcome.responses) and outcome.agreement is not None and outcome.status != CLIENT_GONE_STATUS
+    )  # after a disconnect the last response may be incomplete
+
+
+def build_problem(request: ChatRequest) -> Problem:
+    """The conversation as a problem, identified by a hash of its messages, whichever model is asked."""
+    # JSON's escapes can contain half of a surrogate pair, which can't be encoded
+    messages = _clean(request.body.get("messages"))
+    text = orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)
+    extra = {"messages": messages} if len(text) <= _MAX_MESSAGES_BYTES else {"messages_bytes": len(text)}
+    return Problem(
+        id=f"req-{sha256(text).hexdigest()[:16]}", question=replace_surrogates(request.prompt), extra=extra
+    )
+
+
+def build_source(
+    outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
+) -> tuple[str, dict[str, Any]]:
+    """The model and the parameters that samples were drawn with; `use` is of the mode of a menu."""
+    parameters = {
+        name: _shorten_parameter(_clean(value))
+        for name, value in request.body.items()
+        if name not in _IRRELEVANT_FIELDS
+    }
+    if outcome.explored and not outcome.missing:
+        parameters["explored"] = True
+    if use is None:
+        return replace_surrogates(outcome.model), parameters
+    parameters |= {name: _shorten_parameter(value) for name, value in use.options.items()}
+    return use.model, parameters | {MODE_PARAMETER: use.name}
+
+
+def _shorten_parameter(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    """A parameter as a source has it: long ones, such as lists of tools, are known by their hash."""
+    if not isinstance(value, list | dict):
+        return value
+    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return value if len(text) <= _MAX_PARAMETER_BYTES else f"sha256:{sha256(text).hexdigest()[:16]}"
+
+
+def annotate_samples(outcome: RequestOutcome, samples: Sequence[Sample]) -> list[Sample]:
+    """The samples of a request, the first with a note of what the gateway did."""
+    note = {
+        "request": outcome.id,
+        "at": outcome.at,
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "budget_unit": None if outcome.unit == "samples" else outcome.unit,
+        "price": outcome.price,
+        "agreement": outcome.agreement,
+        "would": outcome.would,
+        "explored": outcome.explored or None,
+        "missing": outcome.missing or None,
+    }
+    kept = {name: value for name, value in note.items() if value is not None}
+    return [replace(samples[0], extra={**samples[0].extra, "gateway": kept}), *samples[1:]]
+
+
+def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {replace_surrogates(name): _clean(item) for name, item in value.items()}
+    return value
+
+
+_MAX_QUEUED = 1_000  # requests
+_MAX_CHARACTERS = 64_000_000  # of the texts of queued requests
+_MAX_BATCH = 100  # requests per transaction
+_GATHER_SECONDS = 0.1  # that a batch waits for more: a flush costs as much as many samples
+_CLOSE_SECONDS = 20.0  # that the last ones may take
+_WARNING_SECONDS = 60.0  # between two warnings
+_MAX_REMEMBERED = 4_096  # problems whose next index is cached
+_RECORD_ERRORS = (RecordInvalid, DuplicateRecord, RecordNotFound)
+
+_log = logging.getLogger("adacompute.serve")
+
+
+class QueuedRequest(NamedTuple):
+    """What is stored of a request, or of one mode of it."""
+
+    outcome: RequestOutcome  # without responses
+    request: ChatRequest
+    samples: Sequence[Sample]  # its responses as read, or none
+    responses: Sequence[Response]  # those to be read
+    size: int  # characters
+    use: ModeUse | None = None  # the mode of a menu that these are of
+
+
+class RecordedRequest(NamedTuple):
+    """A request, or one mode of it, as a pool has it."""
+
+    problem: Problem
+    model: str
+    parameters: dict[str, Any]
+    samples: Sequence[Sample]
+    size: int  # characters
+
+
+def _build_row(item: QueuedRequest, task: Task) -> RecordedRequest:
+    """What a pool stores of a request; slow if its responses have to be read."""
+    model, parameters = build_source(item.outcome, item.request, item.use)
+    read_samples = item.samples or AnswerReader(item.request, task).read_blocking(item.responses)
+    samples = annotate_samples(item.outcome, read_samples)
+    return RecordedRequest(build_problem(item.request), model, parameters, samples, item.size)
+
+
+class RecordQueue:
+    """Requests that wait to be stored, and the thread that stores them: no request waits for it."""
+
+    gather_seconds = _GATHER_SECONDS
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[QueuedRequest | RecordedRequest | None] = queue.Queue(_MAX_QUEUED)
+        self._lock = threading.Lock()  # guards the counts below
+        self._queued_characters = 0
+        self._last_warning = float("-inf")
+        self._unreported = 0  # requests dropped since the last warning
+        self.stored = 0  # requests
+        self.dropped = 0  # requests that could not be stored
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._run, name="adacompute-recorder", daemon=True
+        )
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Stores what is queued, within 20 seconds."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        end, sent = time.monotonic() + _CLOSE_SECONDS, False
+        while thread.is_alive() and time.monotonic() < end:
+            if not sent:
+                with contextlib.suppress(queue.Full):
+                    self._queue.put_nowait(None)
+                    sent = True
+            await asyncio.sleep(0.005)
+        if thread.is_alive():  # it ends with the process; what it has committed is complete
+            self.drop(self._queue.qsize(), "the gateway stops, and the disk is too slow")
+            return
+        await asyncio.to_thread(self._end)
+
+    def record(self, outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample] = ()) -> None:
+        """Queues a request that has ended, if it could be voted on; `samples`: its responses as read."""
+        for item in _make_items(outcome, request, samples):
+            self.enqueue(item)
+
+    def enqueue(self, item: QueuedRequest | RecordedRequest) -> None:
+        """Queues what is to be stored, unless it is closed."""
+        if self._thread is None:
+            return
+        with self._lock:
+            full = self._queued_characters > 0 and self._queued_characters + item.size > _MAX_CHARACTERS
+            self._queued_characters += 0 if full else item.size
+        if not full:
+            with contextlib.suppress(queue.Full):
+                self._queue.put_nowait(item)
+                return
+            self._release(item.size)
+        self.drop(1, "too much waits to be written; the disk is too slow")
+
+    def _release(self, size: int) -> None:
+        with self._lock:
+            self._queued_characters -= size
+
+    def drop(self, count: int, reason: str) -> None:
+        """Counts requests that could not be stored."""
+        with self._lock:
+            self.dropped += count
+            self._unreported += count
+            now = time.monotonic()
+            if not self._unreported or now - self._last_warning < _WARNING_SECONDS:
+                return
+            self._last_warning, unreported, self._unreported = now, self._unreported, 0
+        _log.warning("recording: requests that could not be stored: %d; %s", unreported, reason)
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            batch, ending = self._take_batch()
+            try:
+                self._store(batch)
+            except Exception as exc:  # noqa: BLE001 - one bad request must not stop the recorder
+                self.drop(len(batch), _describe_error(exc))
+            self._release(sum(item.size for item in batch))
+
+    def _take_batch(self) -> tuple[list[QueuedRequest | RecordedRequest], bool]:
+        """What is queued, up to a batch of it, and whether that was the last."""
+        item = self._queue.get()
+        batch = [] if item is None else [item]
+        if batch and self._queue.empty():
+            time.sleep(self.gather_seconds)
+        while item is not None and len(batch) < _MAX_BATCH:
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if item is not None:
+                batch.append(item)
+        return batch, item is None
+
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
+        """Stores a batch, in the thread."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Closes what it stores in, when all is stored."""
+
+
+class Recorder(RecordQueue):
+    """Records into one pool. Made by `open`; never raises once it is open."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._next: OrderedDict[tuple[str, str, str], int] = OrderedDict()  # used by the thread only
+        super().__init__()
+
+    @classmethod
+    async def open(cls, path: Path, task: Task) -> "Recorder":
+        """Opens or creates the pool; ConfigError if another process writes to it, or it isn't a pool."""
+        try:
+            return cls(await asyncio.to_thread(open_pool, path, create=True, write=True, task=task))
+        except AdacomputeError as exc:
+            raise ConfigError(f"record: {exc}; or name another pool, or none") from exc
+
+    def _end(self) -> None:
+        self._pool.close()
+
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
+        """By source, each in one transaction; one that can't be stored doesn't affect the others."""
+        sources: dict[tuple[str, str], list[RecordedRequest]] = {}
+        for item in batch:
+            try:
+                row = item if isinstance(item, RecordedRequest) else _build_row(item, self._pool.task)
+                sources.setdefault((row.model, fingerprint(row.parameters)), []).append(row)
+            except Exception as exc:  # noqa: BLE001 - a value that isn't JSON; the others are recorded
+                self.drop(1, _describe_error(exc))
+        for rows in sources.values():
+            try:
+                self._add(rows)
+            except _RECORD_ERRORS:
+                for row in rows:
+                    self._add_single(row)
+            except Exception as exc:  # noqa: BLE001 - the disk, or another process
+                self._next.clear()
+                self.drop(len(rows), _describe_error(exc))
+
+    def _add_single(self, row: RecordedRequest) -> None:
+        try:
+            self._next.clear()  # it counts samples that were not stored
+            self._add([row])
+        except AdacomputeError as exc:
+            self._next.clear()
+            self.drop(1, _describe_error(exc))
+
+    def _add(self, rows: list[RecordedRequest]) -> None:
+        """Stores requests of one source, all or none."""
+        model, parameters = rows[0].model, rows[0].parameters
+        problems = {row.problem.id: row.problem for row in rows}
+        self._pool.add_problems(problem for problem in problems.values() if not self._has(problem.id))
+        drawn = [self._number_samples(row) for row in rows]
+        self._pool.add_drawn(drawn, model=model, parameters=parameters)
+        self.stored += len(rows)
+
+    def _has(self, id_: str) -> bool:
+        return self._pool.problem(id_) is not None
+
+    def _number_samples(self, row: RecordedRequest) -> DrawnSamples:
+        """Its samples, numbered after the stored ones of the same question."""
+        id_, model, parameters = row.problem.id, row.model, row.parameters
+        key = (id_, model, fingerprint(parameters))
+        first = self._next.pop(key, None)
+        if first is None:
+            first = self._pool.next_index(id_, model, parameters)
+        self._next[key] = first + len(row.samples)
+        while len(self._next) > _MAX_REMEMBERED:
+            self._next.popitem(last=False)
+        return DrawnSamples(id_, list(enumerate(row.samples, first)))
+
+
+class RowWriter(RecordQueue):
+    """Hands requests to `write` as a pool has them, for another process that has the pool."""
+
+    gather_seconds = 0.0
+
+    def __init__(self, task: Task, write: Callable[[RecordedRequest], None]) -> None:
+        self._task, self._write = task, write
+        super().__init__()
+
+    def _store(self, batch: list[QueuedRequest | RecordedRequest]) -> None:
+        for item in batch:
+            try:
+                self._write(item if isinstance(item, RecordedRequest) else _build_row(item, self._task))
+            except Exception as exc:  # noqa: BLE001 - the other process is gone, or a value isn't JSON
+                self.drop(1, _describe_error(exc))
+
+
+def _make_items(
+    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
+) -> list[QueuedRequest]:
+    """What is queued of a request: one item, one for each mode of a menu that gave samples, or none."""
+    if not is_worth_recording(outcome):
+        return []
+    if not outcome.modes:
+        return [_make_item(outcome, request, samples)]
+    return list(_split_by_mode(outcome, request, samples))
+
+
+def _split_by_mode(
+    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
+) -> Iterator[QueuedRequest]:
+    is_read = len(samples) == len(outcome.responses)
+    for use in outcome.modes:
+        places = [k for k, name in enumerate(outcome.response_modes) if name == use.name]
+        if places:
+            part = replace(outcome, responses=tuple(outcome.responses[k] for k in places))
+            own = [samples[k] for k in places] if is_read else ()
+            yield _make_item(part, request, own)._replace(use=use)
+
+
+def _make_item(outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]) -> QueuedRequest:
+    """What is queued of a request: not the tokens' log-probabilities, a hundred times the text."""
+    is_read = len(samples) == len(outcome.responses)
+    responses = () if is_read else [_keep_calls(response) for response in outcome.responses]
+    size = count_characters(request.body.get("messages"))
+    size += sum(len(sample.text or "") for sample in samples)
+    size += sum(len(response.text) + count_characters(response.message) for response in responses)
+    return QueuedRequest(
+        replace(outcome, responses=()), request, tuple(samples) if is_read else (), responses, size
+    )
+
+
+def _keep_calls(response: Response) -> Response:
+    """A response without what isn't stored; of its message, only calls of tools are."""
+    calls = {name: response.message[name] for name in _CALL_FIELDS if response.message.get(name)}
+    return replace(response, message=calls, logprobs=None)
+
+
+def _describe_error(error: Exception) -> str:
+    """An error for the log: for a record only its type, since its message may quote what a client asked."""
+    is_safe = isinstance(error, AdacomputeError) and not isinstance(error, _RECORD_ERRORS)
+    return str(error) if is_safe else type(error).__name__

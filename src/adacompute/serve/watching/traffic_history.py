@@ -1,0 +1,569 @@
+"""What requests cost at each dial, a policy at a budget, and what came in the last hour and day.
+
+`DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws.
+Averages are in the unit of the budget: samples, tokens or money.
+Two averages stand side by side. That of *voted* requests is of those whose number of samples a policy
+decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
+"""
+
+import json
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, get_args
+
+from adacompute.errors import shorten
+from adacompute.policies.chart import Chart
+from adacompute.pool.ballots import count_calls
+from adacompute.records import BudgetUnit
+from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
+from adacompute.serve.pricing.pacer import is_in_currency, round_budget
+from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
+from adacompute.serve.watching.menu_status import MenuSums
+
+__all__ = ["COLUMNS", "SPANS", "DialStats", "DialTable", "RequestCost", "TrafficHistory", "format_budget"]
+
+MAX_DIALS = 64  # pairs of a policy and a budget
+_MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
+_COUNTS = ("requests", "samples", "decided", "decided_samples")  # of a dial, kept over restarts
+_COSTS = ("cost", "decided_cost")  # also kept, if its unit isn't samples
+
+
+def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
+    """A budget, rounded, so that clients can't create ever more labels; samples are a bare number."""
+    return f"{round_budget(budget, unit):g}" + ("" if unit == "samples" else f" {unit}")
+
+
+@dataclass(slots=True)
+class DialStats:
+    """One policy at one budget: its price, its average cost, and what that saves."""
+
+    policy: str
+    budget: float
+    unit: BudgetUnit = "samples"  # of the budget
+    price: float | None = None
+    average: float | None = None  # of its pacer
+    requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
+    samples: int = 0  # of these
+    decided: int = 0  # those of them that can be voted on, so that the policy decided
+    decided_samples: int = 0  # of these
+    cost: float = 0.0  # of all, in the unit of the budget
+    decided_cost: float = 0.0  # of those decided
+    voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
+    voted_samples: int = 0  # samples of these
+    voted_tokens: float = 0.0  # that these cost
+    voted_money: float = 0.0
+    single_tokens: float = 0.0  # of their responses with one sample each, by the mean of their samples
+    single_money: float = 0.0
+    # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
+    prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
+    uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
+    choices: int | None = (
+        None  # samples a call, as the policy's pool recorded it; for upstreams not asked yet
+    )
+    protocol: str = ""  # how that was measured
+    reason: str = ""  # why it is unknown
+
+    @property
+    def averages(self) -> dict[str, float | None]:
+        """Cost per request: of those that can be voted on, and of all; None before the first."""
+        return {
+            "voted": self.decided_cost / self.decided if self.decided else None,
+            "all": self.cost / self.requests if self.requests else None,
+        }
+
+    @property
+    def uniform_cost(self) -> tuple[float, float]:
+        """Tokens and money of uniform sampling with the same accuracy: responses, and a prompt a call."""
+        samples = self.uniform or 0.0
+        tokens, money = self.single_tokens * samples, self.single_money * samples
+        for choices, (prompt_tokens, prompt_money) in self.prompts.items():
+            calls = float(count_calls(samples, choices or self.choices))
+            tokens, money = tokens + prompt_tokens * calls, money + prompt_money * calls
+        return tokens, money
+
+    @property
+    def voted_mean(self) -> float | None:
+        """Samples per request that was voted on; None before the first."""
+        return self.voted_samples / self.voted if self.voted else None
+
+
+class DialTable:
+    """At most 64 dials; requests at others count in the total only."""
+
+    def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
+        self._currency = currency  # of dials in money: those stored in another one are not continued
+        self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
+        self._counted = 0  # requests since the start, in any unit
+        self.count_in(unit)
+
+    def count_in(self, unit: BudgetUnit) -> None:
+        """Starts the overall average, of requests whose budget is in the unit of the gateway's own."""
+        self._unit = unit
+        self._requests = self._decided = 0
+        self._cost = self._decided_cost = self._target = self._decided_target = 0.0
+
+    def __iter__(self) -> Iterator[DialStats]:
+        return iter(self._dials.values())
+
+    def get(self, policy: str, budget: float, unit: BudgetUnit = "samples") -> DialStats:
+        """The dial of a policy at a budget, which is rounded; a temporary one if there are too many."""
+        key = (policy, round_budget(budget, unit), unit)
+        dial = self._dials.get(key)
+        if dial is None:
+            dial = DialStats(*key)
+            if len(self._dials) < MAX_DIALS:
+                self._dials[key] = dial
+        return dial
+
+    def add_request(
+        self,
+        policy: str,
+        budget: float,
+        samples: int,
+        *,
+        voted: bool,
+        decided: bool = True,
+        unit: BudgetUnit = "samples",
+        cost: float | None = None,
+        spent: Spend = NO_SPEND,
+        prompt_cost: PromptCost = NO_PROMPT_COST,
+    ) -> None:
+        """Adds a request that counts in the average.
+
+        `decided`: its policy decided how many samples; `voted`: to the end, with a vote. `cost` is in the
+        unit of its budget; None: its samples. `spent` is what it cost in every unit, and `prompt_cost` how
+        much of that is for prompts.
+        """
+        cost = float(samples) if cost is None else cost
+        dial = self.get(policy, budget, unit)
+        dial.requests += 1
+        dial.samples += samples
+        dial.cost += cost
+        if decided:
+            dial.decided += 1
+            dial.decided_samples += samples
+            dial.decided_cost += cost
+        if voted:
+            dial.voted += 1
+            dial.voted_samples += samples
+            _add_spent(dial, spent, prompt_cost)
+        self._counted += 1
+        if unit != self._unit:
+            return
+        self._requests += 1
+        self._cost += cost
+        self._target += budget
+        if decided:
+            self._decided += 1
+            self._decided_cost += cost
+            self._decided_target += budget
+
+    def forget(self, policy: str) -> None:
+        """Another version of a policy serves: the numbers of the old one don't apply to it."""
+        for dial in self:
+            if dial.policy == policy:
+                dial.voted = dial.voted_samples = 0
+                dial.voted_tokens = dial.voted_money = dial.single_tokens = dial.single_money = 0.0
+                dial.prompts = {}
+                dial.uniform, dial.protocol, dial.reason = None, "", ""
+
+    def set_worth(
+        self,
+        policy: str,
+        budget: float,
+        uniform: float | None,
+        protocol: str,
+        *,
+        reason: str = "",
+        unit: BudgetUnit = "samples",
+    ) -> None:
+        """How many samples per request are as accurate without a policy.
+
+        None, or no protocol: that is unknown, for this `reason`.
+        """
+        dial = self.get(policy, budget, unit)
+        if uniform is not None and math.isfinite(uniform) and uniform > 0 and protocol:
+            dial.uniform, dial.protocol, dial.reason = uniform, protocol, ""
+        else:
+            dial.uniform, dial.protocol, dial.reason = None, "", reason
+
+    def look_up_worth(self, charts: Mapping[str, Chart | None]) -> None:
+        """Looks up in the charts, by policy, what the present averages are worth."""
+        for dial in self:
+            chart, mean = charts.get(dial.policy), dial.voted_mean
+            if chart is None or mean is None:
+                continue
+            row, reason = chart.row_at(mean), ""
+            if row is None:
+                first, last = chart.rows[0].budget, chart.rows[-1].budget
+                reason = (
+                    f"votes take {mean:.2f} samples on average, and the chart goes from {first:g} to {last:g}"
+                )
+            uniform = None if row is None else row.uniform
+            self.set_worth(dial.policy, dial.budget, uniform, chart.protocol, reason=reason, unit=dial.unit)
+            dial.choices = chart.choices
+
+    def compute_overall(self) -> dict[str, Any]:
+        """Average and mean target since the start, of all requests that count and of voted ones.
+
+        In the unit of the gateway's budget, of requests whose budget is in that unit.
+        """
+        return {
+            **_compute_means(self._requests, self._cost, self._target),
+            "voted": _compute_means(self._decided, self._decided_cost, self._decided_target),
+        }
+
+    def state(self) -> dict[str, list[float]]:
+        """Plain data for `restore`: by dial, what its averages are made of."""
+        return {_name_dial(dial, self._currency): _list_kept(dial) for dial in self if dial.requests}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The averages go on from a `state`; those in another currency or unreadable are skipped."""
+        for name, counts in list(state.items())[:MAX_DIALS]:
+            try:
+                policy, budget, *units = json.loads(name)
+                if not is_in_currency(name, self._currency):
+                    continue
+                numbers = dict(zip(_COUNTS, counts, strict=False))
+                valid = isinstance(policy, str) and all(type(n) is int and n >= 0 for n in numbers.values())
+                budget, unit = float(budget), (units or ["samples"])[0]
+                costs = [numbers["samples"], numbers["decided_samples"]]
+                if unit != "samples":
+                    costs = [float(cost) for cost in counts[len(_COUNTS) :]]
+            except (ValueError, TypeError, KeyError):
+                continue
+            valid = valid and len(costs) == len(_COSTS) and all(0 <= cost < math.inf for cost in costs)
+            if valid and unit in get_args(BudgetUnit) and math.isfinite(budget):
+                dial = self.get(policy, budget, unit)
+                for name, number in [*numbers.items(), *zip(_COSTS, costs, strict=True)]:
+                    setattr(dial, name, number)
+
+    def compute_savings(self) -> dict[str, Any]:
+        """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
+        voted = [dial for dial in self if dial.voted]
+        known = [dial for dial in voted if dial.uniform is not None]
+        n = sum(dial.voted for dial in known)
+        result: dict[str, Any] = dict.fromkeys(("share", "uniform", "average"))
+        result |= {"protocol": "", "covered": n / self._counted if self._counted else 0.0, "why": ""}
+        result |= {"requests": n, "tokens": None, "money": None}
+        if not self._counted:
+            return result | {"why": "no requests yet"}
+        if not voted:
+            return result | {"why": "not known: no request was voted on yet"}
+        if not known:
+            busiest = max(voted, key=lambda dial: dial.voted)
+            return result | {"why": f"not known: {busiest.reason or 'the policy has no chart with labels'}"}
+        uniform = sum((dial.uniform or 0.0) * dial.voted for dial in known) / n
+        average = sum(dial.voted_samples for dial in known) / n
+        protocols = dict.fromkeys(dial.protocol for dial in known)
+        return result | {
+            "share": 1 - average / uniform,
+            "uniform": uniform,
+            "average": average,
+            "protocol": "; ".join(list(protocols)[:3]),
+            "tokens": _compare_with_uniform([(dial.voted_tokens, dial.uniform_cost[0]) for dial in known]),
+            "money": _compare_with_uniform([(dial.voted_money, dial.uniform_cost[1]) for dial in known]),
+        }
+
+    def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
+        """Each as JSON data, the busiest first; `paced` is the average that is to meet the budget."""
+        return [
+            {
+                "policy": dial.policy,
+                "budget": dial.budget,
+                "unit": dial.unit,
+                "price": dial.price,
+                "average": dial.average if dial.average is not None else dial.averages[paced],
+                "averages": dial.averages,
+                "requests": dial.requests,
+                "decided": dial.decided,
+                "version": versions.get(dial.policy, ""),
+            }
+            for dial in sorted(self, key=lambda dial: -dial.requests)
+            if dial.requests or dial.price is not None  # others are only reserved places
+        ]
+
+
+def _add_spent(dial: DialStats, spent: Spend, prompt_cost: PromptCost) -> None:
+    """Adds what a request with a vote cost, what one sample of it did, and what one prompt did."""
+    samples, responses, prompt = max(1, spent.samples), spent - prompt_cost.every, prompt_cost.single
+    dial.voted_tokens += spent.tokens
+    dial.voted_money += spent.money
+    dial.single_tokens += responses.tokens / samples
+    dial.single_money += responses.money / samples
+    choices = None if prompt_cost.choices is None else min(_MAX_CHOICES, max(1, prompt_cost.choices))
+    before_tokens, before_money = dial.prompts.get(choices, (0.0, 0.0))
+    dial.prompts[choices] = (before_tokens + prompt.tokens, before_money + prompt.money)
+
+
+def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] | None:
+    """What requests cost, what uniform sampling with the same accuracy would have, and the difference.
+
+    Uniform sampling draws as many samples for every request. So it costs that many times what the requests'
+    responses cost with one sample each, which is less for each sample than the policy pays if it draws more
+    where responses are longer; and the prompt once for each call that they take (`count_calls`), by the
+    upstream's own limit of samples a call, or as the policy's pool recorded it.
+    """
+    spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
+
+
+def _name_dial(dial: DialStats, currency: str) -> str:
+    key = [dial.policy, dial.budget]
+    if dial.unit == "money" and currency:
+        return json.dumps([*key, dial.unit, currency])
+    return json.dumps(key if dial.unit == "samples" else [*key, dial.unit])
+
+
+def _list_kept(dial: DialStats) -> list[float]:
+    names = _COUNTS if dial.unit == "samples" else (*_COUNTS, *_COSTS)
+    return [getattr(dial, name) for name in names]
+
+
+def _compute_means(requests: int, cost: float, target: float) -> dict[str, Any]:
+    return {
+        "requests": requests,
+        "average": cost / requests if requests else None,
+        "target": target / requests if requests else None,
+    }
+
+
+SPANS: Mapping[str, tuple[float, int]] = {"hour": (10.0, 360), "day": (300.0, 288)}  # seconds a slot, slots
+COLUMNS = (
+    *("at", "requests", "errors", "counted", "samples", "target", "decided", "decided_samples"),
+    *("decided_target", "voted", "agreement", "seconds", "cost", "decided_cost", "money"),
+)
+_COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
+MAX_SAMPLES = 32  # requests with more are counted there
+_MAX_DIALS = 6  # whose prices are kept in each slot
+_MAX_RECENT = 50
+_MAX_CLASSES = 8  # of answers that are shown separately
+_ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
+
+_DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
+_COST_PLACES = 9  # of sums of cost, which may be small amounts of money
+
+
+def finite(value: float | None) -> float | None:
+    """The number, or None for one that JSON can't express."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+class RequestCost(NamedTuple):
+    """How a request counts in sums: worked out once, because several sums need it."""
+
+    samples: int  # that it cost or may have cost
+    counted: bool  # in the average
+    decided: bool  # in the average of those that can be voted on
+    same_unit: bool  # whether its budget is in the unit of the gateway's own
+    agreement: float | None  # as calibration measures it
+
+
+@dataclass(slots=True)
+class TimeSlot:
+    """Sums over the requests that ended in some seconds."""
+
+    at: float = 0.0  # when it began
+    requests: int = 0
+    errors: int = 0  # 4xx and 5xx, except clients that disconnected
+    counted: int = 0  # requests that count in the average, with a budget in the gateway's unit
+    samples: int = 0  # of these
+    target: float = 0.0  # sum of their budgets
+    decided: int = 0  # those of them that can be voted on
+    decided_samples: int = 0  # of these
+    decided_target: float = 0.0  # sum of their budgets
+    voted: int = 0
+    agreement: float = 0.0  # sum over the votes
+    seconds: float = 0.0  # sum over all
+    cost: float = 0.0  # of those counted, in the unit of their budgets
+    decided_cost: float = 0.0  # of those that can be voted on
+    money: float = 0.0  # spent on all
+    drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
+    calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
+    prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
+    menu: MenuSums = field(default_factory=MenuSums)
+
+    def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
+        """Adds a request that ended."""
+        self.requests += 1
+        self.seconds += outcome.seconds
+        self.errors += outcome.status >= 400 and outcome.status != CLIENT_GONE_STATUS
+        self.money += outcome.spent.amount_in("money")
+        if cost.counted and cost.same_unit:
+            self.counted += 1
+            self.samples += cost.samples
+            self.cost += outcome.budget_cost
+            self.target += outcome.budget
+        if cost.decided and cost.same_unit:
+            self.decided += 1
+            self.decided_samples += cost.samples
+            self.decided_cost += outcome.budget_cost
+            self.decided_target += outcome.budget
+        if outcome.samples:
+            drawn = min(outcome.samples, MAX_SAMPLES)
+            self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
+        if cost.agreement is not None:
+            self.voted += 1
+            self.agreement += cost.agreement
+        if outcome.modes:
+            self.menu.add_outcome(outcome)
+
+    def row(self) -> list[float]:
+        """The sums in the order of `COLUMNS`."""
+        return [round(getattr(self, name), _COST_PLACES if name in _COST_COLUMNS else 4) for name in COLUMNS]
+
+
+class SlotRing:
+    """The newest slots; older ones are dropped."""
+
+    def __init__(self, step: float, size: int) -> None:
+        self.step = step
+        self._slots: deque[TimeSlot] = deque(maxlen=size)
+        self._size = size
+
+    def slot_at(self, at: float) -> TimeSlot:
+        """The slot of a moment; if the clock was set back, the newest."""
+        begin = at - at % self.step
+        if not self._slots or begin > self._slots[-1].at:
+            self._slots.append(TimeSlot(begin))
+        return self._slots[-1]
+
+    def slots_since(self, at: float) -> Iterator[TimeSlot]:
+        """The slots within the length of the ring, oldest first. Empty ones are left out."""
+        oldest = at - self.step * self._size
+        return (slot for slot in self._slots if slot.at > oldest)
+
+
+class TrafficHistory:
+    """Slots of an hour and a day, and the last 50 requests."""
+
+    def __init__(self, *, texts: bool, now: Callable[[], float]) -> None:
+        self._texts = texts
+        self._now = now
+        self._recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
+        self.start()
+        self.reserved_dials: list[_DialKey] = []  # the operator's own
+
+    def start(self) -> None:
+        """Starts with no slot, at first and where sums are in another unit from now on."""
+        self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
+        self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
+        self._slots_end = -math.inf  # when the first of them ends
+
+    def reserve_dial(self, dial: _DialKey) -> None:
+        """Reserves a place for a dial of the operator's, however many others come first."""
+        if dial not in self.reserved_dials and len(self.reserved_dials) < _MAX_DIALS:
+            self.reserved_dials.append(dial)
+
+    def add_request(self, outcome: RequestOutcome, cost: RequestCost) -> None:
+        """Adds a request that ended."""
+        for slot in self._get_slots():
+            slot.add(outcome, cost)
+        self._recent.append(_describe_request(outcome, texts=self._texts))
+
+    def add_call(self, kind: str) -> None:
+        """Adds a call upstream that ended; `kind` is of a fixed set."""
+        for slot in self._get_slots():
+            slot.calls[kind] = slot.calls.get(kind, 0) + 1
+
+    def add_price(self, dial: _DialKey, price: float) -> None:
+        """Adds the present price of a dial."""
+        for slot in self._get_slots():
+            prices = slot.prices
+            if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
+                prices[dial] = price
+
+    def _get_slots(self) -> Sequence[TimeSlot]:
+        """The slots of this moment, one of each ring."""
+        at = self._now()
+        if at >= self._slots_end:
+            rings = self._rings.values()
+            self._slots = [ring.slot_at(at) for ring in rings]
+            self._slots_end = min(slot.at + ring.step for slot, ring in zip(self._slots, rings, strict=True))
+        return self._slots
+
+    def recent(self) -> list[dict[str, Any]]:
+        """The last requests, newest first."""
+        return list(reversed(self._recent))
+
+    def list_slots(self, span: str) -> list[TimeSlot]:
+        """The slots of a span, oldest first."""
+        return list(self._rings[span].slots_since(self._now()))
+
+    def board(self, span: str) -> dict[str, Any]:
+        """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
+        slots = self.list_slots(span)
+        total = TimeSlot()
+        prices: dict[_DialKey, list[list[float]]] = {}
+        for slot in slots:
+            for name in COLUMNS[1:]:
+                setattr(total, name, getattr(total, name) + getattr(slot, name))
+            for drawn, n in slot.drawn.items():
+                total.drawn[drawn] = total.drawn.get(drawn, 0) + n
+            for kind, n in slot.calls.items():
+                total.calls[kind] = total.calls.get(kind, 0) + n
+            for dial, price in slot.prices.items():
+                if dial in prices or dial in self.reserved_dials or len(prices) < _MAX_DIALS:
+                    prices.setdefault(dial, []).append([slot.at, float(f"{price:.5g}")])
+        return {
+            "step": self._rings[span].step,
+            "columns": list(COLUMNS),
+            "rows": [slot.row() for slot in slots],
+            "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
+            "samples": sorted([n, count] for n, count in total.drawn.items()),
+            "upstream": sorted(
+                ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
+            ),
+            "prices": [
+                {"policy": policy, "budget": budget, "unit": unit, "points": points}
+                for (policy, budget, unit), points in sorted(prices.items(), key=lambda item: -len(item[1]))
+            ],
+        }
+
+
+def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "at": outcome.at,
+        "id": outcome.id[-8:],
+        "key": outcome.key,
+        "policy": outcome.policy,
+        "mode": outcome.mode,
+        "budget": outcome.budget,
+        "unit": outcome.unit,
+        "money": outcome.spent.amount_in("money"),
+        "tokens": outcome.spent.tokens,
+        "samples": outcome.samples,
+        "missing": outcome.missing,
+        "modes": [[use.name, use.samples] for use in outcome.modes],
+        "answered_by": outcome.answered_by,
+        "would": outcome.would,
+        "votes": _describe_votes(outcome, texts=texts),
+        "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
+        "agreement": finite(outcome.agreement),
+        "price": finite(outcome.price),
+        "seconds": round(outcome.seconds, 3),
+        "status": outcome.status,
+        "error": outcome.error,
+        "notes": [note[:_NOTE_LENGTH] for note in outcome.notes[:4]],
+    }
+    if texts:
+        row["prompt"] = shorten(outcome.prompt, _PROMPT_LENGTH)
+        row["answer"] = None if outcome.answer is None else shorten(outcome.answer, _ANSWER_LENGTH)
+    return row
+
+
+def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
+    """Label and count, the winner first: an answer's own spelling, or its number if texts are not shown."""
+    counts = outcome.votes
+    order = list(counts)
+    if len(order) > 1:
+        order.sort(key=lambda answer: (answer != outcome.answer, -counts[answer]))
+    votes = [
+        [shorten(answer, _ANSWER_LENGTH) if texts else f"answer {place}", counts[answer]]
+        for place, answer in enumerate(order[:_MAX_CLASSES], 1)
+    ]
+    if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
+        votes.append(["others", rest])
+    return votes
