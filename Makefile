@@ -40,8 +40,8 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal
 test testall nightly: export OMP_NUM_THREADS := 1
 test testall nightly: export OPENBLAS_NUM_THREADS := 1
 
-test: $(STAMP) ## the tests that every change needs, in five minutes or so
-	@echo "the tests that every change needs: about 5 minutes on 2 cores"
+test: $(STAMP) ## the tests that every change needs, in four minutes or so
+	@echo "the tests that every change needs: about 4 minutes on 2 cores"
 	@$(PYTEST) --hypothesis-seed=0 --tier quick -p no:schemathesis
 
 testall: $(STAMP) ## also Ray, browser, real model, demo, real clients, the paper's study: one test or more of each kind

@@ -19,7 +19,7 @@ from adacompute.answers.normalise import clear_form_cache, normalise
 from adacompute.answers.signals import TokenSummary, summarise_tokens
 from adacompute.client import response_parser
 from adacompute.client.server_quirks import ServerQuirks
-from adacompute.secret import Secret
+from adacompute.records import Secret
 
 Row = tuple[str, float, str, float, float, str]
 

@@ -16,8 +16,7 @@ from adacompute.config import (
     read_keys,
 )
 from adacompute.errors import BudgetInvalid, ConfigError
-from adacompute.records import Budget
-from adacompute.secret import Secret
+from adacompute.records import Budget, Secret
 
 
 @pytest.fixture(autouse=True)

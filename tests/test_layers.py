@@ -15,7 +15,6 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "adacompute"
 ROOMS = (
     "errors",
     "records",
-    "secret",
     "config",
     "atomic",
     "answers",
@@ -41,12 +40,11 @@ ROOMS = (
     "scale",
     "cli",
 )
-OPEN = {"errors", "records", "secret", "config", "atomic"}
+OPEN = {"errors", "records", "config", "atomic"}
 MAY = {
     "errors": set(),
     "records": {"errors"},
-    "secret": set(),
-    "config": {"errors", "records", "secret"},
+    "config": {"errors", "records"},
     "atomic": {"errors"},
     "solve": {"errors", "records"},
     "cli": {*ROOMS[:-1], "__init__"},  # the package's own version

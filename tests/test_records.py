@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Budget, Frontier, Mix
+from adacompute.records import AccuracyTable, Allocation, Budget, Mix
+from adacompute.solve import Frontier
 
 GOOD = [[0.5, 0.9], [0.6, 0.8]]
 

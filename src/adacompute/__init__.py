@@ -51,9 +51,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         AccuracyTable,
         Allocation,
         Budget,
-        Cap,
         Failure,
-        Frontier,
         Problem,
         Recorded,
         Sample,
@@ -64,7 +62,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.score import Summary, halves, score, summarise
     from adacompute.serve.ask.asker import Asker, Reply, ask
     from adacompute.serve.http.asgi import gateway
-    from adacompute.solve import frontier, solve
+    from adacompute.solve import Cap, Frontier, frontier, solve
 
 __version__ = "0.1.0"
 
@@ -183,9 +181,7 @@ _MODULES = {  # the public names of each module
         "AccuracyTable",
         "Allocation",
         "Budget",
-        "Cap",
         "Failure",
-        "Frontier",
         "Problem",
         "Recorded",
         "Sample",
@@ -204,7 +200,7 @@ _MODULES = {  # the public names of each module
     "adacompute.serve.ask.asker": ("Asker", "Reply", "ask"),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
     "adacompute.serve.http.asgi": ("gateway",),
-    "adacompute.solve": ("frontier", "solve"),
+    "adacompute.solve": ("Cap", "Frontier", "frontier", "solve"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -23,8 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from adacompute.errors import BudgetInvalid, ConfigError, format_value, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, TokenPrices
-from adacompute.secret import Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
 
 __all__ = [
     "AnswersConfig",

@@ -1,6 +1,6 @@
 """The frozen records that pass between rooms: problems, samples, calls, accuracy tables, allocations.
 
-Fields have names and units.
+Fields have names and units. A `Secret` is a key that is never printed.
 """
 
 import re
@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from msgspec import Meta
 
 from adacompute.errors import (
     BudgetInvalid,
-    BudgetOutOfRange,
     PriceInvalid,
     TableInvalid,
     format_value,
@@ -30,11 +29,9 @@ __all__ = [
     "Budget",
     "BudgetUnit",
     "Call",
-    "Cap",
     "CapUse",
     "Failure",
     "Finite",
-    "Frontier",
     "Mix",
     "ModeName",
     "Move",
@@ -42,6 +39,7 @@ __all__ = [
     "Problem",
     "Recorded",
     "Sample",
+    "Secret",
     "Signals",
     "TokenPrices",
     "Trace",
@@ -414,6 +412,72 @@ class Recorded:
     failures: tuple[Failure, ...] = ()
 
 
+_MASK = "***"
+_SHORTEST_KEY = 8  # characters; a shorter one is a dummy, which may be a word in any text
+_SHORTEST_DUMMY = 4  # characters; from here on a dummy is masked in messages, as a whole word
+
+
+class Secret:
+    """A key. Printed, logged, compared in a message or put into a record it is `***`; `reveal()` gives it.
+
+    One of fewer than 8 characters (servers without keys are given `EMPTY`, `none` or `x`) is not treated as
+    a secret in texts, where it would be masked out of answers; in messages it still is, from 4 characters
+    on, as a whole word.
+
+    >>> key = Secret("sk-123456")
+    >>> key, f"{key}", key.mask("the server said: bad key sk-123456")
+    (Secret('***'), '***', 'the server said: bad key ***')
+    >>> dummy = Secret("none")
+    >>> dummy.mask("none of these"), dummy.mask_message("wrong key: none")
+    ('none of these', 'wrong key: ***')
+    """
+
+    __slots__ = ("_text", "masked", "source")
+
+    def __init__(self, text: str, *, source: str = "", others: Sequence[str] = ()) -> None:
+        """`others` are masked beside it, and never revealed."""
+        self._text = text
+        self.masked = tuple([each for each in (text, *others) if len(each) >= _SHORTEST_KEY])  # in texts
+        self.source = source  # where it came from, in words; "": from a caller
+
+    @property
+    def is_maskable(self) -> bool:
+        """Whether anything of it is long enough to be masked in texts."""
+        return bool(self.masked)
+
+    def reveal(self) -> str:
+        """The text itself, for the one place that sends it."""
+        return self._text
+
+    def mask(self, text: str) -> str:
+        """The text with every occurrence of the secret masked: endpoints do quote keys."""
+        for each in self.masked:
+            text = text.replace(each, _MASK)
+        return text
+
+    def mask_message(self, message: str) -> str:
+        """The message with the secret masked, even a short one."""
+        message = self.mask(message)
+        if len(self._text) < _SHORTEST_DUMMY or self._text not in message:
+            return message
+        return re.sub(rf"(?<!\w){re.escape(self._text)}(?!\w)", _MASK, message)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return f"Secret({_MASK!r})"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is never written; read it again where it is needed")
+
+
 ModeName = int | float | str  # what a column is called: a number of samples, or any name
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -640,19 +704,6 @@ class Trace:
     cost_high: Floats  # (steps,) average cost at the upper end
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cap:
-    """One more average that an allocation must keep: latency, tokens, money.
-
-    >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
-    1.5
-    """
-
-    name: str
-    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order of size
-    at_most: float  # the average over problems
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapUse:
     """How one cap was used. The table's own cost under `budget` comes first, by its unit."""
@@ -720,58 +771,6 @@ class Allocation:
         hit = (start <= chance) & (chance < start + self.mix.probabilities)
         modes[self.mix.problems[hit]] = self.mix.modes[hit]
         return modes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Frontier:
-    """Best accuracy at every average cost: its vertices, cheapest first. Arrays are read-only.
-
-    From vertex v - 1 to v one more unit of cost buys `price[v]` of accuracy: at any price below that and not
-    below `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
-    """
-
-    cost: Floats  # (vertices,) average, rising
-    accuracy: Floats  # (vertices,) average, rising
-    price: Floats  # (vertices,) accuracy per unit of cost, falling; the first is infinite
-    unit: str = "samples"
-
-    def __len__(self) -> int:
-        return len(self.cost)
-
-    @overload
-    def at(self, cost: float) -> float: ...
-    @overload
-    def at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
-    def at(self, cost: npt.ArrayLike) -> float | Floats:
-        """Best accuracy at an average cost, or at many; beyond the last vertex there is no more to buy."""
-        costs = self._check_cost(cost)
-        accuracies = np.interp(costs, self.cost, self.accuracy)
-        return float(accuracies) if costs.ndim == 0 else accuracies
-
-    @overload
-    def price_at(self, cost: float) -> float: ...
-    @overload
-    def price_at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
-    def price_at(self, cost: npt.ArrayLike) -> float | Floats:
-        """What one more unit of cost buys there; 0 beyond the last vertex."""
-        costs = self._check_cost(cost)
-        after = np.searchsorted(self.cost, costs, side="right")
-        prices = np.append(self.price, 0.0)[after]
-        return float(prices) if costs.ndim == 0 else prices
-
-    def _check_cost(self, cost: npt.ArrayLike) -> Floats:
-        try:
-            costs = np.asarray(cost, dtype=np.float64)
-        except (TypeError, ValueError) as exc:
-            raise BudgetOutOfRange(f"an average cost of {cost!r} is not a number; give one") from exc
-        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
-            low = np.atleast_1d(costs)[np.atleast_1d(~(costs >= self.cost[0]))][0]
-            least = format_lower_bound(float(self.cost[0]))
-            raise BudgetOutOfRange(
-                f"an average cost of {low} is not among those that an allocation can have "
-                f"(from {least} {self.unit}); give {least} or more"
-            )
-        return np.asarray(np.maximum(costs, self.cost[0]))
 
 
 def format_lower_bound(value: float) -> str:

@@ -3,7 +3,6 @@
 import http.server
 import json
 import re
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,14 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from behaviours import Reply, Status
 
 from adacompute.policies import StoppingPolicy
 from adacompute.pool import open_pool
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "client"))
-
-from behaviours import Reply, Status
-
 from upstream import Upstream
 
 KEY = "sk-canary-0123456789abcdef"

@@ -17,8 +17,7 @@ from adacompute.client import (
     Timeouts,
 )
 from adacompute.errors import EndpointError
-from adacompute.records import Call
-from adacompute.secret import Secret
+from adacompute.records import Call, Secret
 from upstream import Script, Upstream
 
 BODY = {

@@ -21,7 +21,7 @@ from adacompute.client.response_parser import (
     read_tokens,
 )
 from adacompute.client.streaming import split_tokens
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.messages.responses import translate_logprobs
 
 VALUES = st.recursive(

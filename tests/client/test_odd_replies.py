@@ -17,7 +17,7 @@ from adacompute.client.response_parser import HttpReply, SentRequest, interpret_
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.transport import Transport
 from adacompute.errors import EndpointError, EndpointUnreachable, ReplyInvalid
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from upstream import Garbage, Reply
 
 ONCE = Retries(attempts=1)

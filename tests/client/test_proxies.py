@@ -272,8 +272,10 @@ def test_a_client_certificate_is_shown_to_a_server_that_asks_for_it(
     ("settings", "words"),
     [
         ({"ca_file": "none.pem"}, "ca_file 'none.pem'.*No such file"),
-        ({"ca_file": __file__}, "ca_file .*PEM"),
+        ({"ca_file": __file__}, "ca_file .*it holds no certificate in PEM"),
         ({"client_cert": "none.pem"}, "client_cert 'none.pem'.*No such file"),
+        ({"client_cert": __file__}, "client_cert .*no certificate in PEM with its own key"),
+        ({"client_cert": __file__, "client_key": "none.pem"}, "with client_key 'none.pem'.*PEM"),
     ],
 )
 def test_files_that_cannot_be_used_are_named(settings: dict[str, str], words: str):

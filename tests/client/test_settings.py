@@ -6,7 +6,7 @@ import pytest
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits, Response, Retries, Timeouts
 from adacompute.errors import ConfigError
-from adacompute.secret import Secret
+from adacompute.records import Secret
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from adacompute.client.large_json import TokenLogprob
 from adacompute.client.response_parser import Response, build_responses, parse_choices, read_json, read_tokens
 from adacompute.client.server_quirks import ModelQuirks
-from adacompute.secret import Secret
+from adacompute.records import Secret
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 LOGPROBS = st.floats(-20.0, 0.0) | st.integers(-20, 0)

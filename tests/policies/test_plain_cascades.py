@@ -103,7 +103,8 @@ def test_a_dear_answer_is_worth_more_than_cheap_ones_that_disagree():
 def test_of_a_very_cheap_mode_several_vote_before_a_dear_one_is_asked():
     policy = MenuPolicy(make_menu(0.001, 1.0))
     answers: dict[str, list[str | None]] = {"mode 0": ["1", "2"], "mode 1": ["3"]}
-    assert draw_all(policy, float(policy.prices_[1]), answers) == ["mode 0"] * 5
+    drawn = [draw_all(policy, float(price), answers) for price in policy.prices_[:3]]
+    assert drawn == [["mode 0"], ["mode 0"], ["mode 0"] * 5]
 
 
 def test_the_cheapest_asks_one_cheap_sample_and_the_dearest_the_dear_mode_alone():
@@ -146,6 +147,15 @@ def test_a_budget_is_met_by_a_mix_of_two_cascades(budget):
     price = calibrate(policy, ballots, budget=budget)
     assert policy.origin_ == "settled"
     assert replay(policy, ballots, price=price).cost == pytest.approx(budget, rel=0.1)
+
+
+@pytest.mark.parametrize("ratio", [1_000, 100_000])
+def test_where_a_dear_sample_costs_thousands_of_cheap_ones_one_cheap_sample_may_be_all(ratio):
+    policy = MenuPolicy(make_menu(1.0, float(ratio)))
+    assert policy.cost_[0] == 1.0  # else budgets of less than three samples of the cheap mode can't be met
+    assert (policy.cost_ < 4).sum() >= 2
+    silent: dict[str, list[str | None]] = {"mode 0": [None], "mode 1": ["7"]}
+    assert draw_all(policy, float(policy.prices_[0]) * 2, silent) == ["mode 0"]
 
 
 def test_a_budget_below_the_cheapest_cascade_is_refused():

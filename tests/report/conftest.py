@@ -1,14 +1,11 @@
 """The reports of both bundled recordings, as the demo and `report --quick` make them."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tiers import leave_to_nightly
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "serve")]
 
 
 @pytest.fixture(scope="session", params=leave_to_nightly(["words", "facts"]))

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "client")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "client")]
 
 import killed  # noqa: E402 - of the folders that were just added
 from batches import ASKING  # noqa: E402

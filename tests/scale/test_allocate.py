@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
-
-sys.path.insert(0, str(Path(__file__).parent))
 from prompt_files import KEPT, budgets_in, file_of, folder_of, questions
+from typer.testing import CliRunner
 
 from adacompute.cli.app import app
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, ScaleError

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from prompt_files import file_of, folder_of, long_prompts, questions, table_of
 
 from adacompute.errors import ScaleError

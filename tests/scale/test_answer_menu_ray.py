@@ -12,9 +12,9 @@ from menu_batches import PRICES, menu_policy, mode_plans
 
 from adacompute.client import Endpoint
 from adacompute.pool import open_pool
+from adacompute.records import Secret
 from adacompute.sampling import Answers, SourcePlan, answer
 from adacompute.scale.collect import RayEngine
-from adacompute.secret import Secret
 from upstream import Upstream
 
 KEYS = {"small": "sk-small-0123456789", "large": "sk-large-9876543210"}

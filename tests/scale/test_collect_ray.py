@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from adacompute.client import RateLimits
 from adacompute.errors import EngineUnavailable, PoolError, SourceChanged
 from adacompute.pool import open_pool
-from adacompute.records import TokenPrices
+from adacompute.records import Secret, TokenPrices
 from adacompute.sampling import Collected, SourcePlan, collect
 from adacompute.sampling.plan import SampleRun
 from adacompute.sampling.shards import make_shard_path, merge_leftover_shards, merge_shard
@@ -34,7 +34,6 @@ from adacompute.scale.collect import (
     split_limits,
     split_runs,
 )
-from adacompute.secret import Secret
 from upstream import Upstream
 
 KEY = "sk-not-to-be-seen-anywhere"

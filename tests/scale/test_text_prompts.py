@@ -5,15 +5,12 @@ import gzip
 import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from prompt_files import budgets_in, file_of, questions
 
 from adacompute.errors import ScaleError

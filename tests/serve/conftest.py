@@ -3,11 +3,8 @@
 import logging
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "client")]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adacompute.config import KeyConfig
 from adacompute.errors import Unauthorized
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.http.app import Keys
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"

@@ -19,8 +19,7 @@ from traffic import told
 
 import adacompute.serve
 from adacompute.errors import EndpointRefused
-from adacompute.records import Call
-from adacompute.secret import Secret
+from adacompute.records import Call, Secret
 from adacompute.serve.watching.logs import MASK, Redactor, RepeatFilter, log_to, request_log
 
 UPSTREAM = "sk-upstream-canary-1b2c3d4e"

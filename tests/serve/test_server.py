@@ -220,6 +220,18 @@ def test_a_signal_while_it_opens_ends_it(tmp_path: Path, number: signal.Signals,
         assert "stopped" in told
 
 
+@pytest.mark.parametrize("exists", [True, False])
+def test_the_folder_of_another_programs_metrics_is_left_alone(tmp_path: Path, exists: bool):
+    folder = tmp_path / "metrics"
+    if exists:
+        folder.mkdir()
+    environ = {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    with Upstream() as up, Process(up.url, folder=tmp_path, environ=environ) as gate:
+        assert gate.ask().status == 200
+        assert b"adacompute_requests_total" in gate.get("/metrics").raw
+        assert not exists or not list(folder.iterdir())
+
+
 def test_c25_after_the_grace_time_requests_are_cut_off_and_told_so():
     with Upstream(Honest(latency=60.0)) as up:
         with Running(up.url, grace=0.3) as gate:

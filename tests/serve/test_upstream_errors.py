@@ -15,7 +15,7 @@ from running import Running
 
 from adacompute.client.error_object import build_error_object
 from adacompute.errors import RateLimited
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.messages.reply import build_error
 from upstream import Upstream
 

@@ -260,6 +260,30 @@ def test_clients_need_their_keys_at_every_worker_over_https_and_the_port_is_the_
                 assert f"port {port} of 127.0.0.1 is in use" in refused.stderr
 
 
+def test_workers_do_not_say_that_settings_are_reloaded_if_they_are_not(
+    redis_server: RedisServer, tmp_path: Path
+):
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[serve]\nbudget = 2\n", "utf-8")
+    with Upstream(SURE) as up, serve(up, redis_server, tmp_path, "--config", str(settings)) as gate:
+        settings.write_text("[serve]\nbudget = nothing\n", "utf-8")
+        gate.signal(signal.SIGHUP)
+        until(lambda: list_lines(gate, "settings not reloaded"))
+        until(lambda: [count_own(pid)["reloads"]["ok"] for pid in list_workers(gate.pid)] == [1, 1])
+        assert not list_lines(gate, "nothing has changed")
+
+
+def test_a_temporary_folder_whose_name_is_too_long_for_sockets_is_said(
+    redis_server: RedisServer, tmp_path: Path, installed: Any
+):
+    folder = tmp_path / ("x" * 100)
+    folder.mkdir()
+    words = ("serve", "--upstream", "http://127.0.0.1:9/v1", "--port", "0", "--workers", "2")
+    refused = installed(*words, "--redis", redis_server.url, code=1, TMPDIR=str(folder))
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert "too long for sockets in it; set TMPDIR to a shorter one" in refused.stderr
+
+
 def test_a_worker_that_is_started_again_has_the_keys_of_the_others(redis_server: RedisServer, tmp_path: Path):
     keys, text = tmp_path / "keys.toml", '[{0}]\nkey = "sk-{0}-0123456789abcdef"\n'
     keys.write_text(text.format("ann"), "utf-8")

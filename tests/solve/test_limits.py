@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tables import budgeted
 
 from adacompute.errors import Infeasible
-from adacompute.records import AccuracyTable, Allocation, Cap
-from adacompute.solve import solve
+from adacompute.records import AccuracyTable, Allocation
+from adacompute.solve import Cap, solve
 from adacompute.solve.constraints import solve_with_limits
 from tiers import leave_to_nightly
 

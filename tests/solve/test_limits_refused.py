@@ -3,7 +3,8 @@
 import pytest
 
 from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid
-from adacompute.records import AccuracyTable, Cap
+from adacompute.records import AccuracyTable
+from adacompute.solve import Cap
 from adacompute.solve.constraints import solve_with_limits
 
 

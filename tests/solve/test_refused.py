@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Cap
-from adacompute.solve import averages, best_at, dual, frontier, solve
+from adacompute.records import AccuracyTable
+from adacompute.solve import Cap, averages, best_at, dual, frontier, solve
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
 

@@ -506,6 +506,8 @@ def serve(
             verifier=verifier.override(base.verifier),
         )
 
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        os.environ.pop(name, None)  # the folder of another program: metrics would be written there
     config = read_settings()
     if show:
         show_config(config, json=json)

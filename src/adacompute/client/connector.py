@@ -341,16 +341,17 @@ def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
     """What certificates are checked with, and the own one; True: aiohttp's own, of the system's CAs."""
     if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
         return True
-    what = f"ca_file {endpoint.ca_file!r}"
+    what, problem = f"ca_file {endpoint.ca_file!r}", "it holds no certificate in PEM"
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file or None)
         if endpoint.client_cert or endpoint.client_key:
-            what = f"client_cert {endpoint.client_cert!r}"
+            key = f" with client_key {endpoint.client_key!r}" if endpoint.client_key else ""
+            what = f"client_cert {endpoint.client_cert!r}{key}"
+            problem = "that is no certificate in PEM with its own key, without a password"
             context.load_cert_chain(endpoint.client_cert, endpoint.client_key or None, password="")
     except OSError as exc:
-        raise ConfigError(
-            f"{what} of {endpoint.url} can't be used ({_explain(exc)}); give PEM files"
-        ) from exc
+        reason = problem if isinstance(exc, ssl.SSLError) else _explain(exc)
+        raise ConfigError(f"{what} of {endpoint.url} can't be used ({reason}); give PEM files") from exc
     context.set_alpn_protocols(["http/1.1"])
     return context
 

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adacompute.errors import shorten
-from adacompute.secret import Secret
+from adacompute.records import Secret
 
 __all__ = [
     "ErrorObject",

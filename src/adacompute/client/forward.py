@@ -24,8 +24,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.retry import CallContext, CallListener
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
-from adacompute.records import Call, Paid, quick_dataclass
-from adacompute.secret import Secret
+from adacompute.records import Call, Paid, Secret, quick_dataclass
 
 __all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
 

@@ -46,8 +46,7 @@ from adacompute.errors import (
     ReplyInvalid,
     shorten,
 )
-from adacompute.records import Call, Sample, Signals, quick_dataclass
-from adacompute.secret import Secret
+from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 __all__ = [
     "SPENDING_STOPPED",

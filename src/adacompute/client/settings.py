@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
-from adacompute.secret import Secret
+from adacompute.records import Secret
 
 __all__ = [
     "BreakerSettings",

@@ -18,13 +18,12 @@ from adacompute.answers import Task
 from adacompute.client import Client, Endpoint, RateLimits
 from adacompute.errors import EngineUnavailable, PoolError
 from adacompute.pool import Pool, open_pool
-from adacompute.records import Call, TokenPrices
+from adacompute.records import Call, Secret, TokenPrices
 from adacompute.sampling import Asking, CollectProgress
 from adacompute.sampling.plan import CostBudget, SampleRun, compute_max_cost
 from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shard, remove_shard_folder
 from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
-from adacompute.secret import Secret
 
 __all__ = [
     "RayEngine",

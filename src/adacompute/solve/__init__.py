@@ -1,7 +1,8 @@
 """Accuracy table and budget -> frontier and allocation. Knows nothing of models, prompts or files."""
 
 from adacompute.solve.allocation import solve
-from adacompute.solve.frontier import frontier
+from adacompute.solve.constraints import Cap
+from adacompute.solve.frontier import Frontier, frontier
 from adacompute.solve.pricing import averages, best_at, dual
 
-__all__ = ["averages", "best_at", "dual", "frontier", "solve"]
+__all__ = ["Cap", "Frontier", "averages", "best_at", "dual", "frontier", "solve"]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Cap, Mix, Trace
-from adacompute.solve.constraints import solve_with_limits
+from adacompute.records import AccuracyTable, Allocation, Mix, Trace
+from adacompute.solve.constraints import Cap, solve_with_limits
 from adacompute.solve.hull import compute_step_costs, count_steps, iterate_slopes
 from adacompute.solve.pricing import (
     COST_TOLERANCE,

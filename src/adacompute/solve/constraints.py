@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid, needs_extra
-from adacompute.records import AccuracyTable, Allocation, Cap, CapUse, Mix, format_lower_bound
+from adacompute.records import AccuracyTable, Allocation, CapUse, Mix, format_lower_bound
 from adacompute.solve.pricing import build_allocation, compute_mix_change
 
-__all__ = ["solve_with_limits"]
+__all__ = ["Cap", "solve_with_limits"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -30,6 +30,19 @@ _LIMIT_TOLERANCE = 1e-12  # of a limit: what rounding may add to an average
 _JOINT_TOLERANCE = 1e-9  # of a limit's range: limits that are met together to this are met
 _SHARE_TOLERANCE = 1e-9  # a smaller share of a problem is only rounding
 _VALUE_TOLERANCE = 1e-11  # accuracies this near to each other are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cap:
+    """One more average that an allocation must keep: latency, tokens, money.
+
+    >>> Cap(name="seconds", costs=[1.0, 2.5], at_most=1.5).at_most
+    1.5
+    """
+
+    name: str
+    costs: npt.ArrayLike  # (modes,) or (problems, modes), in any order of size
+    at_most: float  # the average over problems
 
 
 def solve_with_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) -> Allocation:

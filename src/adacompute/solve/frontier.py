@@ -1,15 +1,19 @@
 """The whole frontier: every hull edge of every problem, steepest first."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.records import AccuracyTable, Frontier
+from adacompute.errors import BudgetOutOfRange
+from adacompute.records import AccuracyTable, format_lower_bound
 from adacompute.solve.hull import compute_step_costs, iterate_slopes
 from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 
-__all__ = ["frontier"]
+__all__ = ["Frontier", "frontier"]
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
@@ -21,6 +25,58 @@ _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
 _MAX_KEYED_MODES = 257  # modes whose edges can be told apart there
 _ROUNDING = 1e-14  # relative accuracy of sums of doubles
 _BLOCK = 1 << 14  # edges at a time: they stay in the processor's cache from the first sum to the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Frontier:
+    """Best accuracy at every average cost: its vertices, cheapest first. Arrays are read-only.
+
+    From vertex v - 1 to v one more unit of cost buys `price[v]` of accuracy: at any price below that and not
+    below `price[v + 1]`, vertex v is the cheapest best allocation. Between vertices one problem is mixed.
+    """
+
+    cost: Floats  # (vertices,) average, rising
+    accuracy: Floats  # (vertices,) average, rising
+    price: Floats  # (vertices,) accuracy per unit of cost, falling; the first is infinite
+    unit: str = "samples"
+
+    def __len__(self) -> int:
+        return len(self.cost)
+
+    @overload
+    def at(self, cost: float) -> float: ...
+    @overload
+    def at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
+    def at(self, cost: npt.ArrayLike) -> float | Floats:
+        """Best accuracy at an average cost, or at many; beyond the last vertex there is no more to buy."""
+        costs = self._check_cost(cost)
+        accuracies = np.interp(costs, self.cost, self.accuracy)
+        return float(accuracies) if costs.ndim == 0 else accuracies
+
+    @overload
+    def price_at(self, cost: float) -> float: ...
+    @overload
+    def price_at(self, cost: Sequence[float] | npt.NDArray[Any]) -> Floats: ...
+    def price_at(self, cost: npt.ArrayLike) -> float | Floats:
+        """What one more unit of cost buys there; 0 beyond the last vertex."""
+        costs = self._check_cost(cost)
+        after = np.searchsorted(self.cost, costs, side="right")
+        prices = np.append(self.price, 0.0)[after]
+        return float(prices) if costs.ndim == 0 else prices
+
+    def _check_cost(self, cost: npt.ArrayLike) -> Floats:
+        try:
+            costs = np.asarray(cost, dtype=np.float64)
+        except (TypeError, ValueError) as exc:
+            raise BudgetOutOfRange(f"an average cost of {cost!r} is not a number; give one") from exc
+        if not (costs >= self.cost[0] * (1 - 1e-12)).all():  # a mean may be off by rounding
+            low = np.atleast_1d(costs)[np.atleast_1d(~(costs >= self.cost[0]))][0]
+            least = format_lower_bound(float(self.cost[0]))
+            raise BudgetOutOfRange(
+                f"an average cost of {low} is not among those that an allocation can have "
+                f"(from {least} {self.unit}); give {least} or more"
+            )
+        return np.asarray(np.maximum(costs, self.cost[0]))
 
 
 def frontier(table: AccuracyTable) -> Frontier:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "solve"))  # tables to try theorems on
 
 from recorded import lines, written
 

@@ -47,6 +47,7 @@ _GUESSED_ENDS = {
     (7, 4): (5.2, 0.25),
 }
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
+_FAR_ABOVE = 1.5  # times one cheap sample: below the cheapest cascade, one alone is a rule, too
 _CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sample
 
 
@@ -248,6 +249,8 @@ def list_plain_cascades(
     for point in points[-2::-1]:
         if 0 < point[0] < (1 - _LEAST_STEP) * kept[0][0]:
             kept.insert(0, point)
+    if last and kept[0][0] > _FAR_ABOVE * float(costs[0]) > 0:  # even a rare dear sample costs that much
+        kept.insert(0, (float(costs[0]), CascadeRule((0, 1), (1, 0), (1, 1))))
     return tuple(rule for _, rule in kept), np.array([expected for expected, _ in kept])
 
 

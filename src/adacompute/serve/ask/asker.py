@@ -30,8 +30,7 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
-from adacompute.records import DEFAULT_CURRENCY, Budget
-from adacompute.secret import Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
 from adacompute.serve.ask.prompt_engine import (
     Engine,
     Prompt,

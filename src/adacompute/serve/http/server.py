@@ -310,7 +310,8 @@ async def serve_gateway(
     server = _Server(_build_uvicorn_config(settings, tracker), settings.client_timeout, on_start=on_start)
     serving = asyncio.create_task(server.serve(sockets))
     stopping = asyncio.create_task(stop.wait())
-    with handle_signals(gateway.reload, stop, immediately, stop_signals):
+    is_worker = not stop_signals  # whose main process has read the settings, and says what came of it
+    with handle_signals(gateway.reload, stop, immediately, stop_signals, is_worker=is_worker):
         await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         gateway.ready = False  # first of all, so that readiness probes see it
@@ -429,6 +430,8 @@ def handle_signals(
     stop: asyncio.Event,
     immediately: asyncio.Event,
     stop_signals: Sequence[signal.Signals] = _STOP_SIGNALS,
+    *,
+    is_worker: bool = False,
 ) -> Iterator[None]:
     """Some signals stop it, the second at once; SIGHUP reloads. In the main thread only."""
     if threading.current_thread() is not threading.main_thread():
@@ -446,7 +449,8 @@ def handle_signals(
     def request_reload() -> None:
         reload_requested.set()
         if all(task.done() for task in reloading):
-            task = loop.create_task(_reload_policies(reload, reload_requested))
+            unchanged = [] if is_worker else ["reloaded: nothing has changed"]
+            task = loop.create_task(_reload_policies(reload, reload_requested, unchanged))
             reloading.add(task)
             task.add_done_callback(reloading.discard)
 
@@ -464,14 +468,16 @@ def handle_signals(
             task.cancel()
 
 
-async def _reload_policies(reload: Callable[[], Awaitable[list[str]]], requested: asyncio.Event) -> None:
+async def _reload_policies(
+    reload: Callable[[], Awaitable[list[str]]], requested: asyncio.Event, unchanged: list[str]
+) -> None:
     while requested.is_set():
         requested.clear()
         try:
             lines = await reload()
         except Exception as exc:  # noqa: BLE001 - whatever is in a folder, what serves keeps serving
             lines = [f"not reloaded: {type(exc).__name__}: {exc}"]
-        for line in lines or ["reloaded: nothing has changed"]:
+        for line in lines or unchanged:
             level = logging.WARNING if "keeps serving" in line or "not reloaded" in line else logging.INFO
             _log.log(level, line)  # as the message itself: repeats of the same message are filtered
 

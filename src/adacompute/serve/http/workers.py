@@ -36,7 +36,7 @@ from adacompute.answers import Task
 from adacompute.client import Endpoint
 from adacompute.config import Config, KeyConfig, read_keys
 from adacompute.errors import AdacomputeError, ConfigError
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
@@ -49,6 +49,7 @@ _log = logging.getLogger("adacompute.serve")
 _RESTART_SECONDS = 1.0  # before a worker that died is started again
 _EXIT_SECONDS = 10.0  # that a worker which was told to end has, beyond the grace of its requests
 _ANSWER_SECONDS = 1.0  # that another process has to say what it has counted
+_MAX_FOLDER_BYTES = 90  # the address of a socket has 108, of which its own name needs some
 _MAX_LINE = 2**30  # bytes between a worker and the main process
 _WORKER_CODE = """
 import os, signal, sys
@@ -119,6 +120,11 @@ def serve(
             for sock in sockets:
                 stack.callback(sock.close)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="adacompute-"))
+            if len(os.fsencode(folder)) > _MAX_FOLDER_BYTES:
+                raise ConfigError(
+                    f"the name of the temporary folder {folder} is too long for sockets in it; set TMPDIR to "
+                    "a shorter one, e.g. /tmp"
+                )
             with server.cancel_at_signals():
                 gateway = await stack.enter_async_context(open_gateway(config, keys=keys))
             gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)

@@ -21,8 +21,7 @@ from weakref import WeakValueDictionary
 
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
-from adacompute.records import BudgetUnit
-from adacompute.secret import Secret
+from adacompute.records import BudgetUnit, Secret
 from adacompute.serve.pricing.pacer import Pacer, find_least_cost
 from adacompute.serve.spending.fleet_ledger import FleetLedger
 from adacompute.serve.spending.ledger import Caps

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from adacompute.errors import ConfigError
-from adacompute.secret import Secret
+from adacompute.records import Secret
 from adacompute.serve.spending.ledger import WindowClock, count_elapsed
 
 if TYPE_CHECKING:

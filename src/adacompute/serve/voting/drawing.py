@@ -35,7 +35,7 @@ from adacompute.serve.voting.answer_reader import FieldMemory
 from adacompute.serve.voting.sample_scorer import SampleScorer
 from adacompute.serve.voting.vote_eligibility import VoteEligibility
 
-__all__ = ["SampleDrawer", "SampleSource", "SamplingResources", "Wave"]
+__all__ = ["SampleDrawer", "SampleSource", "SampleWave", "SamplingResources"]
 
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
@@ -111,7 +111,7 @@ class SamplingResources:
             object.__setattr__(self, name, value)
 
 
-class Wave(NamedTuple):
+class SampleWave(NamedTuple):
     """Samples that were asked of one source at once, and what came of it."""
 
     source: SampleSource
@@ -221,7 +221,7 @@ class SampleDrawer:
         self.spent += spent
         self.maybe += maybe
 
-    async def draw(self, source: SampleSource, count: int) -> Wave:
+    async def draw(self, source: SampleSource, count: int) -> SampleWave:
         """Draws so many samples, or as many as a cap allows; CapReached or LedgerUnavailable if none."""
         reservation = await self._reserve(source, count)
         began = self._loop.time()
@@ -230,7 +230,7 @@ class SampleDrawer:
             responses, errors = await draw(source, reservation)
         finally:
             self._settle(source, reservation)
-        return Wave(
+        return SampleWave(
             source=source,
             responses=responses,
             sent=reservation.count - reservation.unsent,

@@ -21,7 +21,7 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.pricing.start import EXPLORED_SAMPLES
 from adacompute.serve.voting.answer_reader import AnswerReader, select_candidates
-from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SamplingResources, Wave
+from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SampleWave, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
 
 __all__ = ["RequestVotes", "SampleLoop"]
@@ -289,7 +289,7 @@ class SampleLoop:
         self._features: Floats | None = None  # of the prompt, as the policy sees it
         self._stopped = False  # True: no further wave, whatever the policy says
         self._rest: Draw | None = None  # what the first wave has besides a first sample that was streamed
-        self._ahead: asyncio.Task[Wave | None] | None = None  # the rest of the first wave, under way
+        self._ahead: asyncio.Task[SampleWave | None] | None = None  # the rest of the first wave, under way
 
     @property
     def now(self) -> float:
@@ -509,7 +509,7 @@ class SampleLoop:
             return draw
         return replace(draw, count=policy.longest - tally.drawn) if tally.drawn < policy.longest else None
 
-    async def _count_ahead(self, ahead: "asyncio.Task[Wave | None]") -> None:
+    async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
         """Counts the rest of the first wave, unless the first sample shows that there is no vote."""
         if self.votes.responses and not self.votes.no_vote_reason:
             self.votes.no_vote_reason = self.votes.check(is_first=self.waves == 1)
@@ -534,7 +534,7 @@ class SampleLoop:
             if wave is not None:
                 await self._count_wave(wave)
 
-    async def _fetch_wave(self, draw: Draw) -> Wave | None:
+    async def _fetch_wave(self, draw: Draw) -> SampleWave | None:
         """Draws samples of one source; None: a cap or the ledger allows none, and there are others."""
         try:
             return await self.drawer.draw(self._get_source(draw), draw.count)
@@ -546,7 +546,7 @@ class SampleLoop:
             self._stopped = True
             return None
 
-    async def _count_wave(self, wave: Wave) -> None:
+    async def _count_wave(self, wave: SampleWave) -> None:
         self.waves += 1
         self._slowest = max(self._slowest, wave.seconds)
         for error in wave.errors:

@@ -26,8 +26,7 @@ from urllib.parse import quote, quote_plus
 import orjson
 
 from adacompute.config import Config, KeyConfig, read_key, read_menu_file
-from adacompute.records import Call
-from adacompute.secret import Secret
+from adacompute.records import Call, Secret
 from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
 
 __all__ = ["MASK", "Redactor", "RepeatFilter", "collect_secrets", "log_to", "request_log"]
