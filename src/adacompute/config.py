@@ -39,6 +39,7 @@ __all__ = [
     "apply_menu",
     "average_budget",
     "compile_vote_pattern",
+    "forget_metrics_folder",
     "load_config",
     "parse_serve_budgets",
     "read_key",
@@ -573,6 +574,12 @@ def read_key(
     if not _KEY_TEXT.fullmatch(text):  # the message doesn't show it
         raise ConfigError(f"{place} holds no key: blanks, line breaks or special characters; give it alone")
     return Secret(text, source=place)
+
+
+def forget_metrics_folder() -> None:
+    """Removes the folder of another program's metrics from the environment: ours would be written there."""
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        os.environ.pop(name, None)
 
 
 def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[KeyConfig, ...]:

@@ -54,6 +54,11 @@ def test_a_reply_that_cannot_tell_abstains_in_every_language(question, reply):
     assert ac.read_answers([reply], question) == [None]
 
 
+@pytest.mark.parametrize(("question", "reply"), LANGUAGES["beside"])
+def test_a_statement_of_something_else_is_no_verdict(question, reply):
+    assert ac.read_answers([reply], question) == [None]
+
+
 @pytest.mark.parametrize(("question", "reply"), LANGUAGES["texts"])
 def test_a_text_that_was_asked_for_is_no_answer_in_any_language(question, reply):
     assert ac.read_answers([reply, reply], question) == [None, None]

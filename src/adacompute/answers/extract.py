@@ -20,7 +20,6 @@ from adacompute.answers.question import (
     detect_languages,
     find_options,
     find_sentence_end,
-    mask_denied,
     read_question,
     shorten_question,
     split_sentences,
@@ -56,7 +55,7 @@ __all__ = [
 
 _BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
-_HEADING = re.compile(r"[\s#*]{0,9}[^\W\d_]{2,}")
+_HEADING = re.compile(r"[\s#*]{0,9}(?:\d{1,2}[.)]\s{1,9})?[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
     r"(?P<number>(?<![\d:.,])\d{1,2}(?::[0-5]\d){1,2}(?:\.\d+)?(?![\d:])"
@@ -132,12 +131,15 @@ def find_value(text: str) -> str | None:
     return _find_formula(text, last.start("number"), last.end()) or _spell_number(last)
 
 
+_IN_WORD = re.compile("[A-Za-z_]")
+
+
 def _find_last_number(text: str) -> re.Match[str] | None:
     last = None
     inside_word = None  # a digit inside a word, as in H2O: only where nothing better is found
     for match in _NUMBER.finditer(text):
         begin = match.start("number")
-        if begin and (text[begin - 1].isalpha() or text[begin - 1] == "_"):
+        if _IN_WORD.search(text, begin - 1, begin):
             inside_word = match
         else:
             last = match
@@ -197,8 +199,9 @@ def find_short_reply(text: str) -> str | None:
     return stripped
 
 
+_ANSWER_WORDS = ("answer", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta", "答案", "答え")
 _ANSWER_LABEL = re.compile(
-    r"(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta)|答案|答え)"
+    rf"(?:\b(?:{'|'.join(_ANSWER_WORDS[:-2])})|答案|答え)"
     r"[ \t]{0,20}(?:\*\*|__|\*)?[ \t]{0,20}(?P<colon>[:：])",
     re.IGNORECASE,
 )
@@ -488,10 +491,7 @@ HEDGE = re.compile(
     re.IGNORECASE,
 )
 DATA = re.compile(r"\s{0,99}(?:```|[{\[]\s{0,9}[\"{\[]|<(?!think|answer)\w)")
-_ASKS = re.compile(r"\?[\s*_)\"']{0,9}\Z")  # a reply that ends in a question of its own
 _DIGIT_OR_SIGN = re.compile(r"\d|\\(?:frac|sqrt|pi|infty)|π|∞")
-_ITEM = re.compile(r"\s{0,9}(?:[-*•]\s|\*\*\w|#{1,6}\s|\d{1,2}[.)]\s|\|)")
-_CONCLUDES = re.compile(r"=|\b(?:conclusion|therefore|thus|hence|so|total|final|result|is)\b", re.IGNORECASE)
 _ENDING = 4_000  # characters of a long response in which its last value is looked for
 
 
@@ -573,7 +573,7 @@ CHAT = re.compile(
     r"|good (?:morning|night)|got it|no problem|how can i)\b|[!😀-🙏]",
     re.IGNORECASE,
 )
-_REPLIES_FOR_LANGUAGE = 16  # replies whose beginnings tell in which languages they are written
+_REPLIES_FOR_LANGUAGE = 4  # replies whose beginnings tell in which languages they are written
 
 
 def _read_for_question(
@@ -617,10 +617,14 @@ def _read_for_question(
     ends = [finished[at] or at in stated for at in texts]
     for at, reading in zip(texts, read_prose([*texts.values()], question, ends), strict=True):
         answer = _trim_optional(reading.answer)
-        if at in stated and (answer is None or _states_value(question)):
-            answer = _keep_statement(stated[at], question)
+        is_value = _states_value(question) and not _CJK_COUNT.fullmatch(stated.get(at, ""))
+        if at in stated and (answer is None or is_value):
+            answer = None if ReplyText(stated[at], question).abstains else stated[at]
         readings[at] = ReadAnswer(answer, reading.sure)
     return readings
+
+
+_CJK_COUNT = re.compile(r"[-−]?\d[\d.,/]*[\u3040-\u9fff]{1,9}")  # 42個です
 
 
 def _find_lone_formula(text: str, question: Question) -> str | None:
@@ -640,12 +644,14 @@ def _find_marked(text: str) -> str | None:
     """The content of a tag, a box, or what follows "####" at the end."""
     if not any(mark in text for mark in ("<answer>", "\\boxed", "\\fbox", "####")):
         return None
-    return _run_plan(_MARKED_PLAN if _ends_in_hash(text) else _MARKED_PLAN[:2], text)
+    return _run_plan(_MARKED_PLAN, text)
 
 
 @lru_cache(maxsize=64)
 def _find_statement(text: str, *, finished: bool) -> str | None:
     """The text after "Answer:" or "the answer is", if it is short and no hedge."""
+    if not any(map(text.lower().__contains__, (*_ANSWER_WORDS, "####"))):
+        return None
     stated = _run_plan(_STATED_PLAN if finished else _CUT_OFF_PLAN, text)
     if stated is None or HEDGE.match(stated) or len(stated.split()) > _STATED_WORDS:
         return None
@@ -655,15 +661,6 @@ def _find_statement(text: str, *, finished: bool) -> str | None:
 def _states_value(question: Question) -> bool:
     """Whether it is a problem to solve, of which a statement gives the value."""
     return question.purpose == "value" and bool(question.numbers) and question.form in ("number", "words")
-
-
-def _keep_statement(statement: str, question: Question) -> str | None:
-    """A statement as it is, unless it denies something, or says that it can't tell."""
-    if ReplyText(statement, question).abstains:
-        return None
-    may_deny = question.form == "words" and not question.negated and " " in statement
-    denied = may_deny and mask_denied(statement, question.lexicon) != statement
-    return None if denied else statement
 
 
 def _is_fenced_answer(text: str) -> bool:
@@ -689,14 +686,6 @@ def _read_solution(text: str, question: Question, *, finished: bool) -> ReadAnsw
 
 
 _FORMULA = re.compile(r"\\[A-Za-z(\[]|\$[^$\n]{1,200}\$")
-
-
-def _ends_in_hash(text: str) -> bool:
-    """Whether the last "####" has a short text on its line, and nothing below: others are headings."""
-    rest = find_hash(text)
-    if rest is None or len(rest.split()) > _STATED_WORDS:
-        return False
-    return not text[text.rfind("####") + 4 + len(rest) :].strip()
 
 
 def _choose_option(answer: str, options: Options) -> str | None:
@@ -729,13 +718,11 @@ def _find_leading_letter(sentence: str) -> str | None:
 
 
 def _ends_in_value(ending: str) -> bool:
-    """Whether the last line has a value, and is not an item of a list, heading or question."""
+    """Whether the last line has a value."""
     line = ending.rstrip().rpartition("\n")[2][-600:]
     if line.strip() in ("\\]", "$$", "```"):  # a displayed formula ends it
         line = ending[-200:]
-    elif _ITEM.match(line) and not _CONCLUDES.search(line):
-        return False
-    return _DIGIT_OR_SIGN.search(line) is not None and _ASKS.search(line) is None
+    return _DIGIT_OR_SIGN.search(line) is not None
 
 
 def _trim_whole(passage: str | None) -> str | None:

@@ -52,10 +52,14 @@ SILENT = ReadAnswer(None)
 _SILENCE = Meaning(None)
 
 _FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_MARKS = str.maketrans("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", "*`")
+_PLAIN = dict(
+    zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
+)
+_MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
 _LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
 _THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
 _BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_NO_ITEM = re.compile(rf"\d|(?: .*){{{_ITEM_WORDS}}}")  # steps of a solution have numbers
 _ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
@@ -87,14 +91,16 @@ def _clean(text: str) -> str:
     outside = _FENCE.sub("\n", text)
     if len(fences) == 1 and not outside.strip():
         outside = fences[0]
-    return _LEADING_MARKS.sub("", _THOUGHT.sub("", _join_items(outside).translate(_MARKS))).strip()
+    return _LEADING_MARKS.sub(
+        "", _THOUGHT.sub("", _MARKS.sub(lambda mark: _PLAIN.get(mark[0], ""), _join_items(outside)))
+    ).strip()
 
 
 def _join_items(text: str) -> str:
     """A list with an item on each line as one sentence."""
     first = _BULLET.search(text) if "\n" in text else None
     items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
-    if first is None or not 1 < len(items) <= _ITEMS or any(item.count(" ") >= _ITEM_WORDS for item in items):
+    if first is None or not 1 < len(items) <= _ITEMS or any(map(_NO_ITEM.search, items)):
         return text
     before = text[: first.start()].strip()
     return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
@@ -121,8 +127,9 @@ def _cant_tell(sentence: str, question: Question) -> bool:
 
 def _says_only(name: str, sentence: str, question: Question) -> bool:
     """Whether a sentence consists of phrases of a list."""
-    rest = question.lexicon.find(name).sub(" ", sentence)
-    return rest != sentence and _LETTER_OR_DIGIT.search(rest) is None
+    phrases, first = question.lexicon.find(name), _LETTER_OR_DIGIT.search(sentence)
+    is_begun = first is not None and phrases.match(sentence, first.start()) is not None
+    return is_begun and not _LETTER_OR_DIGIT.search(phrases.sub(" ", sentence))
 
 
 class Clause(NamedTuple):
@@ -143,23 +150,26 @@ class Sentence:
     @cached_property
     def pieces(self) -> list[Token]:
         """Its words with their labels. The question's words count once: what is repeated is new."""
-        question, is_common = self.question, self.question.lexicon.is_common
+        question, empty = self.question, self.question.lexicon.empty
         tokens = question.tokenize(self.text)
-        left = Counter({w: count for w, count in question.words.items() if not is_common(w)})
+        left = {word: count for word, count in question.words.items() if word not in empty}
         asked = set()
-        for is_form in (str.__eq__, question.is_form):  # the words as they are come first
-            for token in tokens:
-                word = next((w for w in left if left[w] and is_form(token.key, w)), "")
-                if word and token not in asked and not is_common(token.key):
+        words = [token for token in tokens if token.kind == "word" and token.key not in empty]
+        for find_words in (lambda key: [key], question.find_forms):  # the words as they are come first
+            for token in words:
+                word = next((word for word in find_words(token.key) if left.get(word)), "")
+                if word and token.begin not in asked:
                     left[word] -= 1
-                    asked.add(token)
+                    asked.add(token.begin)
         pieces: list[Token] = []
         for token in tokens:
-            label = "question" if token in asked else "common" if is_common(token.key) else "new"
+            label = "question" if token.begin in asked else "common" if token.key in empty else "new"
             if token is tokens[-1] is not tokens[0] and token.text[0].isupper() and label == "common":
                 label = "new"  # the symbol of iodine is "I"
-            label = "number" if token.kind == "number" else label
-            pieces += _split_cjk(token, question) if token.kind == "cjk" else [token._replace(label=label)]
+            follows = bool(pieces) and pieces[-1].label == "number"
+            if token.kind == "number" or (follows and quantity.is_unit(token.text, question)):
+                label = "number"
+            pieces += _split_cjk(token, question) if token.kind == "cjk" else [Token(*token[:5], label)]
         return pieces
 
     @cached_property
@@ -174,6 +184,11 @@ class Sentence:
     def hits(self) -> list[str]:
         """The words of the question that it repeats."""
         return [p.key for p in self.pieces if p.label == "question"]
+
+    @cached_property
+    def mentions(self) -> list["_Mention"]:
+        """Where it names the question's alternatives."""
+        return _find_mentions(self)
 
     @property
     def denies(self) -> bool:
@@ -253,8 +268,6 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
     if not runs:
         return (_read_bare(sentence) if alone else _SILENCE), 0
     items = _collect_list(runs[0], runs, sentence)
-    if alone and not sentence.hits and len(items) == 1 and _is_phrase(sentence):
-        return Meaning(_spell([p for p in sentence.pieces if p.label == "new"], sentence)), 0
     is_clear = len(items) > 1 or bool(sentence.hits) or _is_bare(runs[0], runs)
     answer = _spell_items(items, sentence)
     count = len(answer.split())
@@ -266,16 +279,10 @@ def _read_sentence(sentence: Sentence, *, alone: bool) -> tuple[Meaning, int]:
     return Meaning(answer, sure, tuple(_spell(other.pieces, sentence) for other in others)), beside
 
 
-def _is_phrase(sentence: Sentence) -> bool:
-    """Whether a sentence is a few words without a verb: "on the border of Nepal and China"."""
-    is_copula = sentence.question.lexicon.is_copula
-    return len(sentence.pieces) <= _PHRASE_WORDS and not any(is_copula(p.text) for p in sentence.pieces)
-
-
 def _rate_run(run: _Run, others: list[_Run], sentence: Sentence) -> float:
     """How sure it is that a run is the answer: less if others may be, too."""
     question, end = sentence.question, run.pieces[-1].end
-    new = [r for r in others if r.is_name and not all(question.has(p.key) for p in r.pieces)]
+    new = [r for r in others if r.is_name and not all(question.find_forms(p.key) for p in r.pieces)]
     beside = [r for r in new if r.clause is run.clause]
     later = [r for r in new if r.pieces[0].begin > end and _follows_copula(r, question)]
     if later or (sentence.hits and run.is_name and beside and not _follows_copula(run, question)):
@@ -476,7 +483,12 @@ def _says_other(pieces: list[Token], hits: dict[str, int], beyond: list[int], qu
     if len(numbers) > 1 and numbers != [number for number in question.numbers if number in numbers]:
         return True
     last = question.content[-1:]
-    complete = not last or any(question.is_form(key, last[0]) for key in hits)
+    complete = not last or any(last[0] in question.find_forms(key) for key in hits)
+    if question.predicate:
+        told = "".join(p.text for p in pieces)
+        for subject in question.subjects:
+            told = told.replace(subject, "")
+        complete = all(part in told for part in question.predicate)
     return any(at < max(hits.values()) for at in beyond) if complete else bool(beyond)
 
 
@@ -489,11 +501,10 @@ def _is_asked(piece: Token, question: Question) -> bool:
 
 def _is_beyond(piece: Token, question: Question) -> bool:
     """Whether a word is neither the question's nor common, nor says yes or no."""
-    lexicon = question.lexicon
-    words = lexicon.yes | lexicon.no | lexicon.negation
+    words = question.lexicon.verdicts
     if piece.kind == "cjk":
         return piece.label == "new" and not _holds_cjk(words, piece.key)
-    return piece.label == "new" and piece.key not in words and not question.has(piece.key)
+    return piece.label == "new" and piece.key not in words and not question.find_forms(piece.key)
 
 
 # Alternatives of the question: the one counts that isn't denied, nor what the other is compared with
@@ -531,7 +542,9 @@ def read_alternative(reply: ReplyText) -> Meaning:
 
 def _choose_alternative(sentence: Sentence) -> str:
     """The alternative that a sentence chooses; "" if it chooses none."""
-    question, text, mentions = sentence.question, sentence.text, _find_mentions(sentence)
+    question, text, mentions = sentence.question, sentence.text, sentence.mentions
+    if not mentions:
+        return ""
     words = [p for p in sentence.pieces if not _is_in(p, mentions)]
     asks = any(_is_asked(p, question) or not question.characters.isdisjoint(p.text) for p in words)
     told = text if question.negated else mask_denied(text, question.lexicon, clauses=True)
@@ -575,8 +588,10 @@ def _is_compared(text: str, mention: _Mention, question: Question) -> bool:
     if text[mention.end : mention.end + 6].lstrip("の方はも ").startswith("より"):
         return True
     lexicon = question.lexicon
-    than, links = lexicon.find("than").pattern, "|".join(map(re.escape, lexicon.links))
-    compared = lexicon.compile("compared", lambda: rf"(?:(?:{than})\s(?:(?:{links})\s)?|[<＜]\s?)$")
+    than, links = lexicon.find("than").pattern, lexicon.links
+    compared = lexicon.compile(
+        "compared", lambda: rf"(?:(?:{than})\s(?:(?:{'|'.join(map(re.escape, links))})\s)?|[<＜]\s?)$"
+    )
     return compared.search(text[: mention.begin][-25:]) is not None
 
 
@@ -656,7 +671,7 @@ def _choose_form(replies: list[ReplyText], question: Question) -> str:
     def count(test: Callable[[ReplyText], bool]) -> float:
         return sum(times[reply] for reply in times if test(reply)) / len(replies)
 
-    if question.form == "either" and count(lambda reply: any(map(_find_mentions, reply.assertions))) >= 0.5:
+    if question.form == "either" and count(lambda reply: any(s.mentions for s in reply.assertions)) >= 0.5:
         return "either"
     if question.form in ("date", "number"):
         return question.form
@@ -691,16 +706,14 @@ def _is_numeric(reply: ReplyText) -> bool:
 
 
 def _read_number(reply: ReplyText) -> Meaning:
-    """The number at which a solution arrives, or that a fact is told by; a few words instead of one."""
+    """The number at which a solution arrives, or that a fact is told by."""
     if not reply.finished:
         return _SILENCE
+    if leading := quantity.find_leading(reply.sentences, reply.question):
+        return Meaning(leading)
     if reply.question.numbers or reply.is_long:
         return quantity.find_solution(reply.sentences, reply.question)
-    found = quantity.find_quantity(reply.sentences, reply.question)
-    if found.answer or len(reply.sentences) > 1 or quantity.has_new_number(reply.text, reply.question):
-        return found
-    words = read_words(reply)
-    return words if words.answer and len(words.answer.split()) <= _FEW_WORDS else _SILENCE
+    return quantity.find_quantity(reply.sentences, reply.question)
 
 
 def _read_date(reply: ReplyText) -> Meaning:

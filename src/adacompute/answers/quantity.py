@@ -54,9 +54,6 @@ _NUMBER_WITH_UNIT = re.compile(
     r"[A-Za-zμΩ][A-Za-zμΩ'./ -]*(?:\^\s?\{?[23]\}?)?"
     r"(?:\s?/\s?[A-Za-z]+(?:\^\s?\{?[23]\}?)?)?)"
 )
-_FRACTION_UNIT = re.compile(
-    r"(?<=[\d)}])(\s?)\\frac\s?\{( ?)([A-Za-z]{1,12}) ?\}\s?\{ ?([A-Za-z]{1,12}) ?(\^\{?[23]\}?)?\}"
-)
 _TRIG = re.compile("sin|cos|tan|cot|sec|csc")
 _SUM = re.compile(r"[\w)}](?<!\d[eE])\s*[-+]\s*[\w({\\]")
 _LOOSE_SIGN = re.compile(r"\s*([/^°])\s*")
@@ -77,8 +74,6 @@ def split_unit(text: str) -> Measurement | None:
         if tail is not None and tail[1] not in ("", currency):
             return None
         return (tail[0], currency, tail[2]) if tail is not None else (number, currency, 1)
-    if "\\frac" in text:
-        text = _FRACTION_UNIT.sub(_join_fraction_unit, text)
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     if match is None:
         return None
@@ -93,6 +88,7 @@ def split_unit(text: str) -> Measurement | None:
     return _name_unit(number, unit, spaced=bool(match["gap"]))
 
 
+@lru_cache(maxsize=1024)
 def is_measure(word: str) -> bool:
     """Whether a word after a number is a unit of measure, rather than something counted or another word.
 
@@ -141,13 +137,6 @@ def count_seconds(text: str) -> Fraction | None:
     if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
         return None  # 5 m is a length, 5 m 3 s a duration
     return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
-
-
-def _join_fraction_unit(match: re.Match[str]) -> str:
-    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that it is a unit and not a product."""
-    gap, space, top, bottom, power = match.groups()
-    units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
-    return f" {top}/{bottom}{power or ''}" if units else match.group()
 
 
 def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:
@@ -375,6 +364,7 @@ _UNIT_WORD = re.compile(r"\s?(%|°\s?[CF]?|[^\W\d_]{1,20}[²³]?(?:/[A-Za-z]{1,9
 _UNIT_LINKS = ("per", "square", "cubic", "sq", "degrees")
 
 
+@lru_cache(maxsize=256)  # a sentence is looked at for several reasons
 def _list_quantities(text: str, question: Question) -> list[Stated]:
     """The quantities of a text in their order; a range is one."""
     tokens = question.tokenize(text)
@@ -471,6 +461,19 @@ def _find_unit(text: str, at: int, lexicon: Lexicon) -> tuple[int, str]:
     return end, unit
 
 
+_ANSWER_FIRST = re.compile(r"\D{0,2}\d[\d.,/ ]*(?: ?[^\W\d_]{1,20}){0,2}(?:\.\s|$)")
+_NEXT_ITEM = re.compile(r"\d{1,2}[.)]\s")
+
+
+def find_leading(sentences: list[str], question: Question) -> str | None:
+    """The number that a reply begins with and goes on to explain: "30. The farmer had 36 trees."."""
+    first = _ANSWER_FIRST.match(sentences[0])
+    if first is None or any(_NEXT_ITEM.match(text) or _COMPUTES.search(text) for text in sentences[1:]):
+        return None
+    new = _select_new(first.group(), question)
+    return new[0].answer if len(new) == 1 else None
+
+
 _COMPUTES = re.compile(r"[=≈]|\\approx|\\boxed")
 
 
@@ -495,7 +498,9 @@ def _repeats(text: str, question: Question) -> bool:
 
 
 def _select_new(text: str, question: Question) -> list[Stated]:
-    return [found for found in _list_quantities(text, question) if found.key not in question.numbers]
+    """The numbers that the question doesn't have; 3/8 of its 3 and 8 is one if there is no other."""
+    new = [found for found in _list_quantities(text, question) if found.key not in question.numbers]
+    return [found for found in new if not {*question.numbers}.issuperset(found.key.split("/"))] or new
 
 
 def find_quantity(sentences: list[str], question: Question) -> Meaning:

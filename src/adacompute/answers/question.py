@@ -24,7 +24,7 @@ __all__ = ["Lexicon", "Question", "classify_purpose", "find_options", "read_ques
 
 # languages in which 1,5 is a half more than 1
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
-_CJK = r"\u3005\u3040-\u30ff\u3400-\u9fff"
+_CJK = r"\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
 _CJK_RUN = re.compile(f"[{_CJK}]")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
@@ -79,7 +79,9 @@ class Lexicon:
         self.yes = self.gather("yes")
         self.no = self.gather("no")
         self.negation = self.gather("negation")
+        self.verdicts = self.yes | self.no | self.negation
         self.question_words = self.gather("wh")
+        self.empty = self.common | self.question_words  # words that say nothing by themselves
         self.links = self.gather("links")  # small words inside names: "of", "de"
 
     def gather(self, name: str) -> frozenset[str]:
@@ -91,18 +93,16 @@ class Lexicon:
 
     def find(self, name: str) -> re.Pattern[str]:
         """A pattern of the phrases of a list; matches nothing if no language has one."""
-        phrases = (phrase for lists in self._lists for phrase in lists.get(name, "").split("|") if phrase)
-        return self._patterns.get(name) or self.compile(name, lambda: spell_phrases(phrases))
+        if name not in self._patterns:
+            phrases = "|".join(lists.get(name, "") for lists in self._lists).split("|")
+            self.compile(name, lambda: spell_phrases(filter(None, phrases)))
+        return self._patterns[name]
 
     def compile(self, name: str, spell: Callable[[], str]) -> re.Pattern[str]:
         """A pattern made of these languages' words, kept by its name."""
         if name not in self._patterns:
             self._patterns[name] = re.compile(spell(), re.IGNORECASE)
         return self._patterns[name]
-
-    def is_common(self, key: str) -> bool:
-        """Whether a word says nothing by itself, or asks."""
-        return key in self.common or key in self.question_words
 
     def is_copula(self, word: str) -> bool:
         """Whether a word is a form of "be", or "it's"."""
@@ -129,9 +129,14 @@ class Lexicon:
 
 def spell_phrases(phrases: Iterable[str]) -> str:
     """A pattern of whole words and phrases, the longest first; in Chinese and Japanese, of any part."""
-    longest = sorted(phrases, key=len, reverse=True)
-    spelled = [re.escape(phrase) for phrase in longest]
-    return "|".join(p if _CJK_RUN.search(p) else rf"\b{p}\b" for p in spelled) or r"(?!)"
+    endings: dict[str, list[str]] = {}  # by first letter, so that a word is compared with few phrases
+    for phrase in sorted(phrases, key=len, reverse=True):
+        edge = "" if _CJK_RUN.search(phrase) else r"\b"
+        endings.setdefault(re.escape(phrase[0].lower()), []).append(re.escape(phrase[1:]) + edge)
+    spelled = {first: f"{first}(?:{'|'.join(ends)})" for first, ends in endings.items()}
+    words = {first: word for first, word in spelled.items() if not _CJK_RUN.match(first)}
+    opened = rf"\b(?=[{''.join(words)}])(?:{'|'.join(words.values())})" if words else "(?!)"
+    return "|".join([opened, *(spelled[first] for first in spelled if first not in words)])
 
 
 @lru_cache(maxsize=64)
@@ -161,10 +166,12 @@ _COUNTERS = "个個颗只人本枚匹月日年天岁歳条台册冊つ米度次�
 _LETTER = rf"[^\W\d_{_CJK}]"
 _WORD = re.compile(rf"{_LETTER}+(?:[-'’.]{_LETTER}+)*")
 _TOKEN = re.compile(
-    rf"(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
+    rf"(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
+    # fractions, dates and times are one number each
+    r"|(?P<figure>(?:\d+ )?\d+(?: ?/ ?\d+)+(?![.,]?\d)|\d+(?::\d\d)+(?: ?[AaPp]\.?[Mm]\b)?|\d{4}-\d\d-\d\d)"
+    rf"|(?P<number>\d{{1,3}}(?:[ '’\u00a0\u202f\u2009]\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)*)"
     rf"|(?P<numeral>[{_NUMERALS}][十百千][{_NUMERALS}]{{1,12}}|[{_NUMERALS}]{{2,12}}(?=[{_COUNTERS}]|[^{_CJK}]|$)|[{_NUMERALS[3:]}](?=[{_COUNTERS}]))"
     rf"|(?P<cjk>[{_CJK}]+?(?=[{_NUMERALS}]{{2}}|[{_NUMERALS[3:]}][{_COUNTERS}]|[^{_CJK}]|$))"
-    rf"|(?P<word>{_LETTER}(?:{_LETTER}|\d)*(?:[-'’.]{_LETTER}+)*)"
 )
 _ELISION = re.compile(r"(?:[cdjlmnst]|qu|all|dell|nell|dall|sull|un|jusqu|lorsqu|puisqu)'(?=.{2})")
 # "peuvent-ils" asks what "peuvent" says
@@ -186,20 +193,21 @@ def fold(word: str) -> str:
 def tokenize(text: str, *, decimal_comma: bool = False) -> tuple[Token, ...]:
     """The words and numbers of a text."""
     tokens = []
-    for match in _TOKEN.finditer(text):
+    for match in islice(_TOKEN.finditer(text), _TOKEN_LIMIT):
         kind, written = str(match.lastgroup), match.group()
         if kind == "number":
             key = parse_number(written, decimal_comma=decimal_comma)
         elif kind == "numeral":
             kind, key = "number", _parse_numeral(written)
+        elif kind == "figure":
+            kind, key = "number", _FIGURE_GAP.sub("", written).lower()
         else:
             key = fold(written) if kind == "word" else written
-        tokens.append(Token(kind, written, key, match.start(), match.end()))
-        if len(tokens) >= _TOKEN_LIMIT:
-            break
+        tokens.append(Token(kind, written, key, *match.span()))
     return tuple(tokens)
 
 
+_FIGURE_GAP = re.compile(r"\.|(?<=\d) (?![\d])|(?<=/) ")
 _GROUP_SIGN = re.compile(r"[\s'’\u00a0\u202f\u2009]")
 _COMMAS = re.compile(r"\d{1,3}(?:,\d{3})+")
 _PERIODS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
@@ -253,7 +261,8 @@ _TITLE = re.compile(
 )
 _SHORT_MONTH = re.compile(r"(?:Jan|Feb|Mar|Apr|Aug|Sept?|Oct|Nov|Dec)")
 _INITIALS = re.compile(r"(?:[A-Z]\.){0,5}[A-Z]")
-_LAST_WORD = re.compile(r"[^\s(*\"“]{0,12}$")
+_WORD_START = re.compile(r"[\s(*\"“]")
+_LONGEST_SHORT = 6  # letters of "approx"
 _PIECE_END = re.compile(r"[.!?\n。]")
 _SENTENCE_STARTER = re.compile(
     r"(?:An?|And|As|Because|But|For|He|Here|Hence|However|I|If|In|Its?|Let|My|Note|Of|Since|She|So|That"
@@ -273,13 +282,12 @@ def find_sentence_end(text: str, begin: int, stop: int) -> int:
 
 
 def _continues_sentence(text: str, begin: int, at: int, stop: int) -> bool:
-    """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal, or emphasis open."""
-    is_open = text.count("**", max(begin, at - 200), at) % 2
-    if is_open and text.find("**", at + 1, min(stop, at + 200)) > at + 1:
-        return True
+    """Whether the period at `at` doesn't end a sentence: a title, initials, an ordinal."""
     before = text[max(begin, at - 24) : at]
-    word = before[len(_LAST_WORD.sub("", before)) :]
-    after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)])[0].split()
+    word = _WORD_START.split(before)[-1]
+    if len(word) > _LONGEST_SHORT and word.isalpha():
+        return False
+    after = _PIECE_END.split(text[at + 1 : min(stop, at + 100)], maxsplit=1)[0].split()
     if not after:
         return False
     if _TITLE.fullmatch(word) or ("." in word and after[0][0].islower()):  # "10 a.m. on Monday"
@@ -308,7 +316,8 @@ _EXCLAIMED = re.compile(r"(?<=[!?])[\"'”)*_]{0,3}\s{1,9}|(?<=[！？])|\n+")
 def split_sentences(reply: str) -> list[str]:
     """The sentences of a short reply, without the periods that end them."""
     sentences: list[str] = []
-    for line in _EXCLAIMED.split(reply):
+    asks = any(sign in reply for sign in "!?！？")
+    for line in _EXCLAIMED.split(reply) if asks else reply.split("\n"):
         begin = 0
         while begin < len(line):
             end = find_sentence_end(line, begin, len(line))
@@ -495,11 +504,15 @@ class Question:
         self.asks_truth, self.is_verdict = self._drop_verdicts()
         tokens = self.tokenize(self.asking)
         self.words = Counter(token.key for token in tokens if token.kind == "word")
+        self._forms: dict[str, list[str]] = {}
         self.content = self._list_content(tokens)  # in their order
         self.numbers = self._list_numbers(text)
         self.context = {t.key for t in self.tokenize(text) if t.kind == "word"}  # the whole prompt's words
         asks = "".join(word for word in lexicon.question_words if word in self.asking)
         self.characters = frozenset(_HAN.findall(self.asking)) - lexicon.common - {*asks}  # 大 of 哪个更大
+        cjk = (part for t in tokens if t.kind == "cjk" for part in lexicon.cjk_common.split(t.text) if part)
+        *self.subjects, predicate = [*cjk] or [""]  # クジラ and 魚 of クジラは魚ですか
+        self.predicate = _HAN.findall(predicate) or [predicate] * bool(predicate)
         self.negated = any(t.key in lexicon.negation for t in tokens[1:])  # not "Isn't it …?"
         self.alternatives = () if self.options or self.is_verdict else self._find_alternatives()
         self.has_question_word = self._has_question_word(tokens)
@@ -513,27 +526,29 @@ class Question:
         """The words and numbers of a text, numbers written as in the question's language."""
         return tokenize(text, decimal_comma=self.lexicon.decimal_comma)
 
-    def has(self, key: str) -> bool:
-        """Whether the question has a word, in this form or another."""
-        return any(self.is_form(key, word) for word in self.words)
+    def find_forms(self, key: str) -> list[str]:
+        """The question's words that are forms of a word: by their beginning, or by a list of others."""
+        if key not in self._forms:
+            forms = self.lexicon.get_pairs("forms")
+            self._forms[key] = [
+                word
+                for word in self.words
+                if forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
+            ]
+        return self._forms[key]
 
     def asks_about(self, key: str) -> bool:
         """Whether a word is one of the question's content words, in this form or another."""
-        return any(self.is_form(key, word) for word in self.content)
-
-    def is_form(self, key: str, word: str) -> bool:
-        """Whether two words are forms of one: by a long common beginning, or by a list of irregular ones."""
-        forms = self.lexicon.get_pairs("forms")
-        return key == word or forms.get(key, key) == forms.get(word, word) or shares_stem(key, word)
+        return any(word in self.content for word in self.find_forms(key))
 
     def _list_content(self, tokens: Sequence[Token]) -> list[str]:
         words = (t.key for t in tokens if t.kind == "word" and len(t.key) > 1)
-        return [word for word in words if not self.lexicon.is_common(word)]
+        return [word for word in words if word not in self.lexicon.empty]
 
     def _list_numbers(self, text: str) -> list[str]:
         words = self.lexicon.get_pairs("numbers")
         numbers = [t for t in self.tokenize(text) if t.kind == "number" or words.get(t.key, "1") not in "01"]
-        return [words.get(t.key, t.key) for t in numbers]
+        return [words.get(key, key) for t in numbers for key in dict.fromkeys((t.key, *t.key.split("/")))]
 
     def _drop_verdicts(self) -> tuple[bool, bool]:
         """Whether it asks for true or false; whether it asks for that, or for yes or no, in so many words."""
@@ -584,7 +599,7 @@ class Question:
 
     def is_focus(self, keys: Iterable[str]) -> bool:
         """Whether one of some words says what is asked."""
-        return any(self.is_form(key, word) for key in keys for word in self.focus)
+        return any(word in self.focus for key in keys for word in self.find_forms(key))
 
     def _find_alternatives(self) -> tuple[str, ...]:
         """The sides of "a fruit or a vegetable", or two numbers that are compared."""
@@ -635,7 +650,7 @@ _CJK_EITHER = re.compile(
 
 
 def _split_cjk_sides(sentence: str, lexicon: Lexicon) -> tuple[str, ...]:
-    match = _CJK_EITHER.search(sentence)
+    match = _CJK_EITHER.search(sentence) if _CJK_RUN.search(sentence) else None
     if match is None:
         return ()
     left, right = match[1] or match[3], match[2] or match[4]
@@ -658,6 +673,7 @@ def read_question(question: str, languages: frozenset[str] = frozenset()) -> Que
     return Question(text, get_lexicon(detect_languages(find_asking_sentence(text)) | languages))
 
 
+@lru_cache(maxsize=64)
 def find_asking_sentence(text: str) -> str:
     """The last sentence that asks; the text's end if there is none."""
     asking = [sentence for sentence in split_sentences(text) if sentence.rstrip("\"'”)*_ ").endswith(_ASKS)]

@@ -180,7 +180,9 @@ def show_estimate(
     most = "no limit"
     if total.cost_most is not None:
         most = f"at most {format_money(total.cost_most)} {prices.currency}"
-    print_fact("cost", likely + most if prices else "not known; give input_price and output_price")
+    where = "in the menu's tables" if plans[0].name else "(--input-price, --output-price)"
+    unknown = f"not known; give input_price and output_price {where}"
+    print_fact("cost", likely + most if prices else unknown)
     print_fact("template", f"{template.name}; answers are read by {task.extract!r}")
     of_all = f"of {format_count(len(problem_set.problems), 'problem')}"
     print_fact(
@@ -447,23 +449,17 @@ def collect(
     max_cost = run.read_max_cost(modes.currency)
     problem_set, template = problems.read()
     task, default_task = choose_tasks(reading, config.answers, template, problem_set)
-    plans = [
-        replace(plan, samples=count)
-        for plan, count in zip(
-            plan_sources(
-                modes.modes,
-                template,
-                config,
-                sampling=sampling,
-                sampler=sampler,
-                verifier=verifier,
-                pool_path=pool_path,
-                dry_run=run.dry_run,
-            ),
-            samples,
-            strict=True,
-        )
-    ]
+    plans = plan_sources(
+        modes.modes,
+        template,
+        config,
+        sampling=sampling,
+        sampler=sampler,
+        verifier=verifier,
+        pool_path=pool_path,
+        dry_run=run.dry_run,
+    )
+    plans = [replace(plan, samples=count) for plan, count in zip(plans, samples, strict=True)]
     if run.dry_run:
 
         def find_left(pool: Pool | None, plan: SourcePlan) -> RemainingSamples:

@@ -39,6 +39,7 @@ from adacompute.config import (
     EndpointConfig,
     ServeConfig,
     VerifierConfig,
+    forget_metrics_folder,
     load_config,
     read_keys,
     read_menu_file,
@@ -506,8 +507,7 @@ def serve(
             verifier=verifier.override(base.verifier),
         )
 
-    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
-        os.environ.pop(name, None)  # the folder of another program: metrics would be written there
+    forget_metrics_folder()
     config = read_settings()
     if show:
         show_config(config, json=json)

@@ -24,11 +24,12 @@ from adacompute.policies.base import Floats, Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Menu, Mode, Pool
-from adacompute.records import Account, Budget, BudgetUnit, Problem, Sample, TokenPrices
+from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
 from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import (
+    RunResult,
     SamplerGroup,
     SourcePlan,
     SourceUse,
@@ -39,8 +40,7 @@ from adacompute.sampling.collect import (
     open_samplers,
     prepare_pool,
     run_coroutine,
-    sum_accounts,
-    sum_scores,
+    summarise_run,
 )
 from adacompute.sampling.plan import (
     CostBudget,
@@ -54,9 +54,9 @@ from adacompute.sampling.plan import (
 )
 from adacompute.sampling.waves import (
     BatchVotes,
+    BatchWave,
     MenuPlanner,
     ModeChoices,
-    Wave,
     WavePlanner,
     highest_dial,
 )
@@ -91,7 +91,7 @@ _UNSTORED = "unstorable: a response could not be stored; the pool has the reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Answers(RunResult):
     """The result of a batch."""
 
     # in the order of the requests; none where it was broken off
@@ -101,29 +101,17 @@ class Answers:
     budget: float  # a request, on average, at most, in `unit`
     limit: float  # in all, at most, in `unit`
     spent: int  # samples in all, with those of earlier runs
-    added: int  # samples of this run
     rounds: int  # of this run
     price: float | None  # the dial that the batch came down to; None: the policy has none
     unsettled: int  # requests that the policy would continue at that dial if the budget weren't spent
     weigh: VoteWeights | None  # how votes were weighed; None: plain
     plain: bool  # True: the policy weighs votes, but the samples carry no confidence
     accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
-    failures: Mapping[str, str]  # request id -> why it lacks samples
-    errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
-    account: Account  # of all calls into this pool for this source
-    cost: float  # money, of all of them
-    at_most: float  # money, with what may have been charged
-    seconds: float
-    stopped: StopReason | None = None  # None: it came to its end
-    why: str | None = None  # it was stopped
-    signal: int | None = None  # its number, where it was one
     unit: BudgetUnit = "samples"  # of the budget
     currency: str = ""  # of money
     used: float = 0.0  # of the limit, with what may have been charged
     excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
     found: float | None = None  # share of samples in which an answer was found
-    finished: float | None = None  # share that was not cut off, of those where it is known
-    verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
     modes: tuple[SourceUse, ...] = ()  # of a menu, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
@@ -186,21 +174,9 @@ class Answers:
             "accuracy": None if accuracy is None else accuracy.mean,
             "low": None if accuracy is None else accuracy.low,
             "high": None if accuracy is None else accuracy.high,
-            "added": self.added,
             "rounds": self.rounds,
-            "failures": dict(self.failures),
-            "errors": dict(self.errors),
-            "calls": self.account.calls,
-            "prompt_tokens": self.account.prompt_tokens,
-            "completion_tokens": self.account.completion_tokens,
-            "cost": self.cost,
-            "cost_at_most": self.at_most,
-            "seconds": self.seconds,
+            **self.list_run(),
             "answers_found": self.found,
-            "finished": self.finished,
-            "stopped": self.stopped,
-            "why": self.why,
-            "verifier": self.verifier,
         } | ({"modes": {use.name: use.to_dict() for use in self.modes}} if self.modes else {})
 
 
@@ -253,7 +229,7 @@ def answer(
         )
     cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, max_cost), spent=spent)
     budgets = make_budgets(plans, prices, cap)
-    batch = _Batch(problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, cap, elsewhere)
+    batch = _Batch(problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, elsewhere)
     return run_coroutine(batch.run(progress, signals))
 
 
@@ -389,86 +365,77 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
     return np.array([known[plan.name].cost for plan in plans])
 
 
+@dataclass(eq=False)
 class _Batch:
     """One batch, from its first samples to its answers."""
 
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        pool: Pool,
-        plans: Sequence[SourcePlan],
-        policy: Policy,
-        budget: Budget,
-        limit: float,
-        budgets: Sequence[CostBudget],
-        cap: CostCap,
-        elsewhere: float,
-    ) -> None:
-        self._problems = problems
-        self._pool = pool
-        self._plans = plans
-        self._policy = policy
-        self._budget = budget
-        self._limit = limit
-        self._budgets = budgets
-        self._cap = cap  # of all sources, in the unit of the budget
-        self._elsewhere = elsewhere  # of what the pool's calls cost, what is not for these problems
-        self._failures: dict[str, str] = {}
-        self._left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
-        self._initial_weigh = policy.weigh
-        self._votes = self._load_votes()
-        self._planner = self._make_planner()
+    problems: Sequence[Problem]
+    pool: Pool
+    plans: Sequence[SourcePlan]
+    policy: Policy
+    budget: Budget
+    limit: float
+    budgets: Sequence[CostBudget]
+    elsewhere: float  # of what the pool's calls cost, what is not for these problems
+
+    def __post_init__(self) -> None:
+        self.cap = self.budgets[0].cap  # of all sources, in the unit of the budget
+        self.failures: dict[str, str] = {}
+        self.left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
+        self.initial_weigh = self.policy.weigh
+        self.votes = self._load_votes()
+        self.planner = self._make_planner()
 
     async def run(
         self,
         progress: Callable[[CollectProgress], None] | None,
         signals: Sequence[signal.Signals],
     ) -> Answers:
-        start, before = time.monotonic(), self._votes.spent
+        start, before = time.monotonic(), self.votes.spent
 
         def report(group: SamplerGroup) -> None:
             if progress is not None:
-                planned = max(self._votes.spent + self._planner.room, before)
-                nothing = [0] * len(self._plans)
+                planned = max(self.votes.spent + self.planner.room, before)
+                nothing = [0] * len(self.plans)
                 state = group.progress(nothing, nothing)
                 progress(replace(state, planned=planned, stored=before + state.added))
 
-        width = sum(plan.engine.width for plan in self._plans)
+        width = sum(plan.engine.width for plan in self.plans)
         async with open_samplers(
-            self._plans, self._pool, self._budgets, on_progress=report, signals=signals
+            self.plans, self.pool, self.budgets, on_progress=report, signals=signals
         ) as group:
             report(group)
-            await self._draw(group, self._planner.plan_first())
+            await self._draw(group, self.planner.plan_first())
             await asyncio.to_thread(self._begin)
             self._record_failures(group)
-            while group.stopped is None and (wave := self._planner.plan_next(width)):
+            while group.stopped is None and (wave := self.planner.plan_next(width)):
                 await self._draw(group, wave)
-                await asyncio.to_thread(self._votes.recount, wave.rows)
+                await asyncio.to_thread(self.votes.recount, wave.rows)
                 self._record_failures(group)
         return self._build_result(group, before, time.monotonic() - start)
 
     def _load_votes(self) -> BatchVotes:
-        return BatchVotes(self._problems, self._pool, [plan.asking for plan in self._plans])
+        return BatchVotes(self.problems, self.pool, [plan.asking for plan in self.plans])
 
     def _make_planner(self) -> WavePlanner:
-        policy, prompts = self._policy, [problem.question for problem in self._problems]
-        if len(self._plans) > 1 and isinstance(policy, MenuPolicy):
-            self._guess = self._costs = _guess_costs(self._problems, policy, self._plans)
+        policy, prompts = self.policy, [problem.question for problem in self.problems]
+        if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
+            self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
             return MenuPlanner(
                 ModeChoices(policy, prompts),
-                self._votes,
-                budget=self._budget.amount,
+                self.votes,
+                budget=self.budget.amount,
                 find_money=self._find_money,
-                find_costs=lambda: self._costs,
+                find_costs=lambda: self.costs,
             )
         reading = policy.read(prompts)
         opening = decide_first_wave(policy, reading, None if policy.dial is None else highest_dial(policy))
-        return WavePlanner(policy, self._votes, reading, opening=opening, find_room=self._find_room)
+        return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)
 
     def _find_money(self) -> float:
         """What is left of a budget in money."""
-        assert self._cap.limit is not None
-        return self._cap.limit - self._cap.spent
+        assert self.cap.limit is not None
+        return self.cap.limit - self.cap.spent
 
     def _find_room(self) -> int:
         """Samples that are left to draw: of tokens or money as many as the rest pays for at the mean so far.
@@ -476,43 +443,43 @@ class _Batch:
         Before anything is known that is one for each request. Whatever the estimate is, the cost budget sends
         nothing that could cost more than is left.
         """
-        drawn = self._votes.spent
-        if self._budget.unit == "samples":
-            return int(self._limit) - drawn
+        drawn = self.votes.spent
+        if self.budget.unit == "samples":
+            return int(self.limit) - drawn
         used = self._batch_cost
         if not drawn or used <= 0:
-            return len(self._votes) - drawn
-        return int((self._limit - used) / (used / drawn))
+            return len(self.votes) - drawn
+        return int((self.limit - used) / (used / drawn))
 
     @property
     def _batch_cost(self) -> float:
         """What these problems have cost in the unit of the budget, if it isn't samples."""
-        return max(0.0, self._cap.spent - self._elsewhere)
+        return max(0.0, self.cap.spent - self.elsewhere)
 
-    async def _draw(self, group: SamplerGroup, wave: Wave) -> None:
-        firsts = self._votes.take_indexes(wave)
-        runs: list[list[SampleRun]] = [[] for _ in self._plans]
+    async def _draw(self, group: SamplerGroup, wave: BatchWave) -> None:
+        firsts = self.votes.take_indexes(wave)
+        runs: list[list[SampleRun]] = [[] for _ in self.plans]
         for row, count, mode, first in zip(*(part.tolist() for part in (*wave, firsts)), strict=True):
-            runs[mode].append(SampleRun(self._problems[row], first, count))
+            runs[mode].append(SampleRun(self.problems[row], first, count))
         await group.draw(runs)
 
     def _begin(self) -> None:
         """Counts all votes; the policy of one source is fitted to the model's first samples before."""
-        if len(self._plans) == 1:
-            ballots = self._pool.ballots_of(self._pool.source_key(*self._plans[0].asking.source))
-            first = select_first_samples(ballots, {problem.id for problem in self._problems})
-            self._policy = fit_to_batch(self._policy, first)
-        self._votes.weigh = self._policy.weigh
-        self._votes.recount(np.flatnonzero(self._votes.next_index))
+        if len(self.plans) == 1:
+            ballots = self.pool.ballots_of(self.pool.source_key(*self.plans[0].asking.source))
+            first = select_first_samples(ballots, {problem.id for problem in self.problems})
+            self.policy = fit_to_batch(self.policy, first)
+        self.votes.weigh = self.policy.weigh
+        self.votes.recount(np.flatnonzero(self.votes.next_index))
         self._measure_costs()
-        self._planner.begin(self._policy)
+        self.planner.begin(self.policy)
 
     def _measure_costs(self) -> None:
         """What a sample of each of several modes costs on average; the guess, for modes without any yet."""
-        if len(self._plans) > 1:
-            means = [measure_source(self._pool, plan).mean_cost for plan in self._plans]
-            pairs = zip(self._guess, means, strict=True)
-            self._costs = np.array([guess if mean is None else mean for guess, mean in pairs])
+        if len(self.plans) > 1:
+            means = [measure_source(self.pool, plan).mean_cost for plan in self.plans]
+            pairs = zip(self.guess, means, strict=True)
+            self.costs = np.array([guess if mean is None else mean for guess, mean in pairs])
 
     def _record_failures(self, group: SamplerGroup) -> None:
         """Requests whose calls failed keep what they have, and get no more of that mode in this run.
@@ -522,83 +489,75 @@ class _Batch:
         self._measure_costs()
         for mode, sampler in enumerate(group.samplers):
             if sampler.stopped == "max-cost":
-                self._planner.mark_unpaid(mode)
-        for row, mode in self._planner.record_wave():
-            sampler, id_ = group.samplers[mode], self._problems[row].id
+                self.planner.mark_unpaid(mode)
+        for row, mode in self.planner.record_wave():
+            sampler, id_ = group.samplers[mode], self.problems[row].id
             if id_ not in sampler.failures and (group.stopped is not None or sampler.stopped == "max-cost"):
                 continue  # its turn didn't come
             why = sampler.failures.get(id_) or sampler.why or _UNSTORED
-            self._planner.leave_out(row, mode)
-            self._left_out.setdefault(row, {})[self._plans[mode].name] = why
-            if len(self._plans) > 1:
-                reasons = self._left_out[row].items()
+            self.planner.leave_out(row, mode)
+            self.left_out.setdefault(row, {})[self.plans[mode].name] = why
+            if len(self.plans) > 1:
+                reasons = self.left_out[row].items()
                 why = "; ".join(f"mode {name!r} was left out: {reason}" for name, reason in reasons)
-            self._failures[id_] = why
+            self.failures[id_] = why
 
     def _is_spent(self, group: SamplerGroup) -> bool:
         """Whether it ended because its own budget, in tokens or money, is spent, and not by `max_cost`."""
-        if self._budget.unit == "samples" or group.stopped != "max-cost":
+        if self.budget.unit == "samples" or group.stopped != "max-cost":
             return False
-        return self._cap.limit is not None and self._cap.limit >= self._limit + self._elsewhere
+        return self.cap.limit is not None and self.cap.limit >= self.limit + self.elsewhere
 
     def _build_result(self, group: SamplerGroup, before: int, seconds: float) -> Answers:
         broken_off = group.stopped in RESUMABLE_STOPS
-        counts = self._votes.drawn_by_mode.sum(axis=0).tolist()
+        counts = self.votes.drawn_by_mode.sum(axis=0).tolist()
         uses = [
-            measure_source(self._pool, plan, samples=count, shares=True)
-            for plan, count in zip(self._plans, counts, strict=True)
+            measure_source(self.pool, plan, samples=count, shares=True)
+            for plan, count in zip(self.plans, counts, strict=True)
         ]
         answers = () if broken_off else tuple(self._build_answers(uses))
         right = np.array([item.correct for item in answers if item.correct is not None])
         spent = self._load_votes().spent  # what was abandoned in flight may have been stored nevertheless
-        stopped, why = (None, None) if self._is_spent(group) else (group.stopped, group.why)
-        excess = [budget.excess_tokens for budget in self._budgets]
+        run = summarise_run(uses, group, seconds)
+        run |= {"added": spent - before, "failures": self.failures or group.failures}
+        if self._is_spent(group):
+            run |= {"stopped": None, "why": None}
+        excess = [budget.excess_tokens for budget in self.budgets]
         return Answers(
             each=answers,
-            requests=len(self._problems),
-            policy=self._policy.kind,
-            budget=self._budget.amount,
-            unit=self._budget.unit,
-            currency=self._budget.currency,
-            limit=self._limit,
-            used=float(spent) if self._budget.unit == "samples" else self._batch_cost,
+            requests=len(self.problems),
+            policy=self.policy.kind,
+            budget=self.budget.amount,
+            unit=self.budget.unit,
+            currency=self.budget.currency,
+            limit=self.limit,
+            used=float(spent) if self.budget.unit == "samples" else self._batch_cost,
             excess_tokens=max((tokens for tokens in excess if tokens is not None), default=None),
             spent=spent,
-            added=spent - before,
-            rounds=self._planner.number,
-            price=None if broken_off else self._planner.price,
-            unsettled=0 if broken_off else self._planner.unfinished,
-            weigh=self._policy.weigh,
-            plain=self._initial_weigh is not None and self._policy.weigh is None,
+            rounds=self.planner.number,
+            price=None if broken_off else self.planner.price,
+            unsettled=0 if broken_off else self.planner.unfinished,
+            weigh=self.policy.weigh,
+            plain=self.initial_weigh is not None and self.policy.weigh is None,
             accuracy=bootstrap_mean(right, np.random.default_rng(_SEED)) if len(right) else None,
-            failures=dict(self._failures) or dict(group.failures),
-            errors=dict(group.errors),
-            account=sum_accounts([use.account for use in uses]),
-            cost=sum(use.cost for use in uses),
-            at_most=sum(use.at_most for use in uses),
-            stopped=stopped,
-            why=why,
-            signal=group.signal,
-            verifier=sum_scores(group.samplers),
-            seconds=seconds,
             found=average_share([(use.answered, use.samples) for use in uses]),
-            finished=average_share([(use.finished, use.samples) for use in uses]),
-            modes=tuple(uses) if self._plans[0].name else (),
-            prices=tuple(self._planner.prices),
+            modes=tuple(uses) if self.plans[0].name else (),
+            prices=tuple(self.planner.prices),
+            **run,
         )
 
     def _build_answers(self, uses: Sequence[SourceUse]) -> Iterator[RequestAnswer]:
-        names = [plan.name for plan in self._plans if plan.name]
-        for row, problem in enumerate(self._problems):
-            samples = self._votes.samples(row)
-            error = self._failures.get(problem.id, None if samples else _NOTHING_LEFT)
-            tally = self._votes.tally(samples)
-            plain = build_answer(problem, samples, tally, task=self._pool.task, error=error, modes=names)
+        names = [plan.name for plan in self.plans if plan.name]
+        for row, problem in enumerate(self.problems):
+            samples = self.votes.samples(row)
+            error = self.failures.get(problem.id, None if samples else _NOTHING_LEFT)
+            tally = self.votes.tally(samples)
+            plain = build_answer(problem, samples, tally, task=self.pool.task, error=error, modes=names)
             costs = {
                 use.name: _cost_samples(
                     [sample for sample in samples if (sample.mode or names[0]) == use.name], use, plan.prices
                 )
-                for use, plan in zip(uses, self._plans, strict=True)
+                for use, plan in zip(uses, self.plans, strict=True)
                 if use.name in plain.modes
             }
             yield replace(plain, costs=costs)

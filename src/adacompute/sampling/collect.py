@@ -45,6 +45,7 @@ from adacompute.sampling.workers import (
 
 __all__ = [
     "Collected",
+    "RunResult",
     "SamplerGroup",
     "SourcePlan",
     "SourceUse",
@@ -57,8 +58,7 @@ __all__ = [
     "open_samplers",
     "prepare_pool",
     "run_coroutine",
-    "sum_accounts",
-    "sum_scores",
+    "summarise_run",
 ]
 
 T = TypeVar("T")
@@ -146,42 +146,26 @@ def build_plan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
-    """The result of a collection: of one source, or of all modes of a menu together."""
+class RunResult:
+    """What every run tells that draws samples: what failed, and what its sources have cost in all runs."""
 
-    planned: int  # samples
-    stored: int  # of them, with those of earlier runs
-    added: int  # by this run
+    added: int  # samples of this run
     failures: Mapping[str, str]  # problem id -> why it lacks samples
     errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
     account: Account  # of all calls into this pool for these sources
     cost: float  # money, of all of them
     at_most: float  # money, with what may have been charged
     seconds: float
-    model: str | None = None  # None: there may be several
     stopped: StopReason | None = None  # None: it came to its end
     why: str | None = None  # it was stopped
     signal: int | None = None  # its number, where it was one
-    per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
-    logprobs: bool | None = None  # whether it gives log-probabilities
-    answered: float | None = None  # share of the source's samples in which an answer was found
-    finished: float | None = None  # share that was not cut off, of those where it is known
+    finished: float | None = None  # share of samples that were not cut off, of those where it is known
     verifier: Mapping[str, Any] | None = None  # what a verifier was asked by this run; None: nothing
-    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # of a menu
 
-    @property
-    def complete(self) -> bool:
-        """Whether the pool holds all that was planned."""
-        return self.stored == self.planned
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+    def list_run(self) -> dict[str, Any]:
+        """These fields as plain data, for JSON."""
         return {
-            "model": self.model,
-            "planned": self.planned,
-            "stored": self.stored,
             "added": self.added,
-            "complete": self.complete,
             "failures": dict(self.failures),
             "errors": dict(self.errors),
             "calls": self.account.calls,
@@ -195,11 +179,39 @@ class Collected:
             "seconds": self.seconds,
             "stopped": self.stopped,
             "why": self.why,
+            "finished": self.finished,
+            "verifier": self.verifier,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected(RunResult):
+    """The result of a collection: of one source, or of all modes of a menu together."""
+
+    planned: int  # samples
+    stored: int  # of them, with those of earlier runs
+    model: str | None = None  # None: there may be several
+    per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
+    logprobs: bool | None = None  # whether it gives log-probabilities
+    answered: float | None = None  # share of the source's samples in which an answer was found
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # of a menu
+
+    @property
+    def complete(self) -> bool:
+        """Whether the pool holds all that was planned."""
+        return self.stored == self.planned
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "model": self.model,
+            "planned": self.planned,
+            "stored": self.stored,
+            "complete": self.complete,
+            **self.list_run(),
             "samples_per_call": self.per_call,
             "logprobs": self.logprobs,
             "answered": self.answered,
-            "finished": self.finished,
-            "verifier": self.verifier,
         } | ({"modes": {name: part.to_dict() for name, part in self.modes.items()}} if self.modes else {})
 
 
@@ -234,36 +246,31 @@ def collect(
     return run_coroutine(collection.run(retry_rounds, signals))
 
 
+@dataclass(eq=False)
 class _Collection:
     """One collection, from its plan to its result."""
 
-    def __init__(
-        self,
-        problems: Sequence[Problem],
-        pool: Pool,
-        plans: Sequence[SourcePlan],
-        budgets: Sequence[CostBudget],
-        progress: Callable[[CollectProgress], None] | None,
-    ) -> None:
-        self._problems = problems
-        self._pool = pool
-        self._plans = plans
-        self._budgets = budgets
-        self._progress = progress
-        self._before = self._find_remaining()
+    problems: Sequence[Problem]
+    pool: Pool
+    plans: Sequence[SourcePlan]
+    budgets: Sequence[CostBudget]
+    progress: Callable[[CollectProgress], None] | None
+
+    def __post_init__(self) -> None:
+        self.before = self._find_remaining()
 
     async def run(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
         """Draws what the pool lacks, and asks again so many times for what failed."""
         start = time.monotonic()
         async with open_samplers(
-            self._plans, self._pool, self._budgets, on_progress=self._report, signals=signals
+            self.plans, self.pool, self.budgets, on_progress=self._report, signals=signals
         ) as group:
             self._report(group)  # shows what is there already at once
             await self._draw_rounds(group, rounds)
         return self._build_result(group, time.monotonic() - start)
 
     async def _draw_rounds(self, group: "SamplerGroup", rounds: int) -> None:
-        remaining = self._before
+        remaining = self.before
         chosen = group.samplers
         for number in range(rounds + 1):
             await group.draw(
@@ -281,27 +288,26 @@ class _Collection:
 
     def _find_remaining(self) -> list[RemainingSamples]:
         return [
-            find_remaining(self._problems, self._pool, plan.asking, samples=plan.samples)
-            for plan in self._plans
+            find_remaining(self.problems, self.pool, plan.asking, samples=plan.samples) for plan in self.plans
         ]
 
     def _report(self, group: "SamplerGroup") -> None:
         """Reports the progress, if anybody listens."""
-        if self._progress is not None:
-            planned = [each.planned for each in self._before]
-            self._progress(group.progress(planned, [each.stored for each in self._before]))
+        if self.progress is not None:
+            planned = [each.planned for each in self.before]
+            self.progress(group.progress(planned, [each.stored for each in self.before]))
 
     def _build_result(self, group: "SamplerGroup", seconds: float) -> Collected:
         """What the pool has now, after the samplers were closed."""
         remaining = self._find_remaining()
-        result = self._sum_sources(self._plans, group, remaining, seconds)
-        if not self._plans[0].name:
+        result = self._sum_sources(self.plans, group, remaining, seconds)
+        if not self.plans[0].name:
             return result
         modes = {
             plan.name: self._sum_sources(
                 [plan], SamplerGroup({plan.name: sampler}, group.cap), [left], seconds
             )
-            for plan, sampler, left in zip(self._plans, group.samplers, remaining, strict=True)
+            for plan, sampler, left in zip(self.plans, group.samplers, remaining, strict=True)
         }
         return replace(result, modes=modes)
 
@@ -314,29 +320,26 @@ class _Collection:
     ) -> Collected:
         """The result of some sources together."""
         uses = [
-            measure_source(self._pool, plan, samples=left.stored, shares=True)
+            measure_source(self.pool, plan, samples=left.stored, shares=True)
             for plan, left in zip(plans, remaining, strict=True)
         ]
-        one = len(plans) == 1
-        return Collected(
-            model=plans[0].asking.model if one else None,
+        run = summarise_run(uses, group, seconds)
+        result = Collected(
             planned=sum(left.planned for left in remaining),
             stored=sum(left.stored for left in remaining),
-            added=group.added,
-            failures=group.failures,
-            errors=dict(group.errors),
-            account=sum_accounts([use.account for use in uses]),
-            cost=sum(use.cost for use in uses),
-            at_most=sum(use.at_most for use in uses),
-            seconds=seconds,
-            stopped=group.stopped,
-            why=group.why,
-            signal=group.signal,
-            per_call=group.samplers[0].per_call if one else None,
-            logprobs=group.samplers[0].logprobs if one else None,
-            answered=uses[0].answered if one else average_share([(u.answered, u.samples) for u in uses]),
-            finished=uses[0].finished if one else average_share([(u.finished, u.samples) for u in uses]),
-            verifier=sum_scores(group.samplers),
+            answered=average_share([(use.answered, use.samples) for use in uses]),
+            **run,
+        )
+        if len(plans) > 1:
+            return result
+        sampler = group.samplers[0]
+        return replace(
+            result,
+            model=plans[0].asking.model,
+            per_call=sampler.per_call,
+            logprobs=sampler.logprobs,
+            answered=uses[0].answered,
+            finished=uses[0].finished,
         )
 
 
@@ -437,10 +440,23 @@ def measure_source(pool: Pool, plan: SourcePlan, *, samples: int = 0, shares: bo
     return replace(use, answered=totals.answered, finished=totals.finished)
 
 
-def sum_accounts(accounts: Iterable[Account]) -> Account:
-    """The sum of several accounts."""
-    rows = [asdict(account) for account in accounts]
-    return Account(**{name: sum(row[name] for row in rows) for name in rows[0]})
+def summarise_run(uses: Sequence[SourceUse], group: "SamplerGroup", seconds: float) -> dict[str, Any]:
+    """The fields of a `RunResult`."""
+    accounts = [asdict(use.account) for use in uses]
+    return {
+        "added": group.added,
+        "failures": group.failures,
+        "errors": dict(group.errors),
+        "account": Account(**{name: sum(each[name] for each in accounts) for name in accounts[0]}),
+        "cost": sum(use.cost for use in uses),
+        "at_most": sum(use.at_most for use in uses),
+        "seconds": seconds,
+        "stopped": group.stopped,
+        "why": group.why,
+        "signal": group.signal,
+        "finished": average_share([(use.finished, use.samples) for use in uses]),
+        "verifier": _sum_scores(group.samplers),
+    }
 
 
 def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
@@ -450,7 +466,7 @@ def average_share(shares: Sequence[tuple[float | None, int]]) -> float | None:
     return sum(share * count for share, count in known) / total if total else None
 
 
-def sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
+def _sum_scores(samplers: Sequence[Sampler]) -> dict[str, Any] | None:
     """What verifiers were asked; None: nothing."""
     if not any(sampler.scores["calls"] for sampler in samplers):
         return None

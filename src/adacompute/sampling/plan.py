@@ -145,7 +145,7 @@ class Asking:
 
 
 def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +436,7 @@ class CostCap:
     """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
 
     def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
-        if limit is not None and not (_is_amount(limit) and limit > 0):
+        if limit is not None and not (_is_number(limit) and limit > 0):
             raise CollectError(f"max cost {limit!r} can't be used; give an amount above 0")
         self.limit = limit
         self.spent = spent  # with what may have been charged
@@ -587,7 +587,3 @@ def compute_batch_spent(pool: Pool, ids: Collection[str], asking: Asking, prices
         (account.prompt_tokens + account.maybe_prompt_tokens) * share,
         account.completion_tokens * token_share + account.maybe_completion_tokens * share,
     )
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

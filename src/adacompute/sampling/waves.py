@@ -29,10 +29,10 @@ from adacompute.sampling.plan import Asking
 
 __all__ = [
     "BatchVotes",
+    "BatchWave",
     "DialSearch",
     "MenuPlanner",
     "ModeChoices",
-    "Wave",
     "WavePlanner",
     "highest_dial",
     "read_together",
@@ -50,7 +50,7 @@ _WAVES = 12  # in which requests are begun there, at least
 _PACED_SHARE = 0.98  # of what is left: what the price is meant to cost
 
 
-class Wave(NamedTuple):
+class BatchWave(NamedTuple):
     """What is drawn at the same time: of each of some requests, so many samples, of one source each."""
 
     rows: Rows
@@ -141,7 +141,7 @@ class BatchVotes:
         samples = [sample for _, sample in sorted(placed, key=lambda pair: pair[0])]
         return read_together(samples, problem.question, self._pool.task)
 
-    def take_indexes(self, wave: Wave) -> Ints:
+    def take_indexes(self, wave: BatchWave) -> Ints:
         """The index of the first new sample of each request of a wave, (rows,)."""
         firsts = self.next_index[wave.rows]
         self.next_index[wave.rows] += wave.counts
@@ -153,7 +153,10 @@ class BatchVotes:
 
 
 def _put_rows(values: npt.NDArray[Any], rows: Rows, new: npt.NDArray[Any], blank: int) -> npt.NDArray[Any]:
-    """The values with some rows replaced; wider where new ones have more classes, their last axis."""
+    """The values with some rows replaced; wider where new ones have more classes, their last axis.
+
+    Those with classes are a copy: progress is reported meanwhile.
+    """
     if new.ndim > 1:
         missing = max(0, new.shape[-1] - values.shape[-1])
         values = np.pad(values, [(0, 0)] * (new.ndim - 1) + [(0, missing)], constant_values=blank)
@@ -235,7 +238,7 @@ class WavePlanner:
         self._reading = reading
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
-        self._granted = Wave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
+        self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
         self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of its requests if nothing fails
         self.dial = None if policy.dial is None else highest_dial(policy)
         self.number = 0  # of rounds so far
@@ -260,7 +263,7 @@ class WavePlanner:
             return int((self._ask_policy(rows, None) > 0).sum())
         return int(self._dial_search.find_continuing(self.dial).sum())
 
-    def plan_first(self) -> Wave:
+    def plan_first(self) -> BatchWave:
         """The first wave, for requests that have nothing yet."""
         requested = np.where(self._votes.drawn == 0, self._opening, 0)
         return self._grant(np.arange(len(requested)), requested, np.zeros(len(requested)))
@@ -270,7 +273,7 @@ class WavePlanner:
         self._policy = policy
         self._dial_search = DialSearch(len(self._votes), self._ask_policy)
 
-    def plan_next(self, width: int) -> Wave | None:
+    def plan_next(self, width: int) -> BatchWave | None:
         """The next wave, highest dial first; None: the budget is spent, or no request continues.
 
         `width` is how many can be asked at the same time.
@@ -299,13 +302,13 @@ class WavePlanner:
     def mark_unpaid(self, mode: int) -> None:
         """Records that what is left can't pay for a sample of this source."""
 
-    def _grant(self, rows: Rows, requested: Ints, rank: Floats) -> Wave:
+    def _grant(self, rows: Rows, requested: Ints, rank: Floats) -> BatchWave:
         counts = split_room(requested, self.room, empty=self._votes.drawn[rows] == 0, rank=rank)
         order = np.argsort(-rank, kind="stable")
         order = order[counts[order] > 0]
-        return self._record_grant(Wave(rows[order], counts[order], np.zeros(len(order), dtype=np.int64)))
+        return self._record_grant(BatchWave(rows[order], counts[order], np.zeros(len(order), dtype=np.int64)))
 
-    def _record_grant(self, wave: Wave) -> Wave:
+    def _record_grant(self, wave: BatchWave) -> BatchWave:
         self._granted = wave
         self._expected = self._votes.drawn_by_mode[wave.rows, wave.modes] + wave.counts
         self.number += len(wave.rows) > 0
@@ -481,7 +484,7 @@ class MenuPlanner(WavePlanner):
         stored = np.flatnonzero(self._votes.drawn > 0)
         self.prices[stored] = self._policy_costs.price_for(self._budget / self._find_scale())
 
-    def plan_next(self, width: int) -> Wave | None:
+    def plan_next(self, width: int) -> BatchWave | None:
         """The next wave; None: the money is spent, or no request continues at any price."""
         if self._find_money() <= 0 or self._choices.unpaid.all():
             return None
@@ -498,7 +501,9 @@ class MenuPlanner(WavePlanner):
             return None
         if not len(granted):  # whether one more can be paid is for the cost budget to say
             granted = np.zeros(1, dtype=np.intp)
-        return self._record_grant(Wave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted]))
+        return self._record_grant(
+            BatchWave(rows[granted], np.ones(len(granted), dtype=np.int64), modes[granted])
+        )
 
     def mark_unpaid(self, mode: int) -> None:
         """Records that what is left can't pay for a sample of this mode."""
