@@ -238,8 +238,9 @@ def score_halves(
     `scoring`. Of several modes `choices` are the budgets, of all or of each by name.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
-    subset = _ballots_of(ballots, table)
-    scoring = scoring.for_rows(_rows_of(ballots, table), len(ballots))
+    rows = _rows_of(ballots, table)
+    subset = ballots if len(rows) == len(ballots) else ballots.only(rows)
+    scoring = scoring.for_rows(rows, len(ballots))
     if choices is None:
         choices = [int(mode) for mode in table.modes]
         _check_halves(subset, 2 * choices[-1])
@@ -300,12 +301,6 @@ def compute_expectation(values: Floats, plan: Allocation) -> Floats:
 def _affordable(table: AccuracyTable, budget: float) -> float:
     """The budget, or the cost of the cheapest modes where tokens happen to be dearer in this half."""
     return max(budget, float(table.cost_matrix.min(axis=1).mean()))
-
-
-def _ballots_of(ballots: Ballots, table: AccuracyTable) -> Ballots:
-    """The ballots of the table's problems."""
-    rows = _rows_of(ballots, table)
-    return ballots if len(rows) == len(ballots) else ballots.only(rows)
 
 
 def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
