@@ -12,22 +12,23 @@ import numpy as np
 from menu_evaluation import MENUS, read_menu_ballots
 
 from adacompute.policies.menu import MenuPolicy
-from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.pool import Ballots
+from adacompute.pool.menu import Menu
 from adacompute.replay import calibrate, replay
-from adacompute.score.menu_score import score_menu
+from adacompute.score import score
 
 SIZES = (50, 100, 200, 280)
 SPLITS, ORDERS = 4, 30
 BUDGETS = (0.3, 0.5, 0.7)
 
 
-def measure_router(ballots: MenuBallots, menu: Menu, budget: float) -> float:
+def measure_router(ballots: Ballots, menu: Menu, budget: float) -> float:
     """The accuracy of one sample of either mode, by lot, at an average cost."""
-    table = score_menu(ballots, menu, budgets=(1,), mixed=False, errors=False)
+    table = score(ballots, (1,), menu=menu, mixed=False, errors=False)
     return float(np.interp(budget, menu.costs, table.accuracy.mean(axis=0)))
 
 
-def measure_split(ballots: MenuBallots, menu: Menu, seed: int) -> list[list[float]]:
+def measure_split(ballots: Ballots, menu: Menu, seed: int) -> list[list[float]]:
     """By size and budget: the gain over a router by lot on the problems kept apart."""
     order = np.random.default_rng(seed).permutation(len(ballots))
     kept = ballots.only(np.sort(order[max(SIZES) :]))

@@ -22,8 +22,8 @@ from adacompute.evaluate.menu_evaluation import evaluate_menu
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
-from adacompute.pool import join_pools
-from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.pool import Ballots, Mode, join_pools
+from adacompute.pool.menu import Menu
 from adacompute.report.exhibits.menu import find_single
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,7 +100,7 @@ RATIO_BUDGETS = {  # by menu of two modes: costs to compare at, in samples of th
 }
 
 
-def read_menu_ballots(files: Mapping[str, str]) -> MenuBallots:
+def read_menu_ballots(files: Mapping[str, str]) -> Ballots:
     """The votes of recordings, joined."""
     with join_pools({mode: FOLDER / f"{file}.jsonl.gz" for mode, file in files.items()}) as pool:
         return pool.ballots()
@@ -123,7 +123,7 @@ def fit_elsewhere(recorded: RecordedMenu) -> dict[str, MenuPolicy]:
     taught = read_menu_ballots(MENUS[recorded.taught_by].files)
     known = recorded.taught_by in ("gsm8k", "math")  # the package's prior was learned on both
     policy = (UntaughtMenu if known else MenuPolicy)(menu, weigh="auto" if known else None, seed=SEED).fit(
-        MenuBallots(modes=menu.names, ballots=taught.ballots)
+        Ballots.join(dict(zip(menu.names, taught.parts, strict=True)))
     )
     return {f"transferred from {recorded.taught_by}": policy}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adacompute.pool import Pool, get_menu_ballots, open_pool
+from adacompute.pool import Pool, open_pool, read_modes
 from upstream import Honest, Reply, Status, Upstream
 
 COMMAND = [sys.executable, "-m", "adacompute"]
@@ -75,7 +75,7 @@ def test_every_mode_is_collected_into_one_pool_each_asked_in_its_own_way(
     assert all(b["messages"][0]["content"].endswith("\nThink hard.") for b in bodies)
     with open_pool(problems / "p.sqlite") as pool:
         assert count_by_mode(pool) == {"small": 15, "large": 15}
-        assert sorted(get_menu_ballots(pool).modes) == ["large", "small"]
+        assert sorted(read_modes(pool).names) == ["large", "small"]
         parameters = {str(p["mode"]): p for _, p in pool.models}
     assert parameters["large"]["system_suffix"] == "Think hard."
     assert parameters["small"]["top_k"] == 5
@@ -221,7 +221,7 @@ def test_a_changed_option_is_refused_or_kept_apart_and_a_new_mode_is_added(
         adacompute(*COLLECT, "--samples", "1", "--another")
     with open_pool(problems / "p.sqlite") as pool:
         assert len(pool.models) == 3
-        assert get_menu_ballots(pool).modes == ("small (top_k=5)", "large", "small (top_k=6)")
+        assert read_modes(pool).names == ("small (top_k=5)", "large", "small (top_k=6)")
 
 
 def test_a_pool_of_one_model_is_not_mixed_with_a_menu(adacompute: Callable, problems: Path):
@@ -325,8 +325,8 @@ def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
             name: each.count.prompt_tokens / each.count.requests
             for name, each in {"small": small, "large": large}.items()
         }
-        ballots = get_menu_ballots(pool)
-        assert {name: ballots[name].charge.tokens for name in ballots.modes} == pytest.approx(measured)
+        ballots = read_modes(pool)
+        assert {name: ballots[name].charge.tokens for name in ballots.names} == pytest.approx(measured)
     assert f"{measured['small']:.0f} of small, {measured['large']:.0f} of large" in judged.stderr
     assert "tokens of prompts are estimated" not in judged.stdout
     menu = (tmp_path / "menu.toml").read_text()

@@ -173,10 +173,10 @@ def test_the_file_of_a_menu_is_a_file_of_prices(tmp_path: Path):
 def test_read_menu_gives_the_votes_and_the_menu(pools: Path):
     joins = [f"small={pools / 'small.jsonl'}", f"large={pools / 'large.jsonl'}"]
     ballots, menu = MenuOptions(join=joins, costs=["large=2", "small=1"]).read(AnswersConfig())
-    assert ballots.modes == ("small", "large")
+    assert ballots.names == ("small", "large")
     assert (menu.names, menu.costs.tolist()) == (("small", "large"), [1, 2])
     ballots, menu = MenuOptions(source=pools / "both.jsonl").read(AnswersConfig())
-    assert (ballots.modes, menu.unit, menu.names) == (("s", "l"), "tokens", ("s", "l"))
+    assert (ballots.names, menu.unit, menu.names) == (("s", "l"), "tokens", ("s", "l"))
     joined: dict[str, Any] = {"source": pools / "small.jsonl", "join": [f"t={pools / 'short.jsonl'}"]}
     with pytest.raises(RecordNotFound):
         MenuOptions(**joined).read(AnswersConfig())

@@ -3,7 +3,6 @@
 import numpy as np
 
 from adacompute.pool import Ballots
-from adacompute.pool.menu import MenuBallots
 
 NAMES = ("small", "large", "huge")
 
@@ -16,7 +15,7 @@ def make_modes(
     seed: int = 0,
     skills: tuple[float, ...] = (),
     graded: bool = True,
-) -> MenuBallots:
+) -> Ballots:
     """A third of the problems is easy for every mode; the others are mostly for the dearer ones.
 
     `skills` replaces how often each mode is right on the others. Subjects are families of six problems.
@@ -24,11 +23,11 @@ def make_modes(
     rng = np.random.default_rng(seed)
     easy = np.arange(problems) % 3 == 0
     shares = skills or (0.15, 0.7, 0.9)[:modes]
-    return MenuBallots(
-        modes=NAMES[: len(shares)],
-        ballots=tuple(
-            _make_votes(np.where(easy, 0.95, share), samples, rng, graded=graded) for share in shares
-        ),
+    return Ballots.join(
+        {
+            name: _make_votes(np.where(easy, 0.95, share), samples, rng, graded=graded)
+            for name, share in zip(NAMES, shares, strict=False)
+        }
     )
 
 

@@ -11,8 +11,8 @@ from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
 from adacompute.evaluate import Bootstrap, evaluate_menu
 from adacompute.evaluate.menu_evaluation import MenuEvaluation
 from adacompute.policies.menu import MenuPolicy
-from adacompute.pool import join_pools
-from adacompute.pool.menu import Menu, Mode
+from adacompute.pool import Mode, join_pools
+from adacompute.pool.menu import Menu
 
 COSTS = {"small": 0.1, "large": 1.0}
 BUDGETS = (0.4, 0.7)

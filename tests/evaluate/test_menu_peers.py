@@ -22,21 +22,21 @@ from adacompute.evaluate.menu_peers import (
     shuffle_runs,
 )
 from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
-from adacompute.pool.menu import Menu, MenuBallots, Mode
-from adacompute.replay.menu_replay import MenuRun
+from adacompute.pool import Ballots, Mode
+from adacompute.pool.menu import Menu
+from adacompute.replay import PolicyRun
 
 COSTS = {"small": 0.1, "large": 1.0}
 ORDERS = 3
 
 
-def make_menu(ballots: MenuBallots) -> Menu:
-    return Menu(modes=tuple(Mode(name=name, cost=0.1 * 10**at) for at, name in enumerate(ballots.modes)))
+def make_menu(ballots: Ballots) -> Menu:
+    return Menu(modes=tuple(Mode(name=name, cost=0.1 * 10**at) for at, name in enumerate(ballots.names)))
 
 
-def draw(ballots: MenuBallots, longest: int = 4) -> MenuPaths:
+def draw(ballots: Ballots, longest: int = 4) -> MenuPaths:
     return draw_menu_paths(
-        ballots,
-        make_menu(ballots),
+        ballots.select(make_menu(ballots).modes),
         weigh=None,
         longest=[longest] * len(ballots.modes),
         orders=ORDERS,
@@ -177,9 +177,17 @@ def test_a_random_router_spends_the_budget_without_looking(paths: MenuPaths):
 
 def test_the_shuffled_control_hands_draws_to_other_prompts(paths: MenuPaths):
     problems = len(paths) // ORDERS
-    drawn = np.stack([paths.owner % 4 + 1, np.zeros_like(paths.owner)], axis=1)
+    drawn = np.stack([paths.problems % 4 + 1, np.zeros_like(paths.problems)], axis=1)
     nothing = np.zeros(len(paths))
-    run = MenuRun(drawn=drawn, cost=nothing, grade=nothing, agrees=nothing)
+    run = PolicyRun(
+        drawn=drawn.sum(axis=1),
+        waves=drawn.sum(axis=1),
+        grade=nothing,
+        agrees=nothing,
+        tokens=nothing,
+        cost=nothing,
+        by_mode=drawn,
+    )
     settings = shuffle_runs(make_votes(paths), [run], np.random.default_rng(1))
     assert settings.cost.mean() == pytest.approx(0.1 * drawn[:, 0].mean())
     assert settings.draws[0, 0].tolist() != [row % 4 + 1 for row in range(problems)]

@@ -14,12 +14,11 @@ from adacompute.evaluate import (
     cross_fit,
     paired_interval,
     score_halves,
-    score_menu_halves,
 )
 from adacompute.evaluate.oracle_bounds import compute_expectation
 from adacompute.pool.ballots import ABSENT
-from adacompute.pool.menu import Menu, MenuBallots
-from adacompute.score.grades import halve_modes
+from adacompute.pool.menu import Menu
+from adacompute.score.grades import halves
 from shared import read_votes
 
 BUDGETS = (1, 2, 4, 8)
@@ -180,14 +179,14 @@ def test_prompt_tokens_of_each_problem_go_with_the_problems_that_are_kept():
     assert np.corrcoef(one.costs[:, 0], table.costs[:, 0])[0, 1] > 0.99
 
 
-def two_coins(problems: int, first: int, second: int) -> MenuBallots:
+def two_coins(problems: int, first: int, second: int) -> Ballots:
     """Two modes that throw coins; right answers are class 0 in both, and wrong ones class 1."""
     modes = (coins(problems, first), coins(problems, second, seed=4))
     return two_modes(*(replace(mode, classes=(mode.correct == 0).astype(np.int32)) for mode in modes))
 
 
-def two_modes(first: Ballots, second: Ballots) -> MenuBallots:
-    return MenuBallots(modes=("cheap", "dear"), ballots=(first, second))
+def two_modes(first: Ballots, second: Ballots) -> Ballots:
+    return Ballots.join({"cheap": first, "dear": second})
 
 
 def test_of_pure_luck_in_two_modes_in_sample_claims_much_and_crossfitted_nothing():
@@ -201,29 +200,35 @@ def test_of_pure_luck_in_two_modes_in_sample_claims_much_and_crossfitted_nothing
 
 
 def test_a_menu_of_one_mode_has_the_bracket_of_that_mode(words, table):
-    ballots = MenuBallots(modes=("qwen",), ballots=(words,))
+    ballots = Ballots.join({"qwen": words})
     menu = Menu.of(ballots, costs={"qwen": 1.0})
     pairs = score_halves(words, table, scoring=VOTE, rng=np.random.default_rng(8), splits=2)
-    menu_pairs = score_menu_halves(ballots, menu, choices=BUDGETS, rng=np.random.default_rng(8), splits=2)
+    menu_pairs = score_halves(
+        ballots,
+        table,
+        scoring=Scoring(menu=menu),
+        choices=BUDGETS,
+        rng=np.random.default_rng(8),
+        splits=2,
+    )
     for left, right in zip(pairs, menu_pairs, strict=True):
         assert all((a.accuracy == b.accuracy).all() for a, b in zip(left, right, strict=True))
     (found,) = bracket_menu_oracle(ballots, menu, [2.0], choices=BUDGETS, splits=1)
     assert found.high == solve(table, budget=2.0).mixed_accuracy
 
 
-def test_halves_of_modes_hold_every_sample_once_and_keep_the_classes_of_both_modes():
+def test_halves_of_modes_hold_every_sample_once_and_one_answer_has_one_class_in_both_modes():
     ballots = two_coins(20, 6, 9)
-    first, second = halve_modes(ballots, np.random.default_rng(1))
-    for mode in range(2):
-        whole, parts = ballots.ballots[mode], (first.ballots[mode], second.ballots[mode])
-        for row in range(20):
-            both = np.concatenate([part.classes[row] for part in parts])
-            assert sorted(both[both != ABSENT].tolist()) == sorted(whole.classes[row].tolist())
-            for part in parts:  # a class has one grade, as in the whole
-                grade = dict(zip(whole.classes[row].tolist(), whole.correct[row].tolist(), strict=True))
-                kept = part.classes[row] != ABSENT
-                grades = [grade[kind] for kind in part.classes[row][kept].tolist()]
-                assert grades == part.correct[row][kept].tolist()
+    parts = halves(ballots, np.random.default_rng(1))
+    for row in range(20):
+        for name in ballots.names:
+            both = np.concatenate([part[name].correct[row] for part in parts])
+            whole = ballots[name].correct[row]
+            assert sorted(both[~np.isnan(both)].tolist()) == sorted(whole.tolist())
+        for part in parts:
+            kept = part.classes[row] != ABSENT
+            kinds = set(zip(part.classes[row][kept].tolist(), part.correct[row][kept].tolist(), strict=True))
+            assert len(kinds) == len({number for number, _ in kinds}) == len({grade for _, grade in kinds})
 
 
 def test_an_oracle_over_modes_is_no_worse_than_over_one_and_says_where_halves_are_too_small():

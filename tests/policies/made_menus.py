@@ -3,7 +3,6 @@
 import numpy as np
 
 from adacompute.pool import Ballots
-from adacompute.pool.menu import MenuBallots
 
 
 def make_menu_ballots(
@@ -14,7 +13,7 @@ def make_menu_ballots(
     seed: int = 0,
     logprobs: bool = True,
     graded: bool = True,
-) -> MenuBallots:
+) -> Ballots:
     """Problems of different difficulty; a mode is right as often as its accuracy says, on average.
 
     Class 0 is right; wrong answers are spread over three classes. Sure samples are right more often.
@@ -46,4 +45,4 @@ def make_menu_ballots(
                 entropy=np.full(tokens.shape, np.nan),
             )
         )
-    return MenuBallots(modes=tuple(accuracies), ballots=tuple(parts))
+    return Ballots.join(dict(zip(accuracies, parts, strict=True)))

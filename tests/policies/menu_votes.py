@@ -3,7 +3,6 @@
 import numpy as np
 
 from adacompute.pool import Ballots
-from adacompute.pool.menu import MenuBallots
 
 HARD = "In {} steps of {} each, then {} more per day, what is the total after {} weeks and {} days?"
 
@@ -13,19 +12,14 @@ def make_prompt(rng: np.random.Generator, *, hard: bool) -> str:
     return HARD.format(*numbers) if hard else f"What is {numbers[0]}?"
 
 
-def make_menu_votes(
-    problems: int = 120, *, samples: int = 8, seed: int = 0, telling: bool = True
-) -> MenuBallots:
+def make_menu_votes(problems: int = 120, *, samples: int = 8, seed: int = 0, telling: bool = True) -> Ballots:
     """The votes of "small" and "large"; `telling=False`: the prompts say nothing."""
     rng = np.random.default_rng(seed)
     hard = np.arange(problems) % 2 == 1
     shown = hard if telling else rng.permutation(hard)
     prompts = tuple(make_prompt(rng, hard=bool(value)) for value in shown)
     skills = {"small": np.where(hard, 0.1, 0.85), "large": np.where(hard, 0.8, 0.9)}
-    return MenuBallots(
-        modes=tuple(skills),
-        ballots=tuple(_make_votes(prompts, skill, samples, rng) for skill in skills.values()),
-    )
+    return Ballots.join({name: _make_votes(prompts, skill, samples, rng) for name, skill in skills.items()})
 
 
 def _make_votes(

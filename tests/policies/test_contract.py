@@ -124,6 +124,26 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
         assert run_policy(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
 
 
+PRICED: list[tuple[str, dict[str, object]]] = [
+    *((kind, {}) for kind in KINDS if COMPARED[kind].dial == "price"),
+    ("stopping", {"max_waves": 3}),
+    ("stopping", {"ladder": (1, 2, 4, 8)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), PRICED, ids=str)
+def test_requests_with_prices_of_their_own_are_decided_as_at_one_price(kind, options):
+    policy, prices = made(kind, **options), np.array(DIALS["price"])
+    ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
+    own = np.resize(prices, len(ways))
+    mixed = run_policy(policy, ways, dial=own)
+    for price in prices.tolist():
+        alone = run_policy(policy, ways, dial=price)
+        assert (mixed.drawn[own == price] == alone.drawn[own == price]).all()
+    with pytest.raises(PolicyError, match=r"price .* can't be used"):
+        run_policy(policy, ways, dial=np.where(own == 0, -1.0, own))
+
+
 @kinds
 @every
 def test_cost_never_rises_with_the_dial(kind, weighed):

@@ -13,13 +13,14 @@ from made_menus import make_menu_ballots
 
 from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
-from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
 from adacompute.policies.menu.votes import MenuVotes, _shuffle, draw_menu_paths
+from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.pool.menu import Menu
 from adacompute.records import TokenPrices
-from adacompute.replay.menu_replay import run_menu
+from adacompute.replay import run_policy
 from shared import share
 from tiers import leave_to_nightly
 
@@ -30,7 +31,7 @@ MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 
 
 @functools.cache
-def recorded(logprobs: bool = True, graded: bool = True, problems: int = 80) -> MenuBallots:
+def recorded(logprobs: bool = True, graded: bool = True, problems: int = 80) -> Ballots:
     return make_menu_ballots(NAMES, logprobs=logprobs, graded=graded, problems=problems)
 
 
@@ -39,13 +40,13 @@ def fitted(logprobs: bool = True, graded: bool = True, problems: int = 80) -> Me
     return MenuPolicy(MENU, longest=LONGEST).fit(recorded(logprobs, graded, problems))
 
 
-def draw_live(policy: MenuPolicy, ballots: MenuBallots, problem: int, orders: list[np.ndarray], price: float):
+def draw_live(policy: MenuPolicy, ballots: Ballots, problem: int, orders: list[np.ndarray], price: float):
     """Draws as a gateway would: a tally of samples with modes, and `next`."""
     tally, counts = Tally(weigh=policy.weigh), dict.fromkeys(policy.names, 0)
     while (draw := policy.next(ballots.prompts[problem], tally, price)) is not None:
         mode = policy.names.index(draw.mode)
         for _ in range(draw.count):
-            votes, at = ballots.ballots[mode], orders[mode][problem, 0, counts[draw.mode]]
+            votes, at = ballots.parts[mode], orders[mode][problem, 0, counts[draw.mode]]
             number = int(votes.classes[problem, at])
             answer = None if number == ABSTAINS else f"answer {number}"
             logprob = float(votes.logprob[problem, at])
@@ -70,21 +71,28 @@ def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answ
     longest = [stopper.longest for stopper in policy.stoppers_]
     for price in PRICES:
         rng = np.random.default_rng(7)
-        orders = [
-            _shuffle(votes, 1, count, rng) for votes, count in zip(ballots.ballots, longest, strict=True)
-        ]
+        orders = [_shuffle(votes, 1, count, rng) for votes, count in zip(ballots.parts, longest, strict=True)]
         paths = draw_menu_paths(
-            ballots, MENU, weigh=policy.weigh, longest=longest, orders=1, rng=np.random.default_rng(7)
+            ballots.select(MENU.modes),
+            weigh=policy.weigh,
+            longest=longest,
+            orders=1,
+            rng=np.random.default_rng(7),
         )
-        run = run_menu(policy, paths, price=price, reading=policy.read(ballots.prompts))
+        run = run_policy(policy, paths, dial=price)
         for problem in range(len(ballots)):
             tally, counts = draw_live(policy, ballots, problem, orders, price)
-            assert list(counts.values()) == run.drawn[problem].tolist()
+            assert list(counts.values()) == run.by_mode[problem].tolist()
             assert (tally.leader == "answer 0") == bool(run.grade[problem])
+    own = np.resize(PRICES, len(paths))
+    mixed = run_policy(policy, paths, dial=own).by_mode
+    for price in PRICES:
+        alone = run_policy(policy, paths, dial=price).by_mode
+        assert (mixed[own == price] == alone[own == price]).all()
 
 
 def test_a_menu_of_one_mode_decides_as_stopping_does():
-    votes = recorded().ballots[1]
+    votes = recorded().parts[1]
     menu = Menu(modes=(Mode(name="large", cost=2.0),))
     policy = MenuPolicy(menu, longest=8).fit(votes)
     stopping = StoppingPolicy(longest=8, unit="money", draw_cost=2.0).fit(votes)
@@ -104,7 +112,7 @@ def test_a_menu_of_one_mode_decides_as_stopping_does():
 
 
 def test_a_menu_of_one_mode_is_replayed_in_the_unit_of_its_menu():
-    votes = recorded().ballots[1]
+    votes = recorded().parts[1]
     policy = MenuPolicy(Menu(modes=(Mode(name="large", cost=2.0),)), longest=8).fit(votes)
     price = calibrate(policy, votes, 5.0)
     result = replay(policy, votes, price=price)
@@ -170,10 +178,10 @@ def test_two_copies_of_a_mode_are_worth_no_less_than_one():
     ballots = make_menu_ballots({"one": 0.6, "two": 0.6}, problems=84, samples=8, seed=3)
     both = Menu(modes=(Mode(name="one", cost=1.0), Mode(name="two", cost=1.0)))
     policy = MenuPolicy(both, longest=LONGEST).fit(ballots)
-    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.ballots[0])
+    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.parts[0])
     for budget in (2.0, 3.0):
         single = replay(
-            stopping, ballots.ballots[0], price=calibrate(stopping, ballots.ballots[0], budget)
+            stopping, ballots.parts[0], price=calibrate(stopping, ballots.parts[0], budget)
         ).accuracy.mean
         double = replay(policy, ballots, price=calibrate(policy, ballots, budget)).accuracy.mean
         assert double >= single - 0.02
@@ -191,10 +199,10 @@ def test_a_cheap_mode_that_is_as_good_takes_all_requests():
 def test_it_is_as_good_as_one_mode_where_the_other_is_useless():
     ballots = make_menu_ballots({"small": 0.02, "large": 0.7}, problems=84)
     policy = MenuPolicy(MENU, longest=LONGEST).fit(ballots)
-    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.ballots[1])
+    stopping = StoppingPolicy(longest=LONGEST).fit(ballots.parts[1])
     for budget in (1.5, 2.5):
         alone = replay(
-            stopping, ballots.ballots[1], price=calibrate(stopping, ballots.ballots[1], budget)
+            stopping, ballots.parts[1], price=calibrate(stopping, ballots.parts[1], budget)
         ).accuracy.mean
         assert replay(policy, ballots, price=calibrate(policy, ballots, budget)).accuracy.mean >= alone - 0.02
 
@@ -223,9 +231,7 @@ def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_o
     """The same problems give other estimates, as folds are of whole subjects; without subjects it can't."""
     ballots = make_menu_ballots({"small": 0.5, "large": 0.8}, problems=84, samples=8, logprobs=False, seed=4)
     families = tuple(f"family {number % 7}" for number in range(84))
-    known = MenuBallots(
-        modes=ballots.modes, ballots=tuple(replace(each, subjects=families) for each in ballots.ballots)
-    )
+    known = replace(ballots, subjects=families)
     policy = MenuPolicy(MENU, longest=LONGEST, families=True).fit(known)
     assert policy.model_ is not None
     assert policy.settings()["families"] is True
@@ -238,10 +244,7 @@ def test_for_new_families_rules_are_compared_on_subjects_they_were_not_learned_o
 
 def test_problems_with_too_few_samples_are_refused_or_left_out():
     ballots, policy = recorded(), fitted()
-    short = MenuBallots(
-        modes=ballots.modes,
-        ballots=(ballots.ballots[0].only(range(80)), _cut(ballots.ballots[1], row=3, samples=2)),
-    )
+    short = Ballots.join({"small": ballots["small"], "large": _cut(ballots["large"], row=3, samples=2)})
     with pytest.raises(TooFewSamples, match=f"fewer than the {LONGEST} samples"):
         replay(policy, short, price=0.3)
     result = replay(policy, short, price=0.3, too_few="drop", orders=5)
@@ -263,9 +266,9 @@ def _cut(ballots: Ballots, *, row: int, samples: int) -> Ballots:
 
 def test_a_mode_costs_the_mean_over_problems():
     """Problems with many samples don't count for more: a request is of any problem."""
-    long = _cut(make_menu_ballots({"a": 0.5, "b": 0.5}, problems=2, samples=8).ballots[0], row=0, samples=1)
+    long = _cut(make_menu_ballots({"a": 0.5, "b": 0.5}, problems=2, samples=8).parts[0], row=0, samples=1)
     tokens = np.where(long.classes == ABSENT, np.nan, np.array([[90.0], [10.0]]))
-    ballots = MenuBallots(modes=("a", "b"), ballots=(replace(long, tokens=tokens), long))
+    ballots = Ballots.join({"a": replace(long, tokens=tokens), "b": long})
     prices = {"a": TokenPrices(input=0, output=1e6), "b": TokenPrices(input=0, output=0)}
     assert Menu.of(ballots, prices=prices)["a"].cost == pytest.approx(50.0)
 
@@ -335,8 +338,8 @@ def test_what_a_menu_policy_cannot_use_is_refused_in_one_line():
         policy.next("question", Tally.of([Sample(answer="4", mode="medium")], weigh=policy.weigh), 0.1)
     with pytest.raises(PolicyError, match=r"call next\(prompt, tally, price\)"):
         policy.more("question", Tally(), 0.1)
-    with pytest.raises(PolicyError, match="give a joined pool"):
-        MenuPolicy(MENU).fit(recorded().ballots[0])
+    with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
+        MenuPolicy(MENU).fit(recorded().parts[0])
     with pytest.raises(PolicyError, match="costs infinitely much"):
         MenuPolicy(Menu(modes=(Mode(name="a", cost=math.inf),)))
     with pytest.raises(PolicyError, match="is not a menu"):

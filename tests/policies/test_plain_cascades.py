@@ -1,6 +1,7 @@
 """A menu policy that nobody has fitted: plain cascades decide, from each mode to the next dearer one."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,8 @@ from adacompute.answers import Tally
 from adacompute.errors import BudgetOutOfRange, PolicyInvalid
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.rules import CascadeRule
-from adacompute.pool.menu import Menu, MenuBallots, Mode
+from adacompute.pool import Ballots, Mode
+from adacompute.pool.menu import Menu
 from shared import share
 
 COSTS = [
@@ -33,7 +35,7 @@ def make_menu(*costs: float) -> Menu:
 
 
 @share
-def read_facts() -> MenuBallots:
+def read_facts() -> Ballots:
     with join_pools({"small": bundled("facts"), "large": bundled("facts-qwen")}) as pool:
         return pool.ballots()
 
@@ -237,7 +239,7 @@ def test_fewer_samples_than_the_cascades_would_draw_are_respected():
 def test_cascades_that_cost_as_much_as_a_dear_sample_on_the_samples_are_left_out():
     menu = Menu(modes=(Mode(name="small", cost=0.02), Mode(name="large", cost=1.0)))
     useless = make_menu_ballots({"small": 0.02, "large": 0.9}, graded=False)
-    for votes in useless.ballots[:1]:
-        votes.classes[:] = np.arange(votes.classes.shape[1])  # no two samples agree
+    classes = np.where(useless.mode == 0, np.arange(len(useless.mode)), useless.classes)
+    useless = replace(useless, classes=classes.astype(np.int32))  # no two samples of the small one agree
     assert {rule.agree[0] for rule in MenuPolicy(menu).rules_} == {1, 2, 3, 4}
     assert {rule.agree[0] for rule in MenuPolicy(menu).settle(useless).rules_ if rule.draws[1]} == {1}

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from menu_votes import make_menu_votes, make_prompt
 
 from adacompute import Draw, Sample, Tally, VoteWeights, load_policy
-from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
-from adacompute.pool.menu import Menu, MenuBallots, Mode
-from adacompute.score import score_menu
+from adacompute.pool import Ballots, Mode
+from adacompute.pool.menu import Menu
+from adacompute.score import score
 from shared import read_votes
 
 MENU = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
@@ -52,7 +53,7 @@ def test_easy_prompts_go_to_the_cheap_mode_and_hard_ones_to_the_dear_one():
 
 def test_on_prompts_that_it_has_not_seen_routing_beats_the_best_fixed_mix_at_its_cost():
     unseen = make_menu_votes(seed=1)
-    policy, table = fitted(), score_menu(unseen, MENU, budgets=(1, 2, 4), mixed=False)
+    policy, table = fitted(), score(unseen, (1, 2, 4), menu=MENU, mixed=False)
     order = [table.modes.index(str(column)) for column in policy.columns]
     chosen = np.array(order)[policy.choose(unseen.prompts, 0.3)]
     rows = np.arange(len(unseen))
@@ -107,7 +108,7 @@ def test_a_batch_is_decided_as_one_prompt_is():
 def test_over_one_mode_it_predicts_and_buys_as_the_curve_of_that_mode():
     votes = read_votes("words").only(range(0, 440, 4))
     plain = CurvePolicy(features="text").fit(votes)
-    ballots = MenuBallots(modes=("qwen",), ballots=(votes,))
+    ballots = Ballots.join({"qwen": votes})
     router = CurvePolicy(menu=Menu.of(ballots, costs={"qwen": 1.0})).fit(ballots)
     prompts = votes.prompts[:50]
     assert (router.predict_curve(prompts) == plain.predict_curve(prompts)).all()
@@ -179,8 +180,8 @@ def test_what_it_cant_learn_from_or_answer_is_refused():
         CurvePolicy(menu=MENU).choose(["?"], 0.1)
     with pytest.raises(TooFewSamples, match="mode 'small': 20 of 20 problems have fewer than 16 samples"):
         CurvePolicy(menu=MENU).fit(votes)
-    with pytest.raises(PolicyError, match=r"can't be learned from the ballots of one mode; give join_pools"):
-        CurvePolicy(menu=MENU).fit(votes.ballots[0])
+    with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
+        CurvePolicy(menu=MENU).fit(votes["small"])
     with pytest.raises(PolicyError, match=r"can't learn from joined pools; give CurvePolicy\(menu=…\)"):
         CurvePolicy().fit(votes)
     with pytest.raises(PolicyError, match=r"chooses a mode and a number of samples; ask choose"):

@@ -25,7 +25,7 @@ from adacompute.errors import (
     SourceAmbiguous,
     TaskError,
 )
-from adacompute.pool import MenuBallots, get_menu_ballots
+from adacompute.pool import Ballots, read_modes
 from adacompute.pool.menu import _name_modes
 from shared import read_votes
 from tiers import leave_to_nightly
@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Make:
 
 
 @pytest.fixture(scope="module")
-def facts() -> MenuBallots:
+def facts() -> Ballots:
     with ac.join_pools({"smol": "facts", "qwen": "facts-qwen"}) as pool:
         return pool.ballots()
 
@@ -62,18 +62,18 @@ def test_an_answer_has_one_class_whichever_mode_gave_it(make: Make):
     small = make(line(answers=("5", "4", "6", None)))
     large = make(line(answers=("4", "7", "5.0")))
     ballots = ac.join_pools({"small": small, "large": large}).ballots()
-    assert ballots.modes == ("small", "large")
+    assert ballots.names == ("small", "large")
     assert ballots["small"].classes.tolist() == [[0, 1, 2, -1]]
     assert ballots["large"].classes.tolist() == [[1, 3, 0]]
-    assert ballots.union.classes.tolist() == [[0, 1, 2, -1, 1, 3, 0]]
-    assert ballots.union.correct.tolist() == [[0, 1, 0, 0, 1, 0, 0]]
+    assert ballots.classes.tolist() == [[0, 1, 2, -1, 1, 3, 0]]
+    assert ballots.correct.tolist() == [[0, 1, 0, 0, 1, 0, 0]]
 
 
 def test_recorded_grades_outrank_our_equality(make: Make):
     small = make(line(samples=[{"answer": "4", "correct": 0}]))
     large = make(line(samples=[{"answer": "4", "correct": 1}, {"answer": "4", "correct": 0}]))
     ballots = ac.join_pools({"small": small, "large": large}).ballots()
-    assert ballots.union.classes.tolist() == [[0, 1, 0]]
+    assert ballots.classes.tolist() == [[0, 1, 0]]
 
 
 def test_classes_of_a_mode_are_joined_but_never_parted(make: Make):
@@ -89,7 +89,7 @@ def test_an_answer_that_only_its_spelling_joins_shares_the_class(make: Make):
     first = make(line(gold="1", answers=("1/2", r"\frac{1}{2}")))
     second = make(line(gold="1", answers=(r"\frac{1}{2}", "0.5")))
     ballots = ac.join_pools({"first": first, "second": second}).ballots()
-    assert ballots.union.classes.tolist() == [[0, 0, 0, 0]]
+    assert ballots.classes.tolist() == [[0, 0, 0, 0]]
 
 
 ANSWERS = st.lists(st.sampled_from(["4", "4.0", "four", "5", "x", "X", "six", None]), min_size=1, max_size=6)
@@ -105,10 +105,9 @@ def test_which_answers_share_a_class_does_not_depend_on_the_order_of_pools(
     names = data.draw(st.permutations(list(paths)))
     one = ac.join_pools(paths).ballots()
     other = ac.join_pools({name: paths[name] for name in names}).ballots()
-    assert other.modes == tuple(names)
-    again = other.select(one.modes)
-    for a, b in zip(one.ballots, again.ballots, strict=True):
-        assert a.classes.tolist() == b.classes.tolist()
+    assert other.names == tuple(names)
+    again = other.select(one.names)
+    assert one.classes.tolist() == again.classes.tolist()
 
 
 @settings(max_examples=40, deadline=None)
@@ -156,7 +155,7 @@ def test_a_gold_answer_of_another_pool_is_read_by_the_question(make: Make):
 def test_without_any_gold_answer_nothing_is_graded(make: Make):
     ballots = ac.join_pools({"a": make(ungraded()), "b": make(ungraded())}).ballots()
     assert not ballots.gold_known.any()
-    assert np.isnan(ballots.union.correct).all()
+    assert np.isnan(ballots.correct).all()
 
 
 def test_a_recorded_grade_outranks_the_gold_answer(make: Make):
@@ -229,26 +228,26 @@ def test_only_pools_given_as_paths_are_closed(make: Make):
 
 def test_a_pool_with_several_sources_is_a_menu_already(make: Make):
     with ac.open_pool(make(line(answers=("4", "5")), line(model="n", answers=("5", "9")))) as pool:
-        ballots = get_menu_ballots(pool)
-    assert ballots.modes == ("m", "n")
-    assert ballots.union.classes.tolist() == [[0, 1, 1, 2]]
-    assert get_menu_ballots(ballots) is ballots
+        ballots = read_modes(pool)
+    assert ballots.names == ("m", "n")
+    assert ballots.classes.tolist() == [[0, 1, 1, 2]]
+    assert read_modes(ballots) is ballots
 
 
 def test_a_pool_of_one_source_has_one_mode_with_its_own_votes():
     with ac.bundled("facts") as pool:
-        ballots, plain = get_menu_ballots(pool), pool.ballots()
-    assert ballots.modes == ("SmolLM2-135M-Instruct-Q4_1",)
-    assert (ballots.union.classes == plain.classes).all()
-    assert (ballots.union.correct == plain.correct).all()
-    assert get_menu_ballots(plain).union is plain
+        ballots, plain = read_modes(pool), pool.ballots()
+    assert ballots.names == ("SmolLM2-135M-Instruct-Q4_1",)
+    assert (ballots.classes == plain.classes).all()
+    assert (ballots.correct == plain.correct).all()
+    assert read_modes(plain) is plain
     with pytest.raises(PoolError, match="3 has no modes"):
-        get_menu_ballots(3)  # type: ignore[arg-type] # on purpose
+        read_modes(3)  # type: ignore[arg-type] # on purpose
 
 
 def test_an_empty_pool_has_no_modes(tmp_path: Path):
     with ac.open_pool(tmp_path / "e.sqlite", create=True) as pool, pytest.raises(PoolError, match="no modes"):
-        get_menu_ballots(pool)
+        read_modes(pool)
 
 
 def test_modes_of_one_model_are_named_by_the_parameters_that_differ():
@@ -264,11 +263,11 @@ def test_modes_of_one_model_are_named_by_the_parameters_that_differ():
 
 
 @pytest.mark.slow
-def test_the_bundled_modes_keep_their_votes_and_agree_on_what_is_right(facts: MenuBallots):
+def test_the_bundled_modes_keep_their_votes_and_agree_on_what_is_right(facts: Ballots):
     alone = read_votes("facts")
     for row in range(len(facts)):
         assert groups(alone.classes[row]) == groups(facts["smol"].classes[row])
-        right = facts.union.classes[row][facts.union.correct[row] == 1]
+        right = facts.classes[row][facts.correct[row] == 1]
         assert len(set(right.tolist())) <= 1
     assert (facts["smol"].correct == alone.correct).all()
 
@@ -281,9 +280,9 @@ def test_joining_the_bundled_modes_asks_no_slow_judge():
     assert shared_judge.asked == before
 
 
-def test_selected_modes_are_numbered_by_their_own_order(facts: MenuBallots):
+def test_selected_modes_are_numbered_by_their_own_order(facts: Ballots):
     turned = facts.select(("qwen", "smol"))
-    assert turned.modes == ("qwen", "smol")
+    assert turned.names == ("qwen", "smol")
     assert (turned["qwen"].classes[:, 0] <= 0).all()
     for row in range(0, len(facts), 20):
         assert groups(turned["qwen"].classes[row], turned["smol"].classes[row]) == groups(
@@ -297,40 +296,42 @@ def test_selected_modes_are_numbered_by_their_own_order(facts: MenuBallots):
 
 def test_signals_of_one_mode_leave_a_gap_for_the_other(make: Make):
     signals = make(line(samples=[{"answer": "4", "correct": 1, "signals": {"tail": -0.5}}]))
-    joined = ac.join_pools({"a": make(line(answers=("4",))), "b": signals}).ballots().union
+    joined = ac.join_pools({"a": make(line(answers=("4",))), "b": signals}).ballots()
     assert joined.signals is not None
     assert joined.signals.shape[:2] == (1, 2)
     assert np.isnan(joined.signals[0, 0]).all()
     assert np.nanmax(joined.signals[0, 1]) == -0.5
 
 
-def test_a_menu_is_in_ascending_cost_and_may_name_a_part_of_the_modes(facts: MenuBallots):
+def test_a_menu_is_in_ascending_cost_and_may_name_a_part_of_the_modes(facts: Ballots):
     menu = ac.Menu.of(facts, costs={"qwen": 1, "smol": 0.1})
     assert menu.names == ("smol", "qwen")
     assert menu.costs.tolist() == [0.1, 1.0]
     assert (menu.unit, menu.currency, len(menu)) == ("cost", "", 2)
     assert ac.Menu.of(facts, costs={"qwen": math.inf}).names == ("qwen",)
     assert menu["qwen"] == ac.Mode(name="qwen", cost=1.0)
-    small, large = facts.sample_costs(menu)
-    assert (small == 0.1).all()
-    assert (large == 1.0).all()
+    priced = facts.select(menu.modes)
+    assert (priced["smol"].sample_costs() == 0.1).all()
+    assert (priced["qwen"].sample_costs() == 1.0).all()
+    assert priced.sample_costs().shape == priced.classes.shape
+    assert (facts.sample_costs() == 1.0).all()
 
 
-def test_without_costs_a_sample_costs_its_tokens_on_average(facts: MenuBallots):
+def test_without_costs_a_sample_costs_its_tokens_on_average(facts: Ballots):
     menu = ac.Menu.of(facts)
     assert menu.unit == "tokens"
     assert menu.names == ("qwen", "smol")
     assert menu["smol"].cost == pytest.approx(facts["smol"].tokens.mean())
 
 
-def test_prices_give_each_sample_the_cost_of_its_own_tokens(facts: MenuBallots):
+def test_prices_give_each_sample_the_cost_of_its_own_tokens(facts: Ballots):
     prices = {
         "smol": ac.TokenPrices(input=1.0, output=2.0, prompt_tokens=10, currency="EUR"),
         "qwen": ac.TokenPrices(input=4.0, output=0.0, currency="EUR"),
     }
     menu = ac.Menu.of(facts, prices=prices)
     assert (menu.unit, menu.currency) == ("money", "EUR")
-    costs = dict(zip(menu.names, facts.sample_costs(menu), strict=True))
+    costs = {votes.names[0]: votes.sample_costs() for votes in facts.select(menu.modes).parts}
     assert costs["smol"][5, 3] == pytest.approx((10 + 2 * facts["smol"].tokens[5, 3]) / 1e6)
     assert costs["qwen"][5] == pytest.approx(len(facts.prompts[5]) / 4 * 4 / 1e6)
     assert menu["smol"].cost == pytest.approx(costs["smol"].mean())
@@ -340,13 +341,13 @@ def test_where_there_is_no_sample_there_is_no_cost(make: Make):
     samples = [{"answer": "4", "tokens": 3}]
     pools = {"a": make(line("p1"), line("p2", answers=("4",))), "b": make(line("p1"), line("p2"))}
     ballots = ac.join_pools(pools).ballots()
-    (costs, _) = ballots.sample_costs(ac.Menu.of(ballots, costs={"a": 2, "b": 3}))
-    assert np.isnan(costs).tolist() == [[False] * 3, [False, True, True]]
+    priced = ballots.select(ac.Menu.of(ballots, costs={"a": 2, "b": 3}).modes)
+    assert np.isnan(priced["a"].sample_costs()).tolist() == [[False] * 3, [False, True, True]]
     short = make(line("p1", samples=samples * 2), line("p2", samples=samples))
     money = ac.join_pools({"a": short, "b": short}).ballots()
     menu = ac.Menu.of(money, prices={"a": ac.TokenPrices(output=1e6)})
     assert menu["a"].cost == 3
-    assert np.isnan(money.sample_costs(menu)[0]).tolist() == [[False, False], [False, True]]
+    assert np.isnan(money.select(menu.modes).sample_costs()).tolist() == [[False, False], [False, True]]
 
 
 @pytest.mark.parametrize(
@@ -369,7 +370,7 @@ def test_where_there_is_no_sample_there_is_no_cost(make: Make):
         ({"prices": {"smol": ac.TokenPrices(prompt_tokens=[1, 2])}}, PriceInvalid, "by problem; give one"),
     ],
 )
-def test_a_bad_cost_is_named_with_its_mode(facts: MenuBallots, options: Any, error: Any, message: str):
+def test_a_bad_cost_is_named_with_its_mode(facts: Ballots, options: Any, error: Any, message: str):
     with pytest.raises(error, match=message):
         ac.Menu.of(facts, **options)
 
@@ -394,12 +395,14 @@ def test_a_menu_that_can_not_be_is_refused():
             ac.Menu(modes=(small,), unit=unit, currency=currency)  # type: ignore[arg-type] # a literal
 
 
-def test_ballots_of_other_problems_are_no_menu(facts: MenuBallots):
+def test_ballots_of_other_problems_are_no_menu(facts: Ballots):
     smol = facts["smol"]
     with pytest.raises(PoolError, match="'b' have other problems than those of 'a'"):
-        MenuBallots(modes=("a", "b"), ballots=(smol, smol.only([0])))
-    with pytest.raises(PoolError, match="2 modes have 1 ballots"):
-        MenuBallots(modes=("a", "b"), ballots=(smol,))
+        Ballots.join({"a": smol, "b": smol.only([0])})
+    with pytest.raises(PoolError, match="no mode is selected"):
+        Ballots.join({})
+    with pytest.raises(SourceAmbiguous, match=r"the modes smol, qwen, .* ballots\['smol'\]"):
+        facts.get_mode()
 
 
 costs = st.floats(0, 1e9) | st.just(math.inf)
@@ -468,7 +471,7 @@ def test_what_both_modes_got_right_is_one_class(recordings: Path, name: str):
         ballots = pool.ballots()
     apart: dict[str | None, int] = {}
     for row, subject in enumerate(ballots.subjects):
-        right = [set(b.classes[row][(b.correct[row] == 1) & (b.classes[row] >= 0)]) for b in ballots.ballots]
+        right = [set(b.classes[row][(b.correct[row] == 1) & (b.classes[row] >= 0)]) for b in ballots.parts]
         if all(right) and len(right[0] | right[1]) > 1:
             apart[subject] = apart.get(subject, 0) + 1
     assert apart == APART.get(name, {})
@@ -480,6 +483,6 @@ def test_read_from_the_texts_again_no_right_answer_stays_apart(recordings: Path,
     for mode, stem in zip(("steps", "direct"), PAIRS["reasoning-gym"], strict=True):
         ac.import_file(recordings / f"{stem}.jsonl.gz", tmp_path / f"{mode}.sqlite", reread=True)
     with ac.join_pools({mode: tmp_path / f"{mode}.sqlite" for mode in ("steps", "direct")}) as pool:
-        joined = pool.ballots().union
+        joined = pool.ballots()
     for row in range(len(joined)):
         assert len(set(joined.classes[row][(joined.correct[row] == 1) & (joined.classes[row] >= 0)])) <= 1

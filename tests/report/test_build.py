@@ -8,7 +8,7 @@ import pytest
 
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate.protocols import evaluate, run_policies
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, Mode
 from adacompute.report.build import JOBS, ReportInputs, build_report, run_jobs
 from adacompute.report.exhibits.money import EXAMPLE_MONEY
 from adacompute.report.folder import render_files
@@ -31,7 +31,9 @@ def drawn(problems: int, samples: int, *, seed: int = 0, tokens: bool = True) ->
         row[:] = [names.setdefault(int(one), len(names)) for one in own]
     prompts = (f"{HOSTILE} what is {at} + {at}?" + " more" * (problems - at) for at in range(problems))
     counted = {"tokens": rng.integers(20, 60, right.shape).astype(np.float64)} if tokens else {}
-    return make_ballots(classes, right, prompts=tuple(prompts), model=HOSTILE, **counted)
+    return make_ballots(
+        classes, right, prompts=tuple(prompts), modes=(Mode(name=HOSTILE, model=HOSTILE),), **counted
+    )
 
 
 def ungraded(ballots: Ballots) -> Ballots:

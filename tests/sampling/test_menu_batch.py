@@ -30,7 +30,7 @@ from adacompute.config import EndpointConfig, VerifierConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, PolicyError
 from adacompute.policies import StoppingPolicy
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.pool import Menu, Mode, get_menu_ballots, open_pool
+from adacompute.pool import Menu, Mode, open_pool, read_modes
 from adacompute.records import Problem, Sample, TokenPrices
 from adacompute.sampling import SourcePlan
 from adacompute.sampling.answer import build_answer, estimate_plan_menu
@@ -115,8 +115,8 @@ def test_what_is_stored_is_not_asked_for_again_and_the_pool_is_a_menu(tmp_path: 
         assert all(after.modes[name] >= number for name, number in before.modes.items())
     with open_pool(path) as pool:
         assert pool.verify().ok
-        ballots = get_menu_ballots(pool, missing="drop")
-    assert set(ballots.modes) == {"small", "large"}
+        ballots = read_modes(pool, missing="drop")
+    assert set(ballots.names) == {"small", "large"}
 
 
 class Down:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import adacompute as ac
 from adacompute.errors import TooFewSamples
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, Mode
 from adacompute.score.grades import halves
 from shared import read_votes
 
@@ -35,8 +35,7 @@ def made(problems: list[list[int]]) -> Ballots:
         tokens=np.where(there, np.arange(shape[1]), np.nan),
         logprob=np.where(there, -classes / 7.0, np.nan),
         entropy=np.where(there, classes / 5.0, np.nan),
-        model="m",
-        parameters={"temperature": 0.7},
+        modes=(Mode(name="m", model="m", parameters={"temperature": 0.7}),),
     )
 
 
@@ -84,7 +83,7 @@ def test_what_is_known_of_the_problems_is_kept_and_arrays_are_read_only():
     ballots = made([[0, 1, 0], [ABSTAINS, 0]])
     for part in halves(ballots, np.random.default_rng(0)):
         for field in fields(Ballots):
-            if field.name not in ARRAYS:
+            if field.name not in (*ARRAYS, "mode"):
                 assert getattr(part, field.name) is getattr(ballots, field.name)
         for name in ARRAYS:
             array = getattr(part, name)

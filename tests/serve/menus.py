@@ -25,7 +25,7 @@ from behaviours import Behaviour, Reply, Status
 
 import adacompute as ac
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool.menu import MenuBallots
+from adacompute.pool import Ballots
 from adacompute.records import Recorded, Sample
 from shared import share
 from upstream import Upstream
@@ -48,7 +48,7 @@ def read_recorded() -> dict[str, list[Recorded]]:
 
 
 @share
-def read_ballots() -> MenuBallots:
+def read_ballots() -> Ballots:
     with ac.join_pools(POOLS) as pool:
         return pool.ballots()
 
@@ -63,12 +63,7 @@ def fit_policy(problems: int | None = QUICK) -> MenuPolicy:
     """Fitted on the first problems, or all. Recordings have no signals of tokens, which live replies have."""
     ballots = read_ballots()
     rows = range(len(ballots) if problems is None else problems)
-    part = (
-        ballots
-        if problems is None
-        else replace(ballots, ballots=tuple(votes.only(rows) for votes in ballots.ballots))
-    )
-    policy = MenuPolicy(make_menu(), longest=8).fit(part)
+    policy = MenuPolicy(make_menu(), longest=8).fit(ballots.only(rows))
     assert policy.weigh is not None
     plain = tuple((name, replace(own, model=None)) for name, own in policy.weigh.modes)
     policy.weigh = replace(policy.weigh, modes=plain)

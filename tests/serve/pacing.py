@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 import adacompute as ac
 from adacompute.policies.paths import draw_paths
-from adacompute.replay.per_problem import PolicyRun, run_policy
+from adacompute.replay import PolicyRun, run_policy
 from adacompute.replay.replay import settle_policy
 from adacompute.serve.pricing.pacer import Pacer
 from shared import read_votes

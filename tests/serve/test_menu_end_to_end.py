@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ from running import Process
 
 import adacompute as ac
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool.menu import MenuBallots
+from adacompute.pool import Ballots
 from adacompute.serve.spending.ledger import Caps
 from adacompute.serve.spending.local_ledger import Ledger
 
@@ -37,9 +36,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _select(rows: range) -> MenuBallots:
-    ballots = read_ballots()
-    return replace(ballots, ballots=tuple(votes.only(rows) for votes in ballots.ballots))
+def _select(rows: range) -> Ballots:
+    return read_ballots().only(rows)
 
 
 class Traffic:

@@ -37,7 +37,7 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE, MenuEvaluation, MenuRow, evaluate_menu
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
-from adacompute.pool import Menu, MenuBallots
+from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, BudgetUnit
 from adacompute.replay import Replayed, calibrate, replay
 from adacompute.score.grades import grade_samples, mask_graded
@@ -202,7 +202,7 @@ def _warn_unspent(cost: float, budget: float, menu: Menu) -> None:
         )
 
 
-def _warn_few(ballots: MenuBallots, name: str) -> None:
+def _warn_few(ballots: Ballots, name: str) -> None:
     """Say on stderr where there is little to learn from."""
     if len(ballots) < MIN_PROBLEMS:
         problems = format_count(len(ballots), "problem")
@@ -210,7 +210,7 @@ def _warn_few(ballots: MenuBallots, name: str) -> None:
             f"{name}: learned from {problems}, which is few, so that cascades and single modes decide; give "
             f"{MIN_PROBLEMS} or more"
         )
-    for mode, votes in zip(ballots.modes, ballots.ballots, strict=True):
+    for mode, votes in zip(ballots.names, ballots.parts, strict=True):
         fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
         if 2 * fewest < median:
             row = int(votes.drawn.argmin())
@@ -221,9 +221,9 @@ def _warn_few(ballots: MenuBallots, name: str) -> None:
 
 
 def _summarise_fit(
-    policy: MenuPolicy, ballots: MenuBallots, options: MenuOptions, output: Path
+    policy: MenuPolicy, ballots: Ballots, options: MenuOptions, output: Path
 ) -> dict[str, Any]:
-    graded = mask_graded(ballots.union, grade_samples(ballots.union))
+    graded = mask_graded(ballots, grade_samples(ballots))
     points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
     return {
         **options.describe(),
@@ -235,13 +235,13 @@ def _summarise_fit(
         "currency": policy.menu.currency or None,
         "modes": [
             {"mode": mode, "cost": policy.menu[mode].cost, "samples": int(votes.drawn.sum())}
-            for mode, votes in zip(ballots.modes, ballots.ballots, strict=True)
+            for mode, votes in zip(ballots.names, ballots.parts, strict=True)
         ],
         "settings": [{"cost": cost, "dial": price, "accuracy": accuracy} for cost, price, accuracy in points],
     }
 
 
-def _calibrate(policy: MenuPolicy, ballots: MenuBallots, amount: float) -> dict[str, Any]:
+def _calibrate(policy: MenuPolicy, ballots: Ballots, amount: float) -> dict[str, Any]:
     price = calibrate(policy, ballots, amount, orders=_ORDERS)
     result = replay(policy, ballots, price=price, orders=_ORDERS)
     accuracy = result.accuracy.mean if result.accuracy.problems else None
@@ -382,7 +382,7 @@ def evaluate_modes(
 
 
 def _evaluate(
-    ballots: MenuBallots,
+    ballots: Ballots,
     menu: Menu,
     progress: Callable[[int, int, str], None],
     **settings: Any,  # noqa: ANN401 - of evaluate_menu

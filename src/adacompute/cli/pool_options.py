@@ -39,7 +39,7 @@ from adacompute.errors import (
     suggest_name,
 )
 from adacompute.evaluate import Scoring
-from adacompute.pool import Ballots, Menu, MenuBallots, bundled_names, get_menu_ballots, join_pools
+from adacompute.pool import Ballots, Menu, bundled_names, join_pools, read_modes
 from adacompute.records import DEFAULT_CURRENCY, TokenPrices
 from adacompute.scale.stages import open_shards
 from adacompute.score.grades import BlockMap
@@ -325,7 +325,7 @@ class JoinOptions(AnswerOptions):
             words += ["--join", text]
         return shlex.join(words)
 
-    def read_modes(self, answers: AnswersConfig) -> MenuBallots:
+    def read_modes(self, answers: AnswersConfig) -> Ballots:
         """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
 
         With --join the pool itself is a mode as well, called by its name.
@@ -340,7 +340,7 @@ class JoinOptions(AnswerOptions):
             if self.join:
                 return join_pools(pools, missing=self.missing.value).ballots()
             (pool,) = pools.values()
-            return get_menu_ballots(pool, missing=self.missing.value)
+            return read_modes(pool, missing=self.missing.value)
 
     def describe(self) -> dict[str, Any]:
         """Where the modes are from, for JSON."""
@@ -403,14 +403,14 @@ class MenuOptions(JoinOptions):
             )
         return sources > 1, ballots
 
-    def read(self, answers: AnswersConfig) -> tuple[MenuBallots, Menu]:
+    def read(self, answers: AnswersConfig) -> tuple[Ballots, Menu]:
         """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
         given = parse_mode_costs(self.costs)  # refused before any sample is read
         price_table = read_prices(self.prices)
         ballots = self.read_modes(answers)
         _note_prompts(ballots, price_table)
         menu = build_menu(ballots, given, price_table)
-        unpriced = [name for name in ballots.modes if name not in menu.names]
+        unpriced = [name for name in ballots.names if name not in menu.names]
         if self.join and unpriced:
             option = "--prices" if given is None else "--cost"
             remedy = f"[{unpriced[0]}] in that file" if given is None else f"--cost {unpriced[0]}=NUMBER"
@@ -425,9 +425,9 @@ class MenuOptions(JoinOptions):
         return ballots.select(menu.names), menu
 
 
-def _note_prompts(ballots: MenuBallots, prices: Mapping[str, TokenPrices] | None) -> None:
+def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
     """Say on stderr which prompts count as the pools' calls recorded them."""
-    charges = dict(zip(ballots.modes, (votes.charge for votes in ballots.ballots), strict=True))
+    charges = {mode.name: mode.charge for mode in ballots.modes}
     taken = [
         f"{charge.tokens:.0f} of {name}"
         for name, price in (prices or {}).items()
@@ -526,16 +526,16 @@ def _read_mode_prices(table: object, place: str) -> TokenPrices:
 
 
 def build_menu(
-    ballots: MenuBallots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
+    ballots: Ballots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
 ) -> Menu:
     """Build the menu that the options ask for; refuse costs and prices together."""
     if costs is not None and prices is not None:
         raise typer.BadParameter("costs are given by --prices already; leave one out", param_hint="--cost")
     for name in costs or prices or ():
-        if name not in ballots.modes:
-            hint = suggest_name(name, ballots.modes)
+        if name not in ballots.names:
+            hint = suggest_name(name, ballots.names)
             raise typer.BadParameter(
-                f"there is no mode {name!r} in the pool; {hint}there are {', '.join(ballots.modes)}",
+                f"there is no mode {name!r} in the pool; {hint}there are {', '.join(ballots.names)}",
                 param_hint="--prices" if costs is None else "--cost",
             )
     return Menu.of(ballots, costs=costs, prices=prices)

@@ -40,7 +40,6 @@ from adacompute.errors import NotRecorded, PoolDamaged, shorten
 from adacompute.pool import (
     Ballots,
     Menu,
-    MenuBallots,
     Verification,
     export_file,
     export_shards,
@@ -347,7 +346,7 @@ def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) ->
     ballots = options.read_modes(answers)
     menu = _find_menu(ballots, given, price_table)
     modes = [
-        summarise_mode(name, votes, menu) for name, votes in zip(ballots.modes, ballots.ballots, strict=True)
+        summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
     ]
     if not json:
         show_modes(modes, menu)
@@ -359,7 +358,7 @@ def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) ->
 
 
 def _find_menu(
-    ballots: MenuBallots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
+    ballots: Ballots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
 ) -> Menu | None:
     """The menu, or None where no option says what modes cost and their tokens are not recorded."""
     try:

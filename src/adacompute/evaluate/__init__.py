@@ -27,7 +27,6 @@ from adacompute.evaluate.oracle_bounds import (
     cost_for_accuracy,
     cross_fit,
     score_halves,
-    score_menu_halves,
     solve_uniform,
     uniform_frontier,
 )
@@ -65,7 +64,6 @@ __all__ = [
     "match_cost",
     "paired_interval",
     "score_halves",
-    "score_menu_halves",
     "solve_uniform",
     "uniform_frontier",
 ]

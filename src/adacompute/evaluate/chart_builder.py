@@ -22,9 +22,8 @@ from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import PairedResults
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.paths import Paths, draw_paths
+from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.pool import Ballots
-from adacompute.replay.per_problem import PolicyRun
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.replay.sweep import find_hull
 
@@ -345,6 +344,6 @@ def _replay_tests(
 
 
 def _make_paths(policy: Policy, ballots: Ballots, orders: int, seed: int) -> Paths:
-    check_memory(ballots, orders, policy.longest)
+    check_memory(ballots, orders, policy)
     rng = np.random.default_rng(seed)
     return draw_paths(ballots, rng=rng, orders=orders, longest=policy.longest, weigh=policy.weigh)

@@ -18,10 +18,10 @@ from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFew
 from adacompute.evaluate.resampling import Split
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy, fit_confidence_weights
-from adacompute.policies.paths import Paths, VoteState, draw_paths
+from adacompute.policies.paths import Paths, PolicyRun, VoteState, draw_paths
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
-from adacompute.replay.per_problem import PolicyRun, ProblemResults, check_paths, run_policy
+from adacompute.replay.per_problem import ProblemResults, check_paths, run_policy
 from adacompute.replay.replay import select_replayable
 from adacompute.replay.sweep import Sweep, sweep
 from adacompute.score.grades import grade_samples, mask_graded

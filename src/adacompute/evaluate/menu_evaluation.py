@@ -49,10 +49,12 @@ from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuSource
-from adacompute.policies.menu.votes import MenuPaths, MenuVotes, draw_menu_paths
+from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
+from adacompute.policies.paths import PolicyRun
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import TOKEN_CHARACTERS
-from adacompute.pool.menu import Menu, MenuBallots, get_menu_ballots
-from adacompute.replay.menu_replay import MenuRun, run_menu
+from adacompute.pool.menu import Menu, read_modes
+from adacompute.replay.per_problem import run_policy
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["SPENT_TOLERANCE", "MenuEvaluation", "MenuRow", "evaluate_menu"]
@@ -174,7 +176,7 @@ def evaluate_menu(
     if not modes[-1].cost:
         raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
     menu = Menu(modes=modes, unit=menu.unit, currency=menu.currency)
-    ballots, basis = _select_judged(get_menu_ballots(source).select(menu.names))
+    ballots, basis = _select_judged(read_modes(source).select(menu.modes))
     amounts = _check_budgets(menu, budgets)
     groups = _list_groups(ballots, families=families)
     splits = kfold(groups, folds, np.random.default_rng([seed, 0xF01D]))
@@ -219,9 +221,9 @@ def evaluate_menu(
     return _conclude(job, held_out, boot, brackets, families=families)
 
 
-def _select_judged(ballots: MenuBallots) -> tuple[MenuBallots, Basis]:
+def _select_judged(ballots: Ballots) -> tuple[Ballots, Basis]:
     """The problems with grades; all of them, to be judged by agreement, where none has any."""
-    graded = mask_graded(ballots.union, grade_samples(ballots.union))
+    graded = mask_graded(ballots, grade_samples(ballots))
     if not graded.any():
         return ballots, "agreement"
     return ballots if graded.all() else ballots.only(np.flatnonzero(graded)), "accuracy"
@@ -255,7 +257,7 @@ def _check_fitted(menu: Menu, fitted: Mapping[str, MenuPolicy]) -> Mapping[str, 
     return fitted
 
 
-def _list_groups(ballots: MenuBallots, *, families: bool) -> tuple[str, ...]:
+def _list_groups(ballots: Ballots, *, families: bool) -> tuple[str, ...]:
     """What is held out and resampled together: problems of one subject, or of one question."""
     if not families:
         return ballots.prompts
@@ -275,7 +277,7 @@ def _list_groups(ballots: MenuBallots, *, families: bool) -> tuple[str, ...]:
 class _Job:
     """What every fold needs to know."""
 
-    ballots: MenuBallots = field(repr=False)
+    ballots: Ballots = field(repr=False)
     menu: Menu
     splits: tuple[Split, ...] = field(repr=False)
     budgets: tuple[float, ...]
@@ -325,7 +327,7 @@ def _measure_fold(job: _Job, number: int) -> FoldResults:
     split = job.splits[number]
     policy = MenuPolicy(job.menu, weigh=job.weigh, families=job.families, seed=job.seed)
     policy.fit(job.ballots.only(split.train), labels=job.labels)
-    longest = [stopper.longest for stopper in policy.stoppers_]
+    longest = policy.longest_by_mode
     weighed, plain = (_draw_paths(job, weigh, longest, number) for weigh in (policy.weigh, None))
     results = _measure_menu(job, policy, weighed.only(split.test), split, number)
     results |= _measure_peers(job, policy, weighed, plain, split)
@@ -335,7 +337,7 @@ def _measure_fold(job: _Job, number: int) -> FoldResults:
 def _draw_paths(job: _Job, weigh: VoteWeights | None, longest: Sequence[int], number: int) -> MenuPaths:
     """Random orders of every problem's samples: of one fold the same ones, however votes are weighed."""
     rng = np.random.default_rng([job.seed, number, 2])
-    return draw_menu_paths(job.ballots, job.menu, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
+    return draw_menu_paths(job.ballots, weigh=weigh, longest=longest, orders=job.orders, rng=rng)
 
 
 def _make_votes(job: _Job, paths: MenuPaths) -> JointVotes:
@@ -350,7 +352,7 @@ def _measure_menu(job: _Job, policy: MenuPolicy, paths: MenuPaths, split: Split,
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([job.ballots.prompts[row] for row in split.test])
     runs = [
-        run_menu(policy, paths, price=float(policy.prices_[corner]), reading=reading) for corner in corners
+        run_policy(policy, paths, dial=float(policy.prices_[corner]), reading=reading) for corner in corners
     ]
     place = {corner: at for at, corner in enumerate(corners)}
     mixes = [MenuMix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
@@ -363,14 +365,11 @@ def _measure_menu(job: _Job, policy: MenuPolicy, paths: MenuPaths, split: Split,
 def _measure_fitted(job: _Job, name: str) -> list[FoldResults]:
     """A policy that was fitted elsewhere, on every fold: its price is chosen by cost on the other folds."""
     policy, ballots = job.fitted[name], job.ballots
-    longest = [
-        min(stopper.longest, int(votes.drawn.min()))
-        for stopper, votes in zip(policy.stoppers_, ballots.ballots, strict=True)
-    ]
+    recorded = [int(votes.drawn.min()) for votes in ballots.parts]
+    longest = [min(pair) for pair in zip(policy.longest_by_mode, recorded, strict=True)]
     paths = _draw_paths(job, policy.weigh, longest, number=len(job.splits))
     reading = policy.read(ballots.prompts)
-    chooser = _Limited(policy, np.array(longest))
-    runs = [run_menu(chooser, paths, price=float(price), reading=reading) for price in policy.prices_]
+    runs = [run_policy(policy, paths, dial=float(price), reading=reading) for price in policy.prices_]
     settings = follow_runs(paths, runs, lambda run: _get_judged(job, run))
     return [
         {
@@ -384,23 +383,7 @@ def _measure_fitted(job: _Job, name: str) -> list[FoldResults]:
     ]
 
 
-class _Limited:
-    """A policy that stops where it asks for more samples of a mode than are recorded."""
-
-    def __init__(self, policy: MenuPolicy, longest: Ints) -> None:
-        self._policy, self._longest = policy, longest
-
-    def read(self, prompts: Sequence[str]) -> Floats:
-        return self._policy.read(prompts)
-
-    def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
-        chosen = self._policy.choose(reading, votes, price)
-        mode = np.maximum(chosen, 0)
-        is_full = votes.drawn[np.arange(len(votes)), mode] >= self._longest[mode]
-        return np.where(is_full, -1, chosen)
-
-
-def _get_judged(job: _Job, run: MenuRun) -> Floats:
+def _get_judged(job: _Job, run: PolicyRun) -> Floats:
     return run.agrees if job.basis == "agreement" else run.grade
 
 
@@ -509,7 +492,7 @@ def _match(result: _HeldOut, budget: float, at: int) -> _Matched | None:
 
 
 def _bracket(
-    ballots: MenuBallots, menu: Menu, budgets: tuple[float, ...], *, seed: int
+    ballots: Ballots, menu: Menu, budgets: tuple[float, ...], *, seed: int
 ) -> tuple[OracleBracket, ...]:
     fewest = [int(ballots[name].drawn.min()) for name in menu.names]
     choices = {

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu.votes import MenuPaths
+from adacompute.policies.paths import PolicyRun
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.replay.menu_replay import MenuRun
 from adacompute.replay.sweep import find_hull
 
 __all__ = [
@@ -180,7 +180,7 @@ class JointVotes:
                 for k, end in zip(group, ends, strict=True)
             ]
             cost = sum(costs[1:], start=costs[0])
-            draws = np.zeros((self.modes, len(self.paths.owner) // self.paths.orders))
+            draws = np.zeros((self.modes, len(self.paths.ballots)))
             for mode, end in zip(group, ends, strict=True):
                 draws[mode] = self.paths.mean_per_problem(end)
             accuracy = self.paths.mean_per_problem(judged)
@@ -393,7 +393,7 @@ def follow_router(
 
 
 def follow_runs(
-    paths: MenuPaths, runs: Sequence[MenuRun], judged: Callable[[MenuRun], Floats]
+    paths: MenuPaths, runs: Sequence[PolicyRun], judged: Callable[[PolicyRun], Floats]
 ) -> MenuSettings:
     """A policy's runs as settings; they are chosen elsewhere, so that their worth isn't known."""
     accuracy = np.stack([paths.mean_per_problem(judged(run)) for run in runs])
@@ -401,13 +401,13 @@ def follow_runs(
         cost=np.stack([paths.mean_per_problem(run.cost) for run in runs]),
         accuracy=accuracy,
         worth=accuracy,
-        draws=np.stack([[paths.mean_per_problem(column) for column in run.drawn.T] for run in runs]),
+        draws=np.stack([[paths.mean_per_problem(column) for column in run.by_mode.T] for run in runs]),
     )
 
 
-def shuffle_runs(votes: JointVotes, runs: Sequence[MenuRun], rng: np.random.Generator) -> MenuSettings:
+def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> MenuSettings:
     """The control: what each request drew is handed to a request of another prompt, drawn by chance."""
-    problems = len(votes.paths) // votes.paths.orders
+    problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
     settings: list[Ends] = []
@@ -416,5 +416,5 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[MenuRun], rng: np.random.Gene
         donor = np.empty(problems, dtype=np.int64)
         donor[order] = np.roll(order, 1)  # nobody is their own donor
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
-        settings.append(tuple(run.drawn[rows].T))
+        settings.append(tuple(run.by_mode[rows].T))
     return votes.measure(group, iter(settings), by_table=False)

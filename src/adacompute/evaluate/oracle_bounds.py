@@ -20,14 +20,13 @@ from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
 from adacompute.policies.base import fit_confidence_weights
 from adacompute.pool import Ballots
-from adacompute.pool.menu import Menu, MenuBallots
+from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable, Allocation, ModeName, TokenPrices, format_lower_bound
 from adacompute.score import MeanEstimate, halves, score
-from adacompute.score.grades import BlockMap, halve_modes
-from adacompute.score.menu_score import MENU_BUDGETS, score_menu
-from adacompute.score.menu_score import Budgets as Choices
+from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean
-from adacompute.score.score import Aggregate, Estimator
+from adacompute.score.score import MENU_BUDGETS, Aggregate, Estimator
+from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "cost_for_accuracy",
     "cross_fit",
     "score_halves",
-    "score_menu_halves",
     "solve_uniform",
     "uniform_frontier",
 ]
@@ -70,6 +68,8 @@ class Scoring:
     estimator: Estimator = "exact"
     by: Literal["logprob", "entropy"] | VoteWeights = "logprob"
     cost: Literal["samples", "tokens"] | TokenPrices = "samples"
+    menu: Menu | None = None  # the modes that are scored, where there are several
+    mixed: bool = True  # mixed votes of two of them as well
 
     def for_rows(self, rows: Sequence[int], problems: int) -> "Scoring":
         """The same options for some of the problems: prompt tokens given for each problem are
@@ -87,7 +87,7 @@ class Scoring:
     def score_table(
         self,
         ballots: Ballots,
-        budgets: Sequence[int],
+        budgets: Choices,
         *,
         too_few: Literal["error", "drop"] = "error",
         draws: int = 2000,
@@ -98,6 +98,8 @@ class Scoring:
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of `score`."""
+        if self.menu is not None:
+            return {"menu": self.menu, "mixed": self.mixed, "errors": False}
         return {
             "estimator": self.estimator,
             "aggregate": self.aggregate,
@@ -226,58 +228,39 @@ def score_halves(
     table: AccuracyTable,
     *,
     scoring: Scoring,
+    choices: Choices | None = None,
     splits: int = _SPLITS,
     rng: np.random.Generator | None = None,
 ) -> tuple[Pair, ...]:
     """Pairs of tables to choose on and to judge on, two for each split: each half serves as both.
 
-    They have the problems and budgets of `table`, which was scored from these ballots with
-    the same `scoring`.
+    They have the problems and budgets of `table`, which was scored from these ballots with the same
+    `scoring`. Of several modes `choices` are the budgets, of all or of each by name.
     """
     rng = np.random.default_rng(_SEED) if rng is None else rng
-    subset, budgets = _ballots_of(ballots, table), [int(mode) for mode in table.modes]
-    scoring = scoring.for_rows(_rows_of(ballots, table), len(ballots))
-    fewest = int(subset.drawn.min())
-    if fewest < 2 * budgets[-1]:
+    rows = _rows_of(ballots, table)
+    subset = ballots if len(rows) == len(ballots) else ballots.only(rows)
+    scoring = scoring.for_rows(rows, len(ballots))
+    if choices is None:
+        choices = [int(mode) for mode in table.modes]
+        _check_halves(subset, 2 * choices[-1])
+    pairs: list[Pair] = []
+    for _ in range(splits):
+        try:
+            first, second = (scoring.score_table(half, choices, draws=_DRAWS) for half in halves(subset, rng))
+        except TooFewSamples as exc:
+            raise TooFewSamples(f"half of each mode's samples are too few to choose on: {exc}") from exc
+        pairs += [(first, second), (second, first)]
+    return tuple(pairs)
+
+
+def _check_halves(ballots: Ballots, needed: int) -> None:
+    fewest = int(ballots.drawn.min())
+    if fewest < needed:
         raise TooFewSamples(
-            f"choosing on half of the samples needs {2 * budgets[-1]} of each problem, and problem "
-            f"{subset.ids[int(subset.drawn.argmin())]!r} has {fewest}; give smaller budgets or collect more"
+            f"choosing on half of the samples needs {needed} of each problem, and problem "
+            f"{ballots.ids[int(ballots.drawn.argmin())]!r} has {fewest}; give smaller budgets or collect more"
         )
-    pairs: list[Pair] = []
-    for _ in range(splits):
-        first, second = (scoring.score_table(half, budgets, draws=_DRAWS) for half in halves(subset, rng))
-        pairs += [(first, second), (second, first)]
-    return tuple(pairs)
-
-
-def score_menu_halves(
-    ballots: MenuBallots,
-    menu: Menu,
-    *,
-    choices: Choices = MENU_BUDGETS,
-    mixed: bool = True,
-    splits: int = _SPLITS,
-    rng: np.random.Generator | None = None,
-) -> tuple[Pair, ...]:
-    """Pairs of tables over (mode, samples), to choose on and to judge on, two for each split.
-
-    Each mode's samples of a problem are split in halves, and each half serves as both. `choices` are the
-    numbers of samples of every mode, or of each by name.
-    """
-    rng = np.random.default_rng(_SEED) if rng is None else rng
-    ballots = ballots.select(menu.names)
-    pairs: list[Pair] = []
-    for _ in range(splits):
-        first, second = (_score_half(half, menu, choices, mixed=mixed) for half in halve_modes(ballots, rng))
-        pairs += [(first, second), (second, first)]
-    return tuple(pairs)
-
-
-def _score_half(ballots: MenuBallots, menu: Menu, choices: Choices, *, mixed: bool) -> AccuracyTable:
-    try:
-        return score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
-    except TooFewSamples as exc:
-        raise TooFewSamples(f"half of each mode's samples are too few to choose on: {exc}") from exc
 
 
 def cross_fit(pairs: Sequence[Pair], *, budget: float) -> CrossFit:
@@ -320,12 +303,6 @@ def _affordable(table: AccuracyTable, budget: float) -> float:
     return max(budget, float(table.cost_matrix.min(axis=1).mean()))
 
 
-def _ballots_of(ballots: Ballots, table: AccuracyTable) -> Ballots:
-    """The ballots of the table's problems."""
-    rows = _rows_of(ballots, table)
-    return ballots if len(rows) == len(ballots) else ballots.only(rows)
-
-
 def _rows_of(ballots: Ballots, table: AccuracyTable) -> list[int]:
     wanted = set(table.ids or ballots.ids)
     return [row for row, name in enumerate(ballots.ids) if name in wanted]
@@ -347,14 +324,7 @@ class Oracle:
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in choices if choice <= setup.longest]
         table = scoring.score_table(setup.ballots, possible)
-        pairs: Sequence[Pair] = ()
-        why = ""
-        try:
-            pairs = score_halves(
-                setup.ballots, table, scoring=scoring, rng=np.random.default_rng([setup.seed, 0x0AC1])
-            )
-        except TooFewSamples as exc:
-            why = str(exc)
+        pairs, why = _try_halves(setup.ballots, table, scoring, seed=setup.seed)
         return cls(choices=tuple(possible), table=table, pairs=pairs, why=why)
 
     def in_sample_accuracy(self, budget: float) -> tuple[float, Floats]:
@@ -376,7 +346,7 @@ def bracket_oracle(
 
 
 def bracket_menu_oracle(
-    ballots: MenuBallots,
+    ballots: Ballots,
     menu: Menu,
     budgets: Sequence[float],
     *,
@@ -391,22 +361,26 @@ def bracket_menu_oracle(
     upper bound chooses and judges on the same samples, the lower one is cross-fitted by halves of each mode's
     samples.
     """
-    table = score_menu(ballots, menu, budgets=choices, mixed=mixed, errors=False)
-    pairs: Sequence[Pair] = ()
-    why = ""
+    scoring, ballots = Scoring(menu=menu, mixed=mixed), ballots.select(menu.names)
+    table = scoring.score_table(ballots, choices)
+    pairs, why = _try_halves(ballots, table, scoring, seed=seed, choices=choices, splits=splits)
+    return _bracket(Oracle(choices=(), table=table, pairs=pairs, why=why), budgets, seed=seed)
+
+
+def _try_halves(
+    ballots: Ballots,
+    table: AccuracyTable,
+    scoring: Scoring,
+    *,
+    seed: int,
+    **options: Any,  # noqa: ANN401
+) -> tuple[Sequence[Pair], str]:
+    """The pairs of `score_halves`, or none and why: there are too few samples."""
     try:
-        pairs = score_menu_halves(
-            ballots,
-            menu,
-            choices=choices,
-            mixed=mixed,
-            splits=splits,
-            rng=np.random.default_rng([seed, 0x0AC1]),
-        )
+        rng = np.random.default_rng([seed, 0x0AC1])
+        return score_halves(ballots, table, scoring=scoring, rng=rng, **options), ""
     except TooFewSamples as exc:
-        why = str(exc)
-    oracle = Oracle(choices=(), table=table, pairs=pairs, why=why)
-    return _bracket(oracle, budgets, seed=seed)
+        return (), str(exc)
 
 
 def _bracket(oracle: Oracle, budgets: Sequence[float], *, seed: int) -> tuple[OracleBracket, ...]:

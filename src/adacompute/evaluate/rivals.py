@@ -21,9 +21,9 @@ from adacompute.policies.base import (
     Ints,
     Policy,
     VoteState,
-    check_dial,
     check_integer,
     check_number,
+    check_price,
     get_ballots,
     score_votes,
 )
@@ -191,7 +191,7 @@ class DoublingPolicy(Rival, AgreementPolicy):
         super().__init__(longest=longest, weigh=weigh)
         self.max_waves = max(1, math.ceil(math.log2(self.longest)))
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         min_share = 1.0 - self.check_doubt(dial)
         answered = state.total > 0
         share = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=answered)
@@ -238,13 +238,13 @@ class PetsPolicy(Rival, AgreementPolicy):
         self.gains_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
         return self
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
-        price = check_dial("price", dial)
-        planned = self.warmup + (self.gains_ > price).sum(axis=1)  # (patterns,) samples in all
+        price = np.array(check_price(dial), ndmin=1)[:, None]
+        planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)  # samples in all
         missing = self.warmup - state.answered
-        left = np.where(missing == 0, planned[self._find_pattern(state)] - state.drawn, missing)
+        left = np.where(missing == 0, planned - state.drawn, missing)
         return self.limit_draw(state, np.maximum(left, 0))
 
     def _find_pattern(self, state: VoteState) -> Ints:

@@ -71,7 +71,7 @@ class AgreementPolicy(Policy):
         with wrap_restore_errors(cls.kind):
             return cls(**load_settings(settings, cls.setting_names))
 
-    def check_doubt(self, dial: float | None) -> float:
+    def check_doubt(self, dial: float | Floats | None) -> float:
         """The tolerated doubt, from 0 (hardly ever stops early) to 1."""
         return check_dial("threshold", dial, high=1.0)
 
@@ -104,7 +104,7 @@ class AdaptiveConsistency(AgreementPolicy):
         self.wave = check_integer("wave", wave)
         self.max_waves = -(-self.longest // self.wave)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self.limit_draw(state, self.wave))
@@ -146,14 +146,14 @@ class EarlyStopping(AgreementPolicy):
 
     kind = "esc"
 
-    def window(self, dial: float | None) -> int:
+    def window(self, dial: float | Floats | None) -> int:
         """Samples of a window at a dial, 1 to `longest`."""
         doubt = self.check_doubt(dial)
         if doubt * self.longest <= 1.0:
             return self.longest
         return max(1, round(1.0 / doubt))
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
         position = state.drawn % window  # in a window begun under another dial, or cut short
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
@@ -224,7 +224,7 @@ class BayesPolicy(AgreementPolicy):
         self.table_ = _build_mode_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
         return self
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         self._get_table()
         limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)

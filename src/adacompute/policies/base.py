@@ -37,7 +37,7 @@ from adacompute.errors import (
 )
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, MenuBallots
+from adacompute.pool.menu import JoinedPool
 from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
@@ -62,6 +62,7 @@ __all__ = [
     "check_modes",
     "check_number",
     "check_one_mode",
+    "check_price",
     "check_source",
     "check_weights",
     "dump_weights",
@@ -71,6 +72,7 @@ __all__ = [
     "get_ballots",
     "load_settings",
     "load_weights",
+    "log_price",
     "parse_finite",
     "read_array",
     "score_votes",
@@ -450,9 +452,16 @@ class Policy(ABC):
         """What the policy sees of prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
+    def make_empty_state(self, requests: int) -> Any:  # noqa: ANN401 - what its `decide` looks at
+        """The state of requests that nothing was drawn for yet."""
+        return VoteState.empty(requests)
+
     @abstractmethod
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
-        """How many more samples each request gets now, (requests,); row i of `reading` is its prompt's."""
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        """How many more samples each request gets now, (requests,); of several modes (requests, modes).
+
+        Row i of `reading` is what was read of its prompt. A price may be given for each request, (requests,).
+        """
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool | None:  # noqa: ARG002
         """Whether the leader is certified to be the model's commonest answer; None: it certifies nothing."""
@@ -535,15 +544,16 @@ def check_modes(policy: Policy, modes: Sequence[str], place: str) -> Policy:
     return policy
 
 
-def get_ballots(source: "Pool | Ballots | JoinedPool | MenuBallots") -> Ballots:
-    """The votes of a pool with one source; ballots are returned as they are."""
-    if isinstance(source, JoinedPool | MenuBallots):
+def get_ballots(source: "Pool | JoinedPool | Ballots") -> Ballots:
+    """The votes of one mode: of a pool with one source, or ballots as they are."""
+    checked = source.ballots() if isinstance(source, JoinedPool) else check_source(source)
+    ballots = checked if isinstance(checked, Ballots) else checked.ballots()
+    if len(ballots.modes) > 1:
         raise PolicyError(
-            f"a joined pool has the modes {', '.join(source.modes)}, and one is needed here; give one mode's "
-            "ballots, or use MenuPolicy"
+            f"a joined pool has the modes {', '.join(ballots.names)}, and one is needed here; give one "
+            "mode's ballots, or use MenuPolicy"
         )
-    checked = check_source(source)
-    return checked if isinstance(checked, Ballots) else checked.ballots()
+    return ballots
 
 
 def check_source(source: "Pool | Ballots") -> "Pool | Ballots":
@@ -619,6 +629,25 @@ def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
             "e.g. what calibrate finds"
         )
     return parsed
+
+
+def check_price(price: object) -> float | Floats:
+    """A price as `check_dial` takes it, or one for each request, (requests,)."""
+    if not isinstance(price, np.ndarray):
+        return check_dial("price", price)
+    for value in (price.min(initial=0.0), price.max(initial=0.0)):
+        check_dial("price", value)
+    return price
+
+
+def log_price(price: float | Floats) -> float | Floats:
+    """The natural logarithm of a price, or of each; of 0 minus infinity.
+
+    It is libm's either way, so that a request is decided alike alone and among others.
+    """
+    if isinstance(price, np.ndarray):
+        return np.array([log_price(value) for value in price.tolist()])
+    return math.log(price) if price > 0 else -math.inf
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -22,10 +22,10 @@ from adacompute.policies.base import (
     Policy,
     VoteState,
     check_ascending,
-    check_dial,
     check_flag,
     check_integer,
     check_number,
+    check_price,
     check_source,
     check_weights,
     dump_weights,
@@ -128,7 +128,7 @@ class OneShotPolicy(Policy):
         budget = (self.read([prompt]) if reading is None else reading)[0, 0]
         return max(int(budget) - tally.drawn, 0)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         return np.asarray(np.maximum(reading[:, 0].astype(np.int64) - state.drawn, 0))
 
     def fit(self, pool: Pool | Ballots) -> Self:
@@ -253,9 +253,9 @@ class OraclePolicy(OneShotPolicy):
         known = self.keys_[row] == hashes
         return np.where(known[:, None], self.slopes_[row], self.mean_)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
-        price = round_slopes(np.array([check_dial("price", dial)]))
-        budget = np.array(self.modes)[(reading > price).sum(axis=1)]
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        price = round_slopes(np.array(check_price(dial), dtype=np.float64, ndmin=1))
+        budget = np.array(self.modes)[(reading > price[:, None]).sum(axis=1)]
         return np.asarray(np.maximum(budget - state.drawn, 0))
 
     def settings(self) -> dict[str, Any]:

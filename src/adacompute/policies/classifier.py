@@ -480,7 +480,7 @@ class ClassifierPolicy(FeaturePolicy):
     def read(self, prompts: Sequence[str]) -> Floats:
         return self._check_fitted().read(prompts)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         feature_set = self._check_fitted()
         if not feature_set.entropy:
             return np.asarray(np.maximum(self._predict(reading, state.entropy) - state.drawn, 0))

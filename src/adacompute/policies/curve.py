@@ -29,6 +29,7 @@ from adacompute.policies.base import (
     check_ascending,
     check_dial,
     check_flag,
+    check_price,
     dump_weights,
     get_ballots,
     load_settings,
@@ -40,11 +41,11 @@ from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
-from adacompute.score import MenuColumn, list_columns, score, score_menu
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
+from adacompute.score import MenuColumn, list_columns, score
 from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
-from adacompute.score.menu_score import Budgets
+from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
 __all__ = ["CurvePolicy", "MenuRoute", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
@@ -331,14 +332,14 @@ class CurvePolicy(FeaturePolicy):
         """Whether requests get different curves: the features helped on held-out problems."""
         return bool((self._check_fitted().output > 0).any())
 
-    def fit(self, pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+    def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns curves from graded samples, as many of each problem as the largest budget.
 
         With a menu, from joined pools or a pool with several sources.
         """
         if self.route:
             return self._fit_route(self.route, pool)
-        if isinstance(pool, JoinedPool | MenuBallots):
+        if isinstance(pool, JoinedPool) or (isinstance(pool, Ballots) and len(pool.modes) > 1):
             raise PolicyError("a curve of one mode can't learn from joined pools; give CurvePolicy(menu=…)")
         ballots = get_ballots(pool)
         table = score(ballots, self.modes)  # refuses what can't be scored, saying why
@@ -364,12 +365,10 @@ class CurvePolicy(FeaturePolicy):
         self.source_model = ballots.model
         return self
 
-    def _fit_route(self, route: "MenuRoute", pool: Pool | Ballots | JoinedPool | MenuBallots) -> Self:
+    def _fit_route(self, route: "MenuRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve for each mode, from the prompts' texts."""
-        if isinstance(pool, Ballots):
-            raise PolicyError("a menu can't be learned from the ballots of one mode; give join_pools(…)")
-        ballots = get_menu_ballots(pool)
-        table = score_menu(ballots, route.menu, budgets=route.budgets, mixed=False)
+        ballots = read_modes(pool)
+        table = score(ballots, route.budgets, menu=route.menu, mixed=False)
         feature_set = FeatureSet(text=True, entropy=False)
         trees = fit_curves(
             feature_set.read(ballots.prompts),
@@ -437,13 +436,13 @@ class CurvePolicy(FeaturePolicy):
         self._check_fitted()
         return self.feature_set_.read(prompts)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         self._check_fitted()
         if self.route:
             raise PolicyError(
                 "a curve over a menu chooses a mode and a number of samples; ask choose(prompts, price)"
             )
-        price = check_dial("price", dial)
+        price = check_price(dial)
         more = np.full(len(state), self.modes[0], dtype=np.int64)
         started = np.arange(len(state))
         if self.feature_set_.entropy:
@@ -453,7 +452,8 @@ class CurvePolicy(FeaturePolicy):
             prices = self._critical_prices(
                 self.feature_set_.build_rows(reading[started], state.entropy[started])
             )
-            budget = np.array(self.modes, dtype=np.int64)[(prices > price).sum(axis=1)]
+            limits = price[started, None] if isinstance(price, np.ndarray) else price
+            budget = np.array(self.modes, dtype=np.int64)[(prices > limits).sum(axis=1)]
             more[started] = np.maximum(budget - state.drawn[started], 0)
         return more
 

@@ -74,7 +74,7 @@ class GuaranteePolicy(Policy):
         if self.delta is not None:
             self.dial = None
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:  # noqa: ARG002
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         boundary = find_boundary(self.longest, self._choose_delta(dial))
         needed = boundary[np.minimum(state.second, self.longest)] - state.first
         return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
@@ -101,7 +101,7 @@ class GuaranteePolicy(Policy):
         with wrap_restore_errors(cls.kind):
             return cls(**load_settings(settings, ("delta", "longest")))
 
-    def _choose_delta(self, dial: float | None) -> float:
+    def _choose_delta(self, dial: float | Floats | None) -> float:
         if self.delta is None:
             return check_dial("threshold", dial, high=1.0)
         if dial is not None:

@@ -20,7 +20,17 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
 from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
-__all__ = ["PathLayout", "Paths", "VoteState", "build_paths", "compute_full_vote", "draw_paths"]
+__all__ = [
+    "PathLayout",
+    "Paths",
+    "PolicyRun",
+    "VoteState",
+    "Walk",
+    "build_paths",
+    "compute_class_worth",
+    "compute_full_vote",
+    "draw_paths",
+]
 
 Int16s = npt.NDArray[np.int16]
 
@@ -109,6 +119,60 @@ def _update_leaders(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PolicyRun:
+    """Where a policy stopped on each path, all (paths,) except `by_mode`."""
+
+    drawn: Ints  # samples
+    waves: Ints
+    grade: Floats  # worth of the answer returned; NaN: not known
+    agrees: Floats  # 1 where it is the answer of the vote over all samples, of the dearest mode
+    tokens: Floats  # output tokens; NaN: not known
+    cost: Floats  # samples; of several modes what they cost
+    by_mode: Ints  # (paths, modes) samples
+
+    @classmethod
+    def of(cls, paths: "Paths", drawn: Ints, waves: Ints) -> "PolicyRun":
+        """What paths of one mode gave after so many draws each."""
+        last = (drawn - 1) * len(paths) + np.arange(len(paths))
+        grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
+        return cls(
+            drawn=drawn,
+            waves=waves,
+            grade=grade,
+            agrees=agrees,
+            tokens=tokens,
+            cost=drawn.astype(np.float64),
+            by_mode=drawn[:, None],
+        )
+
+
+class Walk:
+    """Requests that draw along paths of one mode."""
+
+    def __init__(self, paths: "Paths") -> None:
+        self._paths = paths
+        self.drawn = np.zeros(len(paths), dtype=np.int64)  # (paths,)
+
+    def draw(self, rows: Ints, counts: Ints) -> Ints:
+        """Draws so many more samples for each of these requests; returns the rows that drew any."""
+        rows, counts = rows[counts > 0], counts[counts > 0]
+        self.drawn[rows] += counts
+        return rows
+
+    def select_open(self, rows: Ints) -> Ints:
+        """Those of the requests that may go on."""
+        return rows[self.drawn[rows] < self._paths.longest]
+
+    def state(self, rows: Ints) -> VoteState:
+        """The votes of these requests, which have all drawn."""
+        return self._paths.state_after(rows, self.drawn[rows])
+
+    def finish(self, waves: Ints) -> PolicyRun:
+        """What the requests ended with."""
+        return PolicyRun.of(self._paths, self.drawn, waves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Paths:
     """Every path's tally after 1, 2, ... `longest` draws; arrays are (longest, paths), step first.
 
@@ -139,6 +203,15 @@ class Paths:
     def problems(self) -> Ints:
         """The row of each path's problem, (paths,)."""
         return np.repeat(np.arange(len(self.ballots)), self.orders)
+
+    @property
+    def most_draws(self) -> int:
+        """The most samples that a request can draw."""
+        return self.longest
+
+    def start(self) -> Walk:
+        """One request a path, that has drawn nothing yet."""
+        return Walk(self)
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
         """The vote state of paths after so many draws (1 or more), each (requests,)."""
@@ -200,6 +273,12 @@ class PathLayout:
     longest: int  # draws a path
     windows: int  # a shuffle
     shuffles: int  # a problem
+    by_mode: tuple[int, ...] = ()  # draws of each mode, where there are several
+
+    @property
+    def orders(self) -> int:
+        """Paths a problem."""
+        return self.shuffles * self.windows
 
     @classmethod
     def for_orders(cls, min_samples: int, *, orders: int, longest: int) -> "PathLayout":
@@ -244,7 +323,7 @@ def build_paths(
     values = {name: np.zeros((longest, path_count)) for name in _VALUE_FIELDS}
     entropy = np.zeros(path_count)
     weights = _vote_weights(ballots, weigh)
-    worth, full_shares = _class_worth(ballots), compute_full_vote(ballots, weights)
+    worth, full_shares = compute_class_worth(ballots), compute_full_vote(ballots, weights)
     chunk = max(1, _CELLS // max(1, orders * worth.shape[1]))
     for start in range(0, problems, chunk):
         rows = np.arange(start, min(start + chunk, problems))
@@ -296,7 +375,7 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     return compute_weight_units(ballots, weigh)
 
 
-def _class_worth(ballots: Ballots) -> Floats:
+def compute_class_worth(ballots: Ballots) -> Floats:
     """The worth of each class, (problems, classes): its mean grade; NaN where a problem has no grades."""
     values = grade_samples(ballots)
     worth = measure_classes(ballots.classes, values)[1]
@@ -307,11 +386,11 @@ def _class_worth(ballots: Ballots) -> Floats:
 
 
 def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
-    """Each class's share of winning the vote of all of a problem's samples, (problems, classes)."""
+    """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
     weights = np.full(ballots.classes.shape, WEIGHT_UNIT) if weights is None else weights
     kinds = max(1, int(ballots.classes.max(initial=-1)) + 1)
     sums = np.zeros((len(ballots), kinds), dtype=np.int64)
-    row, column = np.nonzero(ballots.classes >= 0)
+    row, column = np.nonzero((ballots.classes >= 0) & (ballots.mode == len(ballots.modes) - 1))
     np.add.at(sums, (row, ballots.classes[row, column]), weights[row, column])
     best = sums.max(axis=1, keepdims=True)
     wins = (sums == best) & (best > 0)

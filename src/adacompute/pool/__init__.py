@@ -1,7 +1,7 @@
 """The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
 
-from adacompute.pool.ballots import Ballots
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, Mode, get_menu_ballots, join_pools
+from adacompute.pool.ballots import Ballots, Mode
+from adacompute.pool.menu import JoinedPool, Menu, join_pools, read_modes
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
 from adacompute.pool.pool_files import (
     ExportResult,
@@ -24,7 +24,6 @@ __all__ = [
     "ImportResult",
     "JoinedPool",
     "Menu",
-    "MenuBallots",
     "Mode",
     "Pool",
     "PoolCounts",
@@ -35,8 +34,8 @@ __all__ = [
     "export_file",
     "export_shards",
     "fingerprint",
-    "get_menu_ballots",
     "import_file",
     "join_pools",
     "open_pool",
+    "read_modes",
 ]

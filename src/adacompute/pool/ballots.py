@@ -1,7 +1,8 @@
-"""A pool as arrays, for the stages that count votes."""
+"""Recorded samples as arrays, for the stages that count votes: of one mode, or of several side by side."""
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -9,16 +10,29 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import (
+    NotRecorded,
+    PoolError,
+    PriceInvalid,
+    RecordNotFound,
+    SourceAmbiguous,
+    format_value,
+    suggest_name,
+)
 from adacompute.pool.rows import read_signals
-from adacompute.records import SIGNAL_NAMES
+from adacompute.records import SIGNAL_NAMES, TokenPrices
 
 __all__ = [
     "ABSENT",
     "ABSTAINS",
     "TOKEN_CHARACTERS",
     "Ballots",
+    "Mode",
     "PromptCharge",
+    "check_distinct",
+    "check_mode_name",
     "count_calls",
+    "find_mode",
     "number_prompts",
     "read_ballots",
     "read_spellings",
@@ -107,9 +121,92 @@ class PromptCharge:
         return f"as recorded, each call pays once for its prompt, {self.tokens:,.0f} tokens on average"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A way to get one sample: a model with its options, and what a sample costs.
+
+    >>> Mode(name="small", cost=0.1)
+    Mode(name='small', cost=0.1, prices=None)
+    """
+
+    name: str
+    cost: float = (
+        1.0  # of a sample, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
+    )
+    prices: TokenPrices | None = None  # None: each sample costs `cost`
+    # what its recorded samples were drawn with
+    model: str | None = field(default=None, repr=False, compare=False)
+    parameters: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    charge: PromptCharge = field(default=PromptCharge(), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_mode_name(self.name)
+        object.__setattr__(self, "cost", _check_cost(self.cost, self.name))
+        if self.prices is not None:
+            _check_prices(self.prices, self.name)
+
+    @classmethod
+    def of_source(cls, model: str | None, parameters: Mapping[str, Any], charge: PromptCharge) -> "Mode":
+        """The mode of a pool's source, called by its model."""
+        name = (model or "").strip() or "model"
+        return cls(name=name, model=model, parameters=parameters, charge=charge)
+
+
+def check_mode_name(name: object) -> None:
+    """PoolError where a mode's name is no text, or an empty one."""
+    if not isinstance(name, str) or not name.strip():
+        raise PoolError(f"mode {format_value(name)} has no name; give a text")
+
+
+def _check_cost(cost: object, name: str) -> float:
+    is_number = isinstance(cost, int | float | np.integer | np.floating) and not isinstance(cost, bool)
+    if not (is_number and cost >= 0):  # type: ignore[operator] # it is a number here
+        raise PriceInvalid(
+            f"cost {format_value(cost)} of mode {name!r} can't be paid; give a number from 0 up, "
+            "or inf where it may not be drawn"
+        )
+    return float(cost)  # type: ignore[arg-type] # it is a number here
+
+
+def _check_prices(prices: object, name: str) -> None:
+    if not isinstance(prices, TokenPrices):
+        raise PriceInvalid(f"prices {format_value(prices)} of mode {name!r} can't be used; give TokenPrices")
+    if prices.prompts == "once":
+        raise PriceInvalid(
+            f"prompts 'once' of mode {name!r} can't be used in a menu, where each sample is paid for alone; "
+            "give prompts='each', with prompt_tokens=0 where the prompt is cached for free"
+        )
+    if isinstance(prices.prompt_tokens, Sequence):
+        raise PriceInvalid(
+            f"prompt_tokens of mode {name!r} are given by problem; give one number for all, "
+            "or None to estimate them from the question"
+        )
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """PoolError where two modes have the same name."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise PoolError(f"mode {repeated[0]!r} is there twice; give each its own name")
+
+
+def find_mode(name: str, names: Sequence[str], place: str) -> int:
+    """The place of a mode among others; RecordNotFound, with the likely name, where it isn't there."""
+    if name not in names:
+        hint = suggest_name(str(name), names)
+        raise RecordNotFound(
+            f"there is no mode {format_value(name)} in {place}; {hint}there are {', '.join(names)}"
+        )
+    return names.index(name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Ballots:
-    """The votes of one source on every problem with samples of it, in drawing order. Arrays are read-only."""
+    """The votes on every problem that all modes have samples of, in drawing order. Arrays are read-only.
+
+    The samples of several modes stand side by side, in the order of modes, with gaps where a mode has fewer
+    of a problem than of others. One answer has one class, whichever mode gave it.
+    """
 
     ids: tuple[str, ...]  # (problems,)
     prompts: tuple[str, ...]  # (problems,) the questions
@@ -121,14 +218,122 @@ class Ballots:
     tokens: Floats  # (problems, samples) output tokens; NaN: not known
     logprob: Floats  # (problems, samples) sum, natural logarithm; NaN: not known
     entropy: Floats  # (problems, samples) mean, nats; NaN: not known
-    model: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
     # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN: not known; None: none is recorded
     signals: Floats | None = None
-    charge: PromptCharge = PromptCharge()
+    modes: tuple[Mode, ...] = (Mode(name="model"),)
+    # (samples,) the mode of each, by its place in `modes`; one mode has them all
+    mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
+
+    def __post_init__(self) -> None:
+        check_distinct(self.names)
+        if len(self.modes) == 1:
+            object.__setattr__(self, "mode", np.zeros(self.classes.shape[1], dtype=np.int8))
+
+    @classmethod
+    def join(cls, parts: "Mapping[str, Ballots]") -> "Ballots":
+        """Modes side by side, by name: the same problems in the same order, classes numbered alike."""
+        if not parts:
+            raise PoolError("no mode is selected; give at least one")
+        first, *others = parts
+        for name in others:
+            if parts[name].ids != parts[first].ids:
+                raise PoolError(
+                    f"the ballots of mode {name!r} have other problems than those of {first!r}; "
+                    "join pools with join_pools"
+                )
+        ballots = list(parts.values())
+        if not others and ballots[0].names == (first,):
+            return ballots[0]
+        modes = tuple(replace(votes.get_mode(), name=name) for name, votes in parts.items())
+        if not others:
+            return replace(ballots[0], modes=modes)
+        names = ["classes", "correct", "tokens", "logprob", "entropy"]
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(votes, name) for votes in ballots], axis=1) for name in names
+        }
+        if any(votes.signals is not None for votes in ballots):
+            arrays["signals"] = np.concatenate(list(map(_fill_signals, ballots)), axis=1)
+        for array in arrays.values():
+            array.setflags(write=False)
+        mode = np.repeat(np.arange(len(modes)), [votes.classes.shape[1] for votes in ballots])
+        return replace(ballots[0], modes=modes, mode=mode.astype(np.int8), **{"signals": None, **arrays})
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes."""
+        return tuple(mode.name for mode in self.modes)
+
+    def get_mode(self) -> Mode:
+        """The one mode; SourceAmbiguous where there are several."""
+        if len(self.modes) > 1:
+            raise SourceAmbiguous(
+                f"these samples are of the modes {', '.join(self.names)}, and one is needed here; "
+                f"give those of one, ballots[{self.names[0]!r}]"
+            )
+        return self.modes[0]
+
+    @property
+    def model(self) -> str | None:
+        """Of the one mode."""
+        return self.get_mode().model
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Of the one mode."""
+        return self.get_mode().parameters
+
+    @property
+    def charge(self) -> PromptCharge:
+        """What samples of the one mode pay for prompts."""
+        return self.get_mode().charge
+
+    def __getitem__(self, name: str) -> "Ballots":
+        """The samples of the mode of that name; classes keep their numbers."""
+        place = find_mode(name, self.names, "the pool")
+        if len(self.modes) == 1:
+            return self
+        columns = np.flatnonzero(self.mode == place)
+        arrays: dict[str, Any] = {
+            name: np.ascontiguousarray(getattr(self, name)[:, columns]) for name in self.sample_arrays
+        }
+        for array in arrays.values():
+            array.setflags(write=False)
+        if "signals" in arrays and np.isnan(arrays["signals"]).all():
+            arrays["signals"] = None
+        return replace(self, modes=(self.modes[place],), **arrays)
+
+    @property
+    def parts(self) -> "tuple[Ballots, ...]":
+        """The samples of each mode."""
+        return tuple(self[name] for name in self.names)
+
+    def select(self, modes: "Sequence[str | Mode]") -> "Ballots":
+        """Some of the modes, in that order, with their costs where they aren't given by name.
+
+        Classes are numbered anew, by this order.
+        """
+        wanted = [modes] if isinstance(modes, str) else list(modes)
+        if not wanted:
+            raise PoolError(f"no mode is selected; give some of {', '.join(self.names)}")
+        chosen = {}
+        for mode in wanted:
+            name = mode if isinstance(mode, str) else mode.name
+            votes = self[name]
+            if isinstance(mode, Mode):
+                priced = replace(votes.modes[0], cost=mode.cost, prices=mode.prices)
+                votes = replace(votes, modes=(priced,))
+            chosen[name] = votes
+        return Ballots.join(chosen).number_classes()
+
+    def number_classes(self) -> "Ballots":
+        """The same votes, with classes numbered by first appearance."""
+        classes = self.classes.copy()
+        renumber(classes)
+        classes.setflags(write=False)
+        return replace(self, classes=classes)
 
     def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "Ballots":
         """The ballots of the given rows, in that order."""
@@ -141,7 +346,7 @@ class Ballots:
 
     @property
     def sample_arrays(self) -> tuple[str, ...]:
-        """The names of the arrays with a value, or several, for each sample."""
+        """The names of the arrays with a value, or several, for each sample of each problem."""
         names = ("classes", "correct", "tokens", "logprob", "entropy")
         return names if self.signals is None else (*names, "signals")
 
@@ -160,10 +365,42 @@ class Ballots:
             return np.array([len(prompt) / TOKEN_CHARACTERS for prompt in self.prompts])
         return np.broadcast_to(np.array(known, dtype=np.float64), (len(self),))
 
+    def read_tokens(self) -> Floats:
+        """Output tokens, (problems, samples), NaN where there is no sample; NotRecorded if some lack them."""
+        unknown = np.isnan(self.tokens) & (self.classes != ABSENT)
+        if unknown.any():
+            row = int(unknown.any(axis=1).argmax())
+            raise NotRecorded(
+                f"mode {self.get_mode().name!r}: problem {self.ids[row]!r} has samples without a number of "
+                f"tokens (the first of {int(unknown.any(axis=1).sum())} of {len(self)} problems); record "
+                "them, or give each mode a cost, costs={...} (--cost NAME=NUMBER)"
+            )
+        return self.tokens
+
+    def sample_costs(self) -> Floats:
+        """What each sample costs by its mode, (problems, samples); NaN where there is none."""
+        if len(self.modes) > 1:
+            return np.concatenate([votes.sample_costs() for votes in self.parts], axis=1)
+        (mode,) = self.modes
+        present = self.classes != ABSENT
+        if mode.prices is None:
+            return np.where(present, mode.cost, np.nan)
+        output = np.where(present, 0.0, np.nan)
+        if mode.prices.output > 0:
+            output = self.read_tokens() * (mode.prices.output / 1e6)
+        prompts = self.count_prompt_tokens(mode.prices.prompt_tokens) * (mode.prices.input / 1e6)
+        return np.asarray(output + prompts[:, None])
+
     @property
     def drawn(self) -> npt.NDArray[np.int64]:
         """Samples of each problem, (problems,)."""
         return np.asarray((self.classes != ABSENT).sum(axis=1))
+
+
+def _fill_signals(ballots: Ballots) -> Floats:
+    if ballots.signals is not None:
+        return ballots.signals
+    return np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
 
 
 def read_ballots(
@@ -209,10 +446,8 @@ def read_ballots(
         tokens=tokens,
         logprob=logprob,
         entropy=entropy,
-        model=model,
-        parameters=parameters,
         signals=_read_signals(connection, source, signal_cells, shape),
-        charge=charge,
+        modes=(Mode.of_source(model, parameters, charge),),
     )
 
 

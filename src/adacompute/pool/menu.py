@@ -20,7 +20,6 @@ import numpy.typing as npt
 from adacompute.answers import Classes, Task, grade_answer, same_answer
 from adacompute.answers.normalise import normalise
 from adacompute.errors import (
-    NotRecorded,
     PoolError,
     PriceInvalid,
     RecordInvalid,
@@ -29,23 +28,28 @@ from adacompute.errors import (
     TaskError,
     format_value,
     shorten,
-    suggest_name,
 )
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, renumber
+from adacompute.pool.ballots import (
+    ABSENT,
+    ABSTAINS,
+    Ballots,
+    Mode,
+    check_distinct,
+    check_mode_name,
+    find_mode,
+)
 from adacompute.pool.pool import Pool
 from adacompute.pool.pool_files import bundled, bundled_names, open_pool
 from adacompute.pool.rows import to_canonical_json
-from adacompute.records import SIGNAL_NAMES, TokenPrices
+from adacompute.records import TokenPrices
 
 __all__ = [
     "MODE_PARAMETER",
     "JoinedPool",
     "Menu",
-    "MenuBallots",
     "MenuUnit",
-    "Mode",
-    "get_menu_ballots",
     "join_pools",
+    "read_modes",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -56,32 +60,6 @@ MODE_PARAMETER: Final = "mode"  # of a source: what the menu that it was drawn w
 _SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
 _OBJECT_KEYS = ("modes", "unit", "currency")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
-    """A way to get one sample: a model with its options, and what a sample costs.
-
-    >>> Mode(name="small", cost=0.1)
-    Mode(name='small', cost=0.1, prices=None)
-    """
-
-    name: str
-    cost: float  # of one sample, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
-    prices: TokenPrices | None = None  # None: each sample costs `cost`
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        object.__setattr__(self, "cost", _check_cost(self.cost, self.name))
-        if self.prices is not None:
-            _check_prices(self.prices, self.name)
-
-    def sample_costs(self, ballots: Ballots) -> Floats:
-        """What each recorded sample costs, (problems, samples); NaN where there is none."""
-        present = ballots.classes != ABSENT
-        if self.prices is None:
-            return np.where(present, self.cost, np.nan)
-        return _compute_money(ballots, self.prices, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +79,7 @@ class Menu:
         if not self.modes:
             raise PoolError("a menu has no mode; give at least one")
         object.__setattr__(self, "modes", tuple(sorted(self.modes, key=lambda mode: mode.cost)))
-        _check_distinct(self.names)
+        check_distinct(self.names)
         if self.unit not in get_args(MenuUnit):
             raise PriceInvalid(
                 f"unit {format_value(self.unit)} is not known; give {', '.join(get_args(MenuUnit))}"
@@ -115,7 +93,7 @@ class Menu:
     @classmethod
     def of(
         cls,
-        pool: "Pool | JoinedPool | MenuBallots",
+        pool: "Pool | JoinedPool | Ballots",
         *,
         costs: Mapping[str, float] | None = None,
         prices: Mapping[str, TokenPrices] | None = None,
@@ -127,20 +105,22 @@ class Menu:
         """
         if costs is not None and prices is not None:
             raise PriceInvalid("a menu has costs or prices, not both; leave one of them out")
-        source = get_menu_ballots(pool)
-        names = source.modes if costs is None and prices is None else tuple(costs or prices or ())
+        source = read_modes(pool)
+        names = source.names if costs is None and prices is None else tuple(costs or prices or ())
         if not names:
-            raise PriceInvalid(f"no mode has a cost; give one for some of {', '.join(source.modes)}")
-        chosen = source.select(names)
+            raise PriceInvalid(f"no mode has a cost; give one for some of {', '.join(source.names)}")
+        recorded = source.select(names)
         if costs is not None:
-            return cls(modes=tuple(Mode(name=name, cost=cost) for name, cost in costs.items()))
-        pairs = list(zip(chosen.modes, chosen.ballots, strict=True))
+            return cls(modes=tuple(replace(m, cost=costs[m.name], prices=None) for m in recorded.modes))
         if prices is None:
-            modes = [Mode(name=name, cost=_compute_mean(_read_tokens(votes, name))) for name, votes in pairs]
-            return cls(modes=tuple(modes), unit="tokens")
+            tokens = {votes.names[0]: _compute_mean(votes.read_tokens()) for votes in recorded.parts}
+            return cls(
+                modes=tuple(replace(m, cost=tokens[m.name], prices=None) for m in recorded.modes),
+                unit="tokens",
+            )
+        priced = recorded.select([replace(m, prices=prices[m.name]) for m in recorded.modes])
         modes = [
-            Mode(name=name, cost=_mean_money(votes, prices[name], name), prices=prices[name])
-            for name, votes in pairs
+            replace(votes.get_mode(), cost=_compute_mean(votes.sample_costs())) for votes in priced.parts
         ]
         return cls(modes=tuple(modes), unit="money", currency=_find_currency(prices))
 
@@ -189,7 +169,7 @@ class Menu:
 
     def __getitem__(self, name: str) -> Mode:
         """The mode of that name."""
-        return self.modes[_find_mode(name, self.names, "the menu")]
+        return self.modes[find_mode(name, self.names, "the menu")]
 
     def dump(self) -> dict[str, Any]:
         """The menu as plain JSON data; an infinite cost is the text "inf"."""
@@ -228,61 +208,19 @@ def _dump_mode(mode: Mode) -> dict[str, Any]:
 def _load_mode(stored: object) -> Mode:
     try:
         fields = dict(stored)  # type: ignore[call-overload] # whatever a file holds
-        prices = fields.pop("prices", None)
-        cost = math.inf if fields["cost"] == "inf" else fields["cost"]
+        name, cost, prices = fields.pop("name"), fields.pop("cost"), fields.pop("prices", None)
+        if fields:
+            raise ValueError(f"unknown fields {', '.join(fields)}")
         return Mode(
-            **{**fields, "cost": cost}, prices=None if prices is None else TokenPrices(**dict(prices))
+            name=name,
+            cost=math.inf if cost == "inf" else cost,
+            prices=None if prices is None else TokenPrices(**dict(prices)),
         )
     except (TypeError, ValueError, KeyError) as exc:
         raise PriceInvalid(
             f"a stored mode has name, cost and perhaps prices, not {format_value(stored)}; "
             "write it with Menu.dump"
         ) from exc
-
-
-def _check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.strip():
-        raise PoolError(f"mode {format_value(name)} has no name; give a text")
-
-
-def _check_cost(cost: object, name: str) -> float:
-    is_number = isinstance(cost, int | float | np.integer | np.floating) and not isinstance(cost, bool)
-    if not (is_number and cost >= 0):  # type: ignore[operator] # it is a number here
-        raise PriceInvalid(
-            f"cost {format_value(cost)} of mode {name!r} can't be paid; give a number from 0 up, "
-            "or inf where it may not be drawn"
-        )
-    return float(cost)  # type: ignore[arg-type] # it is a number here
-
-
-def _check_prices(prices: object, name: str) -> None:
-    if not isinstance(prices, TokenPrices):
-        raise PriceInvalid(f"prices {format_value(prices)} of mode {name!r} can't be used; give TokenPrices")
-    if prices.prompts == "once":
-        raise PriceInvalid(
-            f"prompts 'once' of mode {name!r} can't be used in a menu, where each sample is paid for alone; "
-            "give prompts='each', with prompt_tokens=0 where the prompt is cached for free"
-        )
-    if isinstance(prices.prompt_tokens, Sequence):
-        raise PriceInvalid(
-            f"prompt_tokens of mode {name!r} are given by problem; give one number for all, "
-            "or None to estimate them from the question"
-        )
-
-
-def _check_distinct(names: Sequence[str]) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise PoolError(f"mode {repeated[0]!r} is there twice; give each its own name")
-
-
-def _find_mode(name: str, names: Sequence[str], place: str) -> int:
-    if name not in names:
-        hint = suggest_name(str(name), names)
-        raise RecordNotFound(
-            f"there is no mode {format_value(name)} in {place}; {hint}there are {', '.join(names)}"
-        )
-    return names.index(name)
 
 
 def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
@@ -296,154 +234,10 @@ def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
     return next(iter(prices.values())).currency
 
 
-def _read_tokens(ballots: Ballots, name: str) -> Floats:
-    """Output tokens, (problems, samples), NaN where there is no sample; all others are known."""
-    unknown = np.isnan(ballots.tokens) & (ballots.classes != ABSENT)
-    if unknown.any():
-        row = int(unknown.any(axis=1).argmax())
-        raise NotRecorded(
-            f"mode {name!r}: problem {ballots.ids[row]!r} has samples without a number of tokens (the first "
-            f"of {int(unknown.any(axis=1).sum())} of {len(ballots)} problems); record them, or give each "
-            "mode a cost, costs={...} (--cost NAME=NUMBER)"
-        )
-    return ballots.tokens
-
-
-def _compute_money(ballots: Ballots, prices: TokenPrices, name: str) -> Floats:
-    """(problems, samples), NaN where there is no sample."""
-    output = np.where(ballots.classes == ABSENT, np.nan, 0.0)
-    if prices.output > 0:
-        output = _read_tokens(ballots, name) * (prices.output / 1e6)
-    prompts = ballots.count_prompt_tokens(prices.prompt_tokens) * (prices.input / 1e6)
-    return np.asarray(output + prompts[:, None])
-
-
-def _mean_money(ballots: Ballots, prices: object, name: str) -> float:
-    _check_prices(prices, name)
-    assert isinstance(prices, TokenPrices)
-    return _compute_mean(_compute_money(ballots, prices, name))
-
-
 def _compute_mean(costs: Floats) -> float:
     """The mean over problems of what a sample costs, (problems, samples); NaN: no sample."""
     known = costs[~np.isnan(costs).all(axis=1)] if costs.size else costs
     return float(np.nanmean(known, axis=1).mean()) if len(known) else 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
-class MenuBallots:
-    """The votes of several modes on the same problems; one answer has one class, whichever mode gave it."""
-
-    modes: tuple[str, ...]  # names
-    # one a mode: the same problems in the same order; `classes` are numbered alike in all of them, by first
-    # appearance in the order of modes
-    ballots: tuple[Ballots, ...]
-
-    def __post_init__(self) -> None:
-        if not self.modes or len(self.modes) != len(self.ballots):
-            raise PoolError(
-                f"{len(self.modes)} modes have {len(self.ballots)} ballots; give one for each of at least one"
-            )
-        _check_distinct(self.modes)
-        for name, ballots in zip(self.modes, self.ballots, strict=True):
-            if ballots.ids != self.ids:
-                raise PoolError(
-                    f"the ballots of mode {name!r} have other problems than those of {self.modes[0]!r}; "
-                    "join pools with join_pools"
-                )
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """(problems,)"""
-        return self.ballots[0].ids
-
-    @property
-    def prompts(self) -> tuple[str, ...]:
-        """(problems,) the questions."""
-        return self.ballots[0].prompts
-
-    @property
-    def subjects(self) -> tuple[str | None, ...]:
-        """(problems,)"""
-        return self.ballots[0].subjects
-
-    @property
-    def levels(self) -> tuple[int | float | str | None, ...]:
-        """(problems,)"""
-        return self.ballots[0].levels
-
-    @property
-    def gold_known(self) -> npt.NDArray[np.bool_]:
-        """(problems,)"""
-        return self.ballots[0].gold_known
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, name: str) -> Ballots:
-        """The votes of the mode of that name."""
-        return self.ballots[_find_mode(name, self.modes, "the pool")]
-
-    def only(self, rows: Sequence[int] | npt.NDArray[np.integer]) -> "MenuBallots":
-        """The ballots of the given rows, in that order."""
-        return replace(self, ballots=tuple(ballots.only(rows) for ballots in self.ballots))
-
-    def select(self, names: Sequence[str]) -> "MenuBallots":
-        """Some of the modes, in that order; classes are numbered anew, by their order."""
-        names = (names,) if isinstance(names, str) else tuple(names)
-        if not names:
-            raise PoolError(f"no mode is selected; give some of {', '.join(self.modes)}")
-        chosen = tuple(self[name] for name in names)
-        classes = _number_alike([ballots.classes for ballots in chosen])
-        return MenuBallots(
-            modes=names,
-            ballots=tuple(replace(b, classes=c) for b, c in zip(chosen, classes, strict=True)),
-        )
-
-    @property
-    def union(self) -> Ballots:
-        """All samples of all modes side by side, in the order of modes.
-
-        Where a mode has fewer samples of a problem than of others, the gap stays, in the middle of its row.
-        """
-        if len(self.ballots) == 1:
-            return self.ballots[0]
-        names = ("classes", "correct", "tokens", "logprob", "entropy")
-        arrays: dict[str, Any] = {
-            name: np.concatenate([getattr(ballots, name) for ballots in self.ballots], axis=1)
-            for name in names
-        }
-        if any(ballots.signals is not None for ballots in self.ballots):
-            arrays["signals"] = np.concatenate(list(map(_fill_signals, self.ballots)), axis=1)
-        for array in arrays.values():
-            array.setflags(write=False)
-        return replace(
-            self.ballots[0], model=" + ".join(self.modes), parameters={}, **{"signals": None, **arrays}
-        )
-
-    def sample_costs(self, menu: Menu) -> tuple[Floats, ...]:
-        """What each sample costs, (problems, samples) for each mode of the menu, in its order.
-
-        Where there is no sample the cost is NaN.
-        """
-        return tuple(mode.sample_costs(self[mode.name]) for mode in menu.modes)
-
-
-def _fill_signals(ballots: Ballots) -> Floats:
-    if ballots.signals is not None:
-        return ballots.signals
-    return np.full((*ballots.classes.shape, len(SIGNAL_NAMES)), np.nan)
-
-
-def _number_alike(classes: Sequence[npt.NDArray[np.int32]]) -> list[npt.NDArray[np.int32]]:
-    """The classes of several modes, numbered by first appearance in the order of modes."""
-    together = np.concatenate(classes, axis=1)
-    renumber(together)
-    ends = np.cumsum([array.shape[1] for array in classes])[:-1]
-    parts = [np.ascontiguousarray(part) for part in np.split(together, ends, axis=1)]
-    for part in parts:
-        part.setflags(write=False)
-    return parts
 
 
 class _Spelling(NamedTuple):
@@ -472,9 +266,9 @@ class JoinedPool:
         self._pools = dict(pools)
         self._missing: Missing = missing
         self._opened = opened
-        self._ballots: MenuBallots | None = None
+        self._ballots: Ballots | None = None
 
-    def ballots(self) -> MenuBallots:
+    def ballots(self) -> Ballots:
         """The votes of every mode, as the pools were at the first call."""
         if self._ballots is None:
             self._ballots = _join_votes(
@@ -523,22 +317,18 @@ def join_pools(
         return JoinedPool(opened, missing=missing, opened=stack.pop_all())
 
 
-def get_menu_ballots(
-    source: "Pool | JoinedPool | MenuBallots | Ballots", *, missing: Missing = "error"
-) -> MenuBallots:
-    """The votes by mode: of a joined pool, or of a pool, whose sources are the modes.
+def read_modes(source: "Pool | JoinedPool | Ballots", *, missing: Missing = "error") -> Ballots:
+    """The votes of every mode: of a joined pool, or of a pool, whose sources are the modes.
 
     A mode of a pool is called as its menu calls it. What was collected without a menu is called by its
     model, and by the parameters that differ where several modes have the same one. Of a gateway's traffic
     only requests that were drawn to the end count: in others easy problems have fewer samples.
     """
     _check_missing(missing)
-    if isinstance(source, MenuBallots):
+    if isinstance(source, Ballots):
         return source
     if isinstance(source, JoinedPool):
         return source.ballots()
-    if isinstance(source, Ballots):
-        return MenuBallots(modes=(source.model or "model",), ballots=(source,))
     if not isinstance(source, Pool):
         raise PoolError(
             f"{format_value(source)} has no modes; give a pool, or several joined with join_pools"
@@ -567,7 +357,7 @@ def _check_missing(missing: object) -> None:
 
 
 def _open_mode(name: object, pool: object, stack: ExitStack) -> Pool:
-    _check_name(name)
+    check_mode_name(name)
     if isinstance(pool, Pool):
         return pool
     if not isinstance(pool, str | os.PathLike):
@@ -625,31 +415,27 @@ def _read_mode(name: str, pool: Pool, source: int | None = None) -> _ModeVotes:
     return _ModeVotes(name, ballots, by_problem, golds, pool.task)
 
 
-def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> MenuBallots:
+def _join_votes(modes: Sequence[_ModeVotes], missing: Missing) -> Ballots:
     """The votes of all modes on the problems that all of them have, in the order of the first."""
-    _check_distinct([mode.name for mode in modes])
+    check_distinct([mode.name for mode in modes])
     _check_tasks(modes)
     modes = _select_common(modes, missing)
     _check_questions(modes)
     golds = _merge_golds(modes)
-    classes = _share_classes(modes, golds)
-    first = modes[0].ballots
-    gold_known = np.array([id_ in golds for id_ in first.ids], dtype=bool)
+    shared = _share_classes(modes, golds)
+    gold_known = np.array([id_ in golds for id_ in modes[0].ballots.ids], dtype=bool)
     gold_known.setflags(write=False)
-    alike: dict[str, Any] = {
-        "ids": first.ids,
-        "prompts": first.prompts,
-        "subjects": _fill_in([mode.ballots.subjects for mode in modes]),
-        "levels": _fill_in([mode.ballots.levels for mode in modes]),
-        "gold_known": gold_known,
-    }
-    numbered = _number_alike([shared.classes for shared in classes])
-    return MenuBallots(
-        modes=tuple(mode.name for mode in modes),
-        ballots=tuple(
-            replace(mode.ballots, **alike, classes=numbers, correct=shared.correct)
-            for mode, shared, numbers in zip(modes, classes, numbered, strict=True)
-        ),
+    joined = Ballots.join(
+        {
+            mode.name: replace(mode.ballots, classes=votes.classes, correct=votes.correct)
+            for mode, votes in zip(modes, shared, strict=True)
+        }
+    )
+    return replace(
+        joined.number_classes(),
+        subjects=_fill_in([mode.ballots.subjects for mode in modes]),
+        levels=_fill_in([mode.ballots.levels for mode in modes]),
+        gold_known=gold_known,
     )
 
 

@@ -1,8 +1,8 @@
 """A policy over recorded samples, as if live. Knows nothing of protocols, folds or what a result means."""
 
-from adacompute.policies.paths import Paths, build_paths, draw_paths
+from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths
 from adacompute.replay.calibrate import calibrate
-from adacompute.replay.per_problem import ExactReplay, PolicyRun, run_policy
+from adacompute.replay.per_problem import ExactReplay, run_policy
 from adacompute.replay.replay import Replayed, replay
 from adacompute.replay.sweep import Sweep, sweep
 

@@ -15,13 +15,11 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
-from adacompute.policies.base import Floats, Ints, Policy, check_choice, get_ballots, parse_finite
+from adacompute.policies.base import Floats, Ints, Policy, check_choice, parse_finite
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
-from adacompute.policies.paths import PathLayout
-from adacompute.pool import Ballots, get_menu_ballots
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
-from adacompute.replay.menu_replay import check_menu_budget, find_menu_price, prepare_menu
 from adacompute.replay.per_problem import (
     PathBlock,
     compute_mean_tokens,
@@ -30,20 +28,28 @@ from adacompute.replay.per_problem import (
     split_paths,
 )
 from adacompute.replay.replay import (
+    arrange_paths,
     check_memory,
     check_orders,
     check_policy,
-    select_menu_replayable,
+    get_replayed_ballots,
     select_replayable,
     settle_policy,
 )
 from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
 from adacompute.score.grades import BlockMap
 
-__all__ = ["RequestCosts", "calibrate", "check_calibration_budget", "find_dial", "parse_average"]
+__all__ = [
+    "RequestCosts",
+    "calibrate",
+    "check_calibration_budget",
+    "check_menu_budget",
+    "find_dial",
+    "parse_average",
+]
 
 _MILLION = 1e6
-
+_KEPT_BLOCKS = 4  # of paths of several modes, each up to a hundred megabytes, for the next price
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
 _MAX_STEPS = 60
@@ -76,23 +82,23 @@ def calibrate(
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
     `too_few="drop"`; this and `map_blocks` are as in `replay`.
     """
-    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
-        return _calibrate_menu(
-            policy, source, budget, orders=orders, rng=rng, tolerance=tolerance, too_few=too_few
-        )
     if isinstance(policy, MenuPolicy):
-        # its one mode's cost is in the menu's unit, its stopping counts samples
-        source = policy.get_single_ballots(source)
-        if not policy.modes[0].cost:
-            raise BudgetInvalid(
-                f"mode {policy.modes[0].name!r} is free, so no budget can be spent; give a price"
-            )
-        budget = check_menu_budget(policy, budget) / policy.modes[0].cost
+        budget = check_menu_budget(policy, budget)
+        if len(policy.modes) == 1:  # its cost is in the menu's unit, and its stopping counts samples
+            if not policy.modes[0].cost:
+                raise BudgetInvalid(
+                    f"mode {policy.modes[0].name!r} is free, so no budget can be spent; give a price"
+                )
+            budget = budget / policy.modes[0].cost
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
-    recorded = get_ballots(source)
-    ballots = _select_problems(check_policy(policy), recorded, too_few)
+    recorded = get_replayed_ballots(check_policy(policy), source)
+    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+        policy.settle(recorded)
+        ballots, _ = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)
+        return _find_price(policy, ballots, amount, orders=orders, rng=rng)
+    ballots = _select_problems(policy, recorded, too_few)
     if policy.dial is None and average.unit != "samples":
         raise BudgetInvalid(
             f"{policy.kind} has no dial, and is fitted for a number of samples; {average} is none"
@@ -108,23 +114,65 @@ def calibrate(
     return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
 
 
-def _calibrate_menu(
-    policy: MenuPolicy,
-    source: MenuSource,
-    budget: float | str | Budget,
-    *,
-    orders: int,
-    rng: np.random.Generator | None,
-    tolerance: float,
-    too_few: Literal["error", "drop"],
+def check_menu_budget(policy: MenuPolicy, budget: float | str | Budget) -> float:
+    """An average cost in the menu's unit; BudgetInvalid for another unit or currency."""
+    if not isinstance(budget, str | Budget):
+        amount = float(budget)
+    else:
+        menu = policy.menu
+        parsed = Budget.parse(budget, currency=menu.currency or None)
+        unit = {"money": "money", "tokens": "tokens"}.get(menu.unit)
+        if parsed.unit != unit:
+            raise BudgetInvalid(
+                f"budget {parsed} is not in the menu's unit, {menu.currency or menu.unit}; give a number"
+            )
+        amount = parsed.amount
+    if not (math.isfinite(amount) and amount > 0):
+        raise BudgetInvalid(f"budget {budget!r} can't be spent; give a number above 0")
+    return amount
+
+
+def _find_price(
+    policy: MenuPolicy, ballots: Ballots, budget: float, *, orders: int, rng: np.random.Generator
 ) -> float:
-    """As `calibrate`, of a policy over several modes."""
-    amount, _ = check_calibration_budget(check_menu_budget(policy, budget), tolerance)
-    seed = int(check_orders(orders, rng).integers(2**31))
-    policy.settle(get_menu_ballots(source).select(policy.names))
-    ballots, _ = select_menu_replayable(policy, source, too_few=too_few)
-    prepared = prepare_menu(policy, ballots, orders=orders, seed=seed)
-    return find_menu_price(prepared, amount)
+    """The lowest price at which a policy over several modes costs the budget or less, on average.
+
+    Between two corners of its hull it divides requests by their hash, so that the cost there is known from
+    what the two corners cost on each problem: only corners are replayed.
+    """
+    reading, costs = policy.read(ballots.prompts), dict[int, Floats]()
+    layout = arrange_paths(policy, ballots, orders)
+    blocks = list(split_paths(policy, ballots, reading, layout=layout, rng=rng))
+
+    def cost_of(corner: int) -> Floats:
+        if corner not in costs:
+            price, parts = float(policy.prices_[corner]), list[Floats]()
+            for number, block in enumerate(blocks):
+                paths = block.paths if number < _KEPT_BLOCKS else block.draw()
+                run = run_policy(policy, paths, dial=price, reading=block.reading)
+                parts.append(paths.mean_per_problem(run.cost))
+            costs[corner] = np.concatenate(parts)
+        return costs[corner]
+
+    low, high = 0, len(policy.prices_) - 1  # the dearest corner within the budget is between them
+    if cost_of(low).mean() > budget:
+        least = policy.menu.format_least(float(cost_of(low).mean()))
+        raise BudgetOutOfRange(
+            f"budget {policy.menu.format_cost(budget)} is below what {policy.kind} costs at any price; "
+            f"give {least} or more"
+        )
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if cost_of(middle).mean() <= budget else (low, middle - 1)
+    if low == len(policy.prices_) - 1:
+        return float(policy.prices_[low])
+    hashes = reading[:, -1]
+    order = np.argsort(hashes, kind="stable")
+    added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
+    within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
+    ends = np.concatenate([[0.0], hashes[order], [1.0]])
+    share = (ends[within] + ends[within + 1]) / 2 if within else 0.0  # those with a lower hash are dearer
+    return float(policy.prices_[low] ** (1 - share) * policy.prices_[low + 1] ** share)
 
 
 def parse_average(budget: float | str | Budget, prices: TokenPrices | None) -> Budget:
@@ -258,11 +306,11 @@ def _make_cost(
     mean_tokens = compute_mean_tokens(ballots)
     costs: dict[float, float] = {}
     tried: list[float] = []
-    layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
+    layout = arrange_paths(policy, ballots, orders)
     blocks: list[PathBlock] = []
     if not policy.one_shot:
         if map_blocks is map:
-            check_memory(ballots, orders, policy.longest)
+            check_memory(ballots, orders, policy)
         blocks = list(split_paths(policy, ballots, reading, layout=layout, rng=rng))
 
     def cost(dial: float) -> float:
@@ -275,7 +323,7 @@ def _make_cost(
             if map_blocks is not map:  # where paths are drawn again in each pass, more dials are tried in one
                 dials += _predict_dials(dial, tried, by_ratio=policy.dial != "threshold")
             sums = map_blocks(partial(_sum_costs, policy, dials, request_costs), blocks)
-            requests = len(ballots) * layout.shuffles * layout.windows
+            requests = len(ballots) * layout.orders
             costs.update(zip(dials, (np.sum(list(sums), axis=0) / requests).tolist(), strict=True))
         tried.append(dial)
         return costs[dial]

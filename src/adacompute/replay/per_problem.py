@@ -15,8 +15,9 @@ import numpy as np
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Ints, Policy, VoteState
-from adacompute.policies.paths import PathLayout, Paths, build_paths, compute_full_vote
+from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
+from adacompute.policies.paths import PathLayout, Paths, PolicyRun, build_paths, compute_full_vote
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
@@ -25,7 +26,6 @@ from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 __all__ = [
     "ExactReplay",
     "PathBlock",
-    "PolicyRun",
     "ProblemResults",
     "can_replay_exactly",
     "check_paths",
@@ -39,67 +39,53 @@ __all__ = [
 ]
 
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
+_MENU_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PolicyRun:
-    """Where a policy stopped on each path, all (paths,)."""
-
-    drawn: Ints
-    waves: Ints
-    grade: Floats  # worth of the answer returned; NaN: not known
-    agrees: Floats  # 1 where it is the answer of the vote over all samples
-    tokens: Floats  # output tokens; NaN: not known
-
-    @classmethod
-    def of(cls, paths: Paths, drawn: Ints, waves: Ints) -> "PolicyRun":
-        """What the paths gave after so many draws each."""
-        last = (drawn - 1) * len(paths) + np.arange(len(paths))
-        grade, agrees, tokens = (values.take(last) for values in (paths.grade, paths.agrees, paths.tokens))
-        return cls(drawn=drawn, waves=waves, grade=grade, agrees=agrees, tokens=tokens)
-
-
 def run_policy(
-    policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
+    policy: Policy, paths: Paths | MenuPaths, *, dial: float | Floats | None, reading: Floats | None = None
 ) -> PolicyRun:
     """Runs the policy along every path, wave by wave, until it stops there.
 
-    `reading` is what `policy.read` gives for the prompts of the paths' problems, where the caller has
-    it.
+    `dial` may be given for each path, (paths,). `reading` is what `policy.read` gives for the prompts of the
+    paths' problems, where the caller has it.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
-    owner = paths.problems
-    drawn, waves = np.zeros(len(paths), dtype=np.int64), np.zeros(len(paths), dtype=np.int64)
-    active = np.arange(len(paths))
-    counts = decide_first_wave(policy, reading, dial)[owner]
+    owner, walk = paths.problems, paths.start()
+    active, waves = np.arange(len(paths)), np.zeros(len(paths), dtype=np.int64)
+    if isinstance(dial, np.ndarray):
+        counts = decide_first_wave(policy, reading[owner], dial)
+    else:
+        counts = decide_first_wave(policy, reading, dial)[owner]
     while len(active):
-        active, counts = active[counts > 0], counts[counts > 0]
-        drawn[active] += counts
+        active = walk.draw(active, counts)
         waves[active] += 1
-        highest = int(drawn[active].max(initial=0))
+        highest = int(walk.drawn[active].max(initial=0))
         if highest > policy.longest:
             raise PolicyError(
                 f"{policy.kind} asks for {highest} samples of a request, above its own {policy.longest}"
             )
-        active = active[drawn[active] < paths.longest]
+        active = walk.select_open(active)
         if len(active):
-            counts = policy.decide(reading[owner[active]], paths.state_after(active, drawn[active]), dial)
-    return PolicyRun.of(paths, drawn, waves)
+            own_dial = dial[active] if isinstance(dial, np.ndarray) else dial
+            state: Any = walk.state(active)  # as the policy's `decide` takes it
+            counts = policy.decide(reading[owner[active]], state, own_dial)
+    return walk.finish(waves)
 
 
-def decide_first_wave(policy: Policy, reading: Floats, dial: float | None) -> Ints:
-    """How many samples each request gets before anything is drawn for it, (requests,)."""
-    counts = policy.decide(reading, VoteState.empty(len(reading)), dial)
-    if (counts < 1).any():
+def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Ints:
+    """How many samples each request gets before anything is drawn for it, as `decide` gives them."""
+    counts = policy.decide(reading, policy.make_empty_state(len(reading)), dial)
+    if (counts.reshape(len(reading), -1).sum(axis=1) < 1).any():
         raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
     return counts
 
 
-def check_paths(policy: Policy, paths: Paths) -> None:
+def check_paths(policy: Policy, paths: Paths | MenuPaths) -> None:
     """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
-    if paths.longest < policy.longest:
+    if isinstance(paths, Paths) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
             f"{paths.longest}; make longer ones, or give the policy a lower `longest`"
@@ -115,7 +101,7 @@ def check_paths(policy: Policy, paths: Paths) -> None:
 class ProblemResults:
     """The expected results of each problem, all (problems,)."""
 
-    cost: Floats  # samples
+    cost: Floats  # samples; of several modes what they cost
     accuracy: Floats  # 0 to 1; NaN: not known
     agreement: Floats  # with the vote of all samples, 0 to 1
     waves: Floats
@@ -123,18 +109,23 @@ class ProblemResults:
     counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
     most_waves: int
     certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
+    by_mode: Floats | None = None  # (problems, modes) samples; None: there is one mode
 
     @classmethod
-    def from_run(cls, paths: Paths, policy_run: PolicyRun) -> "ProblemResults":
+    def from_run(cls, paths: Paths | MenuPaths, policy_run: PolicyRun) -> "ProblemResults":
         """The means over each problem's paths."""
+        by_mode = None
+        if isinstance(paths, MenuPaths):
+            by_mode = np.stack([paths.mean_per_problem(column) for column in policy_run.by_mode.T], axis=1)
         return cls(
-            cost=paths.mean_per_problem(policy_run.drawn),
+            cost=paths.mean_per_problem(policy_run.cost),
             accuracy=paths.mean_per_problem(policy_run.grade),
             agreement=paths.mean_per_problem(policy_run.agrees),
             waves=paths.mean_per_problem(policy_run.waves),
             tokens=paths.mean_per_problem(policy_run.tokens),
-            counts=np.bincount(policy_run.drawn, minlength=paths.longest + 1),
+            counts=np.bincount(policy_run.drawn, minlength=paths.most_draws + 1),
             most_waves=int(policy_run.waves.max(initial=0)),
+            by_mode=by_mode,
         )
 
     @classmethod
@@ -154,11 +145,13 @@ class ProblemResults:
 
     @classmethod
     def from_policy(
-        cls, policy: Policy, paths: Paths, *, dial: float | None, reading: Floats | None = None
+        cls, policy: Policy, paths: Paths | MenuPaths, *, dial: float | None, reading: Floats | None = None
     ) -> "ProblemResults":
         """The results of the policy along paths."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
         results = cls.from_run(paths, policy_run)
+        if isinstance(paths, MenuPaths):
+            return results
         certified = policy.mask_certified(paths.state_after(np.arange(len(paths)), policy_run.drawn), dial)
         if certified is None:
             return results
@@ -168,8 +161,7 @@ class ProblemResults:
     def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
         """The results of several blocks, in order."""
         names = ["cost", "accuracy", "agreement", "waves", "tokens"]
-        if parts[0].certified is not None:
-            names.append("certified")
+        names += [name for name in ("certified", "by_mode") if getattr(parts[0], name) is not None]
         return cls(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
             counts=np.sum([part.counts for part in parts], axis=0),
@@ -179,7 +171,7 @@ class ProblemResults:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PathBlock:
-    """Some problems, and how their paths are drawn: as if those of all problems before had been."""
+    """Some problems, and how their paths are drawn: the same ones whenever that is."""
 
     ballots: Ballots
     reading: Floats  # as `policy.read` gives it for their prompts
@@ -189,29 +181,43 @@ class PathBlock:
     weigh: VoteWeights | None
 
     @cached_property
-    def paths(self) -> Paths:
+    def paths(self) -> Paths | MenuPaths:
         """Their paths, drawn when they are first asked for."""
-        order = self.layout.draw_orders(self.ballots, copy.deepcopy(self.rng))
-        return build_paths(self.ballots, order, weigh=self.weigh)
+        return self.draw()
+
+    def draw(self) -> Paths | MenuPaths:
+        """Their paths, to be used once."""
+        rng, layout = copy.deepcopy(self.rng), self.layout
+        if len(self.ballots.modes) > 1:
+            return draw_menu_paths(
+                self.ballots, weigh=self.weigh, longest=layout.by_mode, orders=layout.orders, rng=rng
+            )
+        return build_paths(self.ballots, layout.draw_orders(self.ballots, rng), weigh=self.weigh)
 
 
 def split_paths(
     policy: Policy, ballots: Ballots, reading: Floats, *, layout: PathLayout, rng: np.random.Generator
 ) -> Iterator[PathBlock]:
-    """Problems in blocks whose paths fit in memory; `rng` ends where it would if all had been drawn."""
+    """Problems in blocks whose paths fit in memory.
+
+    Of one mode `rng` ends where it would if all had been drawn; of several each block has its own stream.
+    """
+    several = len(ballots.modes) > 1
+    seed = int(rng.integers(2**31)) if several else 0
     draws = layout.shuffles * ballots.classes.shape[1]  # one problem's
-    step = max(1, _MAX_CELLS // draws)
-    for start in range(0, len(ballots), step):
+    step = max(1, _MENU_PATHS // layout.orders if several else _MAX_CELLS // draws)
+    for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
         yield PathBlock(
             ballots=ballots if len(rows) == len(ballots) else ballots.only(rows),
             reading=reading[rows],
             start=start,
             layout=layout,
-            rng=copy.deepcopy(rng),
+            rng=np.random.default_rng([seed, number]) if several else copy.deepcopy(rng),
             weigh=policy.weigh,
         )
-        skip_draws(rng, len(rows) * draws)
+        if not several:
+            skip_draws(rng, len(rows) * draws)
 
 
 def skip_draws(rng: np.random.Generator, draws: int) -> None:

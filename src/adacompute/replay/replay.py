@@ -20,8 +20,7 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import PathLayout
-from adacompute.pool import Ballots, MenuBallots, get_menu_ballots
-from adacompute.replay.menu_replay import prepare_menu
+from adacompute.pool import Ballots, read_modes
 from adacompute.replay.per_problem import (
     ExactReplay,
     ProblemResults,
@@ -37,6 +36,7 @@ __all__ = [
     "RESAMPLES",
     "Replayed",
     "adapt_policy",
+    "arrange_paths",
     "bootstrap_mean",
     "build_result",
     "check_memory",
@@ -45,9 +45,9 @@ __all__ = [
     "compute_interval",
     "draw_resamples",
     "find_replayable",
+    "get_replayed_ballots",
     "replay",
     "resolve_dial",
-    "select_menu_replayable",
     "select_replayable",
     "settle_policy",
 ]
@@ -104,41 +104,49 @@ def check_orders(orders: object, rng: np.random.Generator | None) -> np.random.G
     return np.random.default_rng(DEFAULT_SEED) if rng is None else rng
 
 
-def check_memory(ballots: Ballots, orders: int, longest: int) -> int:
-    """The number of orders; PolicyError where their paths need more memory than is allowed."""
-    max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * max(longest, ballots.classes.shape[1])))
-    if orders > max_orders:
+def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
+    """PolicyError where the paths of so many orders need more memory than is allowed.
+
+    Paths of several modes are drawn again for each price, some at a time.
+    """
+    longest = max(policy.longest, ballots.classes.shape[1])
+    max_orders = max(1, _MAX_DRAWS // max(1, len(ballots) * longest))
+    if len(ballots.modes) == 1 and orders > max_orders:
         raise PolicyError(
             f"orders {orders} of {len(ballots)} problems need more memory than is allowed; "
             f"give at most {max_orders}"
         )
-    return orders
+
+
+def get_replayed_ballots(policy: Policy, source: MenuSource) -> Ballots:
+    """The samples that a policy is replayed on: of the modes of its menu at their costs, else of one mode."""
+    if not isinstance(policy, MenuPolicy):
+        return get_ballots(source)
+    if len(policy.modes) == 1:
+        return policy.get_single_ballots(source)
+    return read_modes(source).select(policy.modes)
 
 
 def select_replayable(
-    ballots: Ballots, longest: int, *, too_few: Literal["error", "drop"] = "error"
+    ballots: Ballots, longest: int | Sequence[int], *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
-    """The problems with enough recorded answers, and the ids of those that were left out."""
-    usable = find_replayable(ballots.ids, ballots.drawn, mask_votable(ballots), longest, too_few=too_few)
-    if usable.all():
-        return ballots, ()
-    return ballots.only(np.flatnonzero(usable)), tuple(ballots.ids[i] for i in np.flatnonzero(~usable))
-
-
-def select_menu_replayable(
-    policy: MenuPolicy, source: MenuSource, *, too_few: Literal["error", "drop"] = "error"
-) -> tuple[MenuBallots, tuple[str, ...]]:
-    """The votes of the policy's modes on problems with enough samples of each, and the ids left out."""
-    ballots = get_menu_ballots(source).select(policy.names)
+    """The problems with enough recorded answers, of each mode, and the ids of those that were left out."""
+    most = [longest] if isinstance(longest, int) else longest
     usable = np.ones(len(ballots), dtype=np.bool_)
-    for votes, stopper in zip(ballots.ballots, policy.stoppers_, strict=True):
-        usable &= find_replayable(votes.ids, votes.drawn, votes.drawn > 0, stopper.longest, too_few=too_few)
+    for votes, count in zip(ballots.parts, most, strict=True):
+        usable &= find_replayable(votes.ids, votes.drawn, mask_votable(votes), count, too_few=too_few)
     if usable.all():
         return ballots, ()
     if not usable.any():
         raise TooFewSamples("no problem has enough samples of every mode; collect more")
-    left = tuple(ballots.ids[row] for row in np.flatnonzero(~usable))
-    return ballots.only(np.flatnonzero(usable)), left
+    return ballots.only(np.flatnonzero(usable)), tuple(ballots.ids[i] for i in np.flatnonzero(~usable))
+
+
+def arrange_paths(policy: Policy, ballots: Ballots, orders: int) -> PathLayout:
+    """How the paths are drawn that a policy is replayed along; `ballots` are those that can be replayed."""
+    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+        return PathLayout(longest=policy.longest, windows=1, shuffles=orders, by_mode=policy.longest_by_mode)
+    return PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
 
 
 def find_replayable(
@@ -287,56 +295,38 @@ def replay(
     """
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
+    ballots = get_replayed_ballots(policy, source)
     if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
-        return _replay_menu(policy, source, value, orders=orders, rng=rng, too_few=too_few)
-    if isinstance(policy, MenuPolicy):
-        source = policy.get_single_ballots(source)
-    ballots, dropped = select_replayable(get_ballots(source), policy.longest, too_few=too_few)
-    policy = adapt_policy(policy, ballots)
+        policy = policy.copy_for(ballots)  # how many samples it may draw depends on them
+        ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
+    else:
+        ballots, dropped = select_replayable(ballots, policy.longest, too_few=too_few)
+        policy = adapt_policy(policy, ballots)
     reading, order_count = policy.read(ballots.prompts), 0
     if can_replay_exactly(policy):
         results = ExactReplay(ballots, map_blocks=map_blocks).replay(policy, dial=value, reading=reading)
     else:
         if map_blocks is map:
-            check_memory(ballots, orders, policy.longest)
-        layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
+            check_memory(ballots, orders, policy)
+        layout = arrange_paths(policy, ballots, orders)
         blocks = split_paths(policy, ballots, reading, layout=layout, rng=rng)
         results = ProblemResults.merge(list(map_blocks(partial(replay_block, policy, value), blocks)))
-        order_count = layout.shuffles * layout.windows
+        order_count = layout.orders
     result = build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
-    return _count_in_menu(result, policy) if isinstance(policy, MenuPolicy) else result
+    return _count_in_menu(result, policy, results.by_mode) if isinstance(policy, MenuPolicy) else result
 
 
-def _replay_menu(
-    policy: MenuPolicy,
-    source: MenuSource,
-    price: float | None,
-    *,
-    orders: int,
-    rng: np.random.Generator,
-    too_few: Literal["error", "drop"],
-) -> Replayed:
-    policy = policy.copy_for(get_menu_ballots(source).select(policy.names))
-    ballots, dropped = select_menu_replayable(policy, source, too_few=too_few)
-    prepared = prepare_menu(policy, ballots, orders=orders, seed=int(rng.integers(2**31)))
-    results, drawn = prepared.run(price)
-    dearest = prepared.ballots.ballots[-1]
-    result = build_result(policy, price, dearest, results, orders=orders, dropped=dropped, rng=rng)
-    return replace(
-        result,
-        unit=policy.menu.currency or policy.menu.unit,
-        draws=dict(zip(policy.names, drawn.tolist(), strict=True)),
-    )
-
-
-def _count_in_menu(result: Replayed, policy: MenuPolicy) -> Replayed:
-    """The result of a menu of one mode, with its cost in the menu's unit."""
+def _count_in_menu(result: Replayed, policy: MenuPolicy, by_mode: Floats | None) -> Replayed:
+    """The result of a policy over a menu, with its cost in the menu's unit and the draws of each mode."""
+    result = replace(result, unit=policy.menu.currency or policy.menu.unit)
+    if by_mode is not None:
+        draws = dict(zip(policy.names, by_mode.mean(axis=0).tolist(), strict=True))
+        return replace(result, draws=draws)
     (mode,) = policy.modes
     return replace(
         result,
         cost=result.cost * mode.cost,
         each_cost=result.each_cost * mode.cost,
-        unit=policy.menu.currency or policy.menu.unit,
         draws={mode.name: result.cost},
     )
 

@@ -30,7 +30,7 @@ from adacompute.evaluate.protocols import (
     score_uniform_exactly,
 )
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
-from adacompute.pool import Ballots, Menu, MenuBallots, fingerprint
+from adacompute.pool import Ballots, Menu, fingerprint
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import frontier, menu, token_cost, verdict, worth
@@ -244,7 +244,7 @@ _MENU_UNGRADED = (
 
 
 def build_menu_report(
-    ballots: MenuBallots,
+    ballots: Ballots,
     priced_menu: Menu,
     *,
     name: str,
@@ -301,17 +301,17 @@ def build_menu_report(
 
 
 def _collect_menu_facts(
-    ballots: MenuBallots, evaluation: MenuEvaluation, *, seed: int, quick: bool, command: str
+    ballots: Ballots, evaluation: MenuEvaluation, *, seed: int, quick: bool, command: str
 ) -> dict[str, Any]:
-    hashes = {mode: hash_ballots(votes) for mode, votes in zip(ballots.modes, ballots.ballots, strict=True)}
-    drawn = np.concatenate([votes.drawn for votes in ballots.ballots])
+    hashes = {mode: hash_ballots(votes) for mode, votes in zip(ballots.names, ballots.parts, strict=True)}
+    drawn = np.concatenate([votes.drawn for votes in ballots.parts])
     return {
         "adacompute": version("adacompute"),
         "problems": evaluation.problems,
         "samples": int(drawn.sum()),
         "samples_least": int(drawn.min()),
         "samples_most": int(drawn.max()),
-        "model": f"of {join_words(list(ballots.modes))}",
+        "model": f"of {join_words(list(ballots.names))}",
         "menu": evaluation.menu.dump(),
         "basis": evaluation.basis,
         "folds": evaluation.folds,

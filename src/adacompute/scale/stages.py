@@ -20,7 +20,7 @@ from adacompute.answers import Task
 from adacompute.errors import AdacomputeError, PoolNotFound, RecordInvalid, ScaleError, TooFewSamples
 from adacompute.policies.base import Policy
 from adacompute.pool import Ballots, Pool, fingerprint, open_pool
-from adacompute.pool.ballots import ABSENT, PromptCharge
+from adacompute.pool.ballots import ABSENT, Mode, PromptCharge
 from adacompute.pool.formats import Entry
 from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
 from adacompute.pool.tables import pick_source
@@ -258,7 +258,7 @@ def _merge_shards(shards: Sequence[_Shard], reader: _ShardReader) -> Ballots:
         merged[name] = np.concatenate([_widen(piece, name, width) for piece in pieces])[order]
         merged[name].setflags(write=False)
     charge = PromptCharge.merge([(piece.charge, len(piece)) for piece in pieces])
-    return Ballots(**merged, model=model, parameters=parameters, charge=charge)
+    return Ballots(**merged, modes=(Mode.of_source(model, parameters, charge),))
 
 
 def _widen(ballots: Ballots, name: str, width: int) -> npt.NDArray[Any]:

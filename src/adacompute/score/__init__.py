@@ -1,9 +1,8 @@
 """What recorded samples are worth: accuracy by budget, and its cost. Knows nothing of allocations."""
 
 from adacompute.score.grades import halves
-from adacompute.score.menu_score import MenuColumn, list_columns, score_menu
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise
-from adacompute.score.score import score
+from adacompute.score.score import MenuColumn, list_columns, score
 
 __all__ = [
     "MeanEstimate",
@@ -13,6 +12,5 @@ __all__ = [
     "halves",
     "list_columns",
     "score",
-    "score_menu",
     "summarise",
 ]

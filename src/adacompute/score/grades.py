@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
-from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots, renumber
-from adacompute.pool.menu import MenuBallots
+from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Floats",
     "Ints",
     "grade_samples",
-    "halve_modes",
     "halves",
     "mask_graded",
     "mask_votable",
@@ -129,18 +127,16 @@ def measure_classes(classes: ClassNumbers, values: Floats) -> tuple[Floats, Floa
 def halves(source: Pool | Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots]:
     """Each problem's samples, split at random: no sample in both halves, every problem in both.
 
-    Of n samples a half has n/2; where n is odd, problems take turns as to which half gets one more.
-    Samples stay in drawing order, and classes are numbered by first appearance in their half. Choose
+    Of n samples of a mode a half has n/2; where n is odd, problems take turns as to which half gets one
+    more. Samples stay in drawing order, and classes are numbered by first appearance in their half. Choose
     on one half and judge on the other (cross-fitting).
     """
-    first, second = _split(source if isinstance(source, Ballots) else source.ballots(), rng)
-    return _number_classes(first), _number_classes(second)
-
-
-def halve_modes(ballots: MenuBallots, rng: np.random.Generator) -> tuple[MenuBallots, MenuBallots]:
-    """Each mode's samples of each problem, split as in `halves`; classes keep their numbers across modes."""
-    parts = [_split(votes, rng) for votes in ballots.ballots]
-    first, second = (replace(ballots, ballots=tuple(half)) for half in zip(*parts, strict=True))
+    ballots = source if isinstance(source, Ballots) else source.ballots()
+    parts = [_split(votes, rng) for votes in ballots.parts]
+    first, second = (
+        Ballots.join(dict(zip(ballots.names, half, strict=True))).number_classes()
+        for half in zip(*parts, strict=True)
+    )
     return first, second
 
 
@@ -190,11 +186,3 @@ def _take_samples(ballots: Ballots, chosen: npt.NDArray[np.bool_]) -> Ballots:
         entropy=move(ballots.entropy),
         signals=None if ballots.signals is None else move(ballots.signals),
     )
-
-
-def _number_classes(ballots: Ballots) -> Ballots:
-    """The same ballots, with classes numbered by first appearance."""
-    classes = ballots.classes.copy()
-    renumber(classes)
-    classes.setflags(write=False)
-    return replace(ballots, classes=classes)

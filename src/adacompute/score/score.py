@@ -1,6 +1,9 @@
-"""Recorded samples -> an accuracy table, with the cost of each budget in samples, tokens or money."""
+"""Recorded samples -> an accuracy table: votes of one mode, or of several and mixes of two, with costs."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,7 +13,7 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import ScoreError, TooFewSamples
 from adacompute.pool import Pool
 from adacompute.pool.ballots import Ballots
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.records import AccuracyTable, TokenPrices
 from adacompute.score.aggregates import (
     fit_vote_weights,
@@ -18,7 +21,7 @@ from adacompute.score.aggregates import (
     score_best_of,
     score_weighted_vote,
 )
-from adacompute.score.costs import check_budgets, compute_costs
+from adacompute.score.costs import Costs, check_budgets, compute_costs
 from adacompute.score.grades import (
     AccuracyEstimates,
     BlockMap,
@@ -27,28 +30,32 @@ from adacompute.score.grades import (
     grade_samples,
     select_scorable,
 )
-from adacompute.score.menu_score import MENU_BUDGETS, Budgets, score_menu
+from adacompute.score.mixed_vote import MAX_EXACT_MIX, score_mixed_vote
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 
-__all__ = ["Aggregate", "Estimator", "score"]
+__all__ = ["MENU_BUDGETS", "Aggregate", "Budgets", "Estimator", "MenuColumn", "list_columns", "score"]
 
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike
+Budgets = Mapping[str, Sequence[int]] | Sequence[int]
 
 DEFAULT_BUDGETS = (1, 2, 4, 8, 16)
+MENU_BUDGETS = (1, 2, 4, 8)  # samples of each of several modes
 _PLAIN_OPTIONS = ("exact", "vote", "logprob", "samples", None, None)  # all that a menu's table takes
 _SEED = 0  # simulations without a given generator use it, so that results repeat
+_MIN_DRAWS = 2  # of which an error can be estimated
 _SUBSETS = "mean over all subsets of b of a problem's samples"
 _RULES = "ties shared, abstentions ignored"
 _JACKKNIFE = "standard errors by the jackknife over samples"
 
 
 def score(
-    source: Pool | Ballots | JoinedPool | MenuBallots,
+    source: Pool | JoinedPool | Ballots,
     budgets: Budgets | None = None,
     *,
     menu: Menu | None = None,
+    mixed: bool = True,
     estimator: Estimator = "exact",
     aggregate: Aggregate = "vote",
     by: By = "logprob",
@@ -58,6 +65,7 @@ def score(
     parameters: Mapping[str, Any] | None = None,
     rng: np.random.Generator | None = None,
     draws: int = 2000,
+    errors: bool = True,
     map_blocks: BlockMap = map,
 ) -> AccuracyTable:
     """The accuracy of every problem at every budget, from its recorded samples, with standard errors.
@@ -72,9 +80,10 @@ def score(
     8 and 16 samples.
 
     Pools that were joined, or a pool with several sources and a `menu`, give a table over modes: each mode's
-    budgets and mixed votes of two modes, in the menu's unit of cost, as `score_menu` says; without `menu`, a
+    budgets and, unless `mixed=False`, mixed votes of two modes, in the menu's unit of cost; without `menu`, a
     sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
-    8 by default.
+    8 by default. Columns are named as in "qwen x 2" and "smol x 2 + qwen x 1". Mixed votes are exact up to 16
+    samples of each mode, and simulated beyond; `errors=False` leaves their standard errors out.
 
     `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
     Ray.
@@ -85,10 +94,13 @@ def score(
     >>> table.accuracy.mean(axis=0).round(2).tolist()
     [0.64, 0.85]
     """
-    if menu is not None or isinstance(source, JoinedPool | MenuBallots):
+    several = isinstance(source, Ballots) and len(source.modes) > 1
+    if menu is not None or several or isinstance(source, JoinedPool):
         options = (estimator, aggregate, by, cost, model, parameters)
         _check_menu_options(*options)
-        return _score_modes(source, menu, budgets, too_few=too_few, rng=rng, draws=draws)
+        return _score_modes(
+            source, menu, budgets, mixed=mixed, too_few=too_few, rng=rng, draws=draws, errors=errors
+        )
     sizes = _check_method(
         DEFAULT_BUDGETS if budgets is None else budgets,
         estimator=estimator,
@@ -116,6 +128,64 @@ def score(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MenuColumn:
+    """What one column of a table over modes draws: samples of one mode, or of two.
+
+    >>> str(MenuColumn((("smol", 2), ("qwen", 1))))
+    'smol x 2 + qwen x 1'
+    """
+
+    draws: tuple[tuple[str, int], ...]  # names of modes, and how many samples of each
+
+    def __str__(self) -> str:
+        return " + ".join(f"{name} x {count}" for name, count in self.draws)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Samples by mode."""
+        return dict(self.draws)
+
+
+def list_columns(
+    menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
+) -> tuple[MenuColumn, ...]:
+    """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
+
+    A mode of infinite cost is never drawn, so it has no column.
+    """
+    sizes = _check_menu_budgets(menu, budgets)
+    single = [MenuColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
+    mixes = [
+        MenuColumn(((first, k), (second, j)))
+        for first, second in (combinations(sizes, 2) if mixed else ())
+        for k in sizes[first]
+        for j in sizes[second]
+    ]
+    return (*single, *mixes)
+
+
+def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ...]]:
+    """Each mode's budgets, in the menu's order, without modes that are never drawn."""
+    names = [mode.name for mode in menu.modes if math.isfinite(mode.cost)]
+    if not names:
+        raise ScoreError(
+            f"every mode of the menu ({', '.join(menu.names)}) costs {math.inf}; give one a cost"
+        )
+    if not isinstance(budgets, Mapping):
+        return dict.fromkeys(names, check_budgets(budgets))
+    if unknown := [name for name in budgets if name not in menu.names]:
+        raise ScoreError(
+            f"budgets name {unknown[0]!r}, no mode of the menu; its modes are {', '.join(menu.names)}"
+        )
+    if missing := [name for name in names if name not in budgets]:
+        raise ScoreError(
+            f"budgets lack mode {missing[0]!r} of the menu; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
+            "or make a menu without it"
+        )
+    return {name: check_budgets(budgets[name]) for name in names}
+
+
 def _check_menu_options(*options: object) -> None:
     """Raises ScoreError for options that are for one mode only."""
     names = ("estimator", "aggregate", "by", "cost", "model", "parameters")
@@ -127,28 +197,108 @@ def _check_menu_options(*options: object) -> None:
 
 
 def _score_modes(
-    source: object,
+    source: Pool | JoinedPool | Ballots,
     menu: Menu | None,
     budgets: Budgets | None,
     *,
+    mixed: bool,
     too_few: Literal["error", "drop"],
     rng: np.random.Generator | None,
     draws: int,
+    errors: bool,
 ) -> AccuracyTable:
     """The table over the modes of joined pools, or of a pool with several sources."""
-    if not isinstance(source, Pool | JoinedPool | MenuBallots):
-        kind = type(source).__name__
-        raise ScoreError(
-            f"a {kind} can't be scored by a menu; give join_pools(…), or a pool of several sources"
-        )
-    return score_menu(
-        get_menu_ballots(source),
-        Menu.of(source) if menu is None else menu,
-        budgets=MENU_BUDGETS if budgets is None else budgets,
-        too_few=too_few,
-        rng=rng,
-        draws=draws,
+    recorded = read_modes(source)
+    menu = Menu.of(recorded) if menu is None else menu
+    sizes = _check_menu_budgets(menu, MENU_BUDGETS if budgets is None else budgets)
+    columns = list_columns(menu, sizes, mixed=mixed)
+    _check_choice("too_few", too_few, ("error", "drop"))
+    rng = np.random.default_rng(_SEED) if rng is None else rng
+    _check_simulation(rng, draws)
+    ballots = recorded.select([menu[name] for name in sizes])
+    rows = _select_rows(ballots, sizes, drop=too_few == "drop")
+    costs = {
+        votes.names[0]: _compute_mode_costs(votes, sizes[votes.names[0]], rows) for votes in ballots.parts
+    }
+    kept = ballots if len(rows) == len(ballots) else ballots.only(rows)
+    accuracy, error, notes = _estimate_modes(kept, columns, rng=rng, draws=draws, errors=errors)
+    amounts = [
+        sum((costs[name].amounts[..., sizes[name].index(count)] for name, count in column.draws), 0.0)
+        for column in columns
+    ]
+    notes += dict.fromkeys(cost.note for cost in costs.values() if cost.note)
+    return AccuracyTable.of(
+        accuracy,
+        costs=np.stack(np.broadcast_arrays(*amounts), axis=-1),
+        modes=[str(column) for column in columns],
+        standard_error=error,
+        ids=kept.ids,
+        unit=menu.currency or menu.unit,
+        order="any",
+        dropped=[ballots.ids[row] for row in sorted(set(range(len(ballots))) - set(rows.tolist()))],
+        protocol="; ".join(notes),
     )
+
+
+def _select_rows(ballots: Ballots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
+    """Rows of the problems that can be scored in every mode."""
+    rows = np.arange(len(ballots))
+    for name, votes in zip(ballots.names, ballots.parts, strict=True):
+        try:
+            usable = select_scorable(votes, sizes[name][-1], aggregate="vote", drop=drop)
+        except ScoreError as exc:
+            raise type(exc)(f"mode {name!r}: {exc}") from exc
+        rows = np.intersect1d(rows, usable)
+    if not len(rows):
+        raise ScoreError(
+            "no problem can be scored in every mode; give smaller budgets, or record the same problems in all"
+        )
+    return rows
+
+
+def _compute_mode_costs(ballots: Ballots, counts: Sequence[int], rows: Ints) -> Costs:
+    mode = ballots.get_mode()
+    if mode.prices is None:
+        return Costs(amounts=np.array(counts) * mode.cost, unit="")
+    return compute_costs(ballots, counts, mode.prices, rows=rows)
+
+
+def _estimate_modes(
+    ballots: Ballots,
+    columns: Sequence[MenuColumn],
+    *,
+    rng: np.random.Generator,
+    draws: int,
+    errors: bool,
+) -> tuple[Floats, Floats, list[str]]:
+    """Accuracy and standard error, (problems, columns), and how they were made."""
+    parts = dict(zip(ballots.names, ballots.parts, strict=True))
+    accuracy, error = np.empty((2, len(ballots), len(columns)))
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for place, column in enumerate(columns):
+        groups.setdefault(tuple(name for name, _ in column.draws), []).append(place)
+    noise: list[float] = []
+    for names, places in groups.items():
+        votes, counts = [parts[name] for name in names], [columns[place].draws for place in places]
+        if len(names) == 1:
+            sizes = [count for ((_, count),) in counts]
+            estimates = score_exact_vote(votes[0], grade_samples(votes[0]), sizes)
+        else:
+            pairs = [(first, second) for (_, first), (_, second) in counts]
+            estimates = score_mixed_vote(votes[0], votes[1], pairs, rng=rng, draws=draws, errors=errors)
+            largest = _find_largest_error(estimates)
+            noise += [] if largest is None else [largest]
+        accuracy[:, places], error[:, places] = estimates.accuracy, estimates.standard_error
+    mixes = [column for column in columns if len(column.draws) > 1]
+    method = "plain votes of b samples of one mode" + (
+        " and mixed votes of two modes, plain" if mixes else ""
+    )
+    notes = [f"{method}, mean over all subsets of a problem's samples, {_RULES}"]
+    if noise:
+        exact = any(max(column.counts.values()) <= MAX_EXACT_MIX for column in mixes)
+        which = "larger mixed votes" if exact else "mixed votes"
+        notes.append(f"{which} simulated with {draws} subsets a problem, their error up to {max(noise):.4f}")
+    return accuracy, error, [*notes, _JACKKNIFE]
 
 
 def _check_method(
@@ -251,7 +401,7 @@ def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:
 
 
 def _check_simulation(rng: object, draws: object) -> None:
-    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int):
+    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int) or draws < _MIN_DRAWS:
         raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
 
 

@@ -119,8 +119,8 @@ class Lattice:
             critical=np.stack(prices),
             worth=np.stack(worth),
             first=np.stack(first),
-            owner=paths.owner,
-            problems=int(paths.owner.max(initial=-1)) + 1,
+            owner=paths.problems,
+            problems=len(paths.ballots),
         )
 
     @property

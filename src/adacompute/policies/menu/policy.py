@@ -33,11 +33,13 @@ from adacompute.policies.base import (
     check_flag,
     check_integer,
     check_number,
+    check_price,
     check_source,
     check_weights,
     dump_weights,
     load_settings,
     load_weights,
+    log_price,
     read_array,
     wrap_restore_errors,
 )
@@ -67,13 +69,13 @@ from adacompute.policies.stopping.critical_price import compute_state_features, 
 from adacompute.policies.stopping.policy import is_unweighted
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.menu import JoinedPool, Menu, MenuBallots, get_menu_ballots
+from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
 __all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
 
-MenuSource = Pool | JoinedPool | MenuBallots | Ballots
+MenuSource = Pool | JoinedPool | Ballots
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
@@ -165,6 +167,11 @@ class MenuPolicy(Policy):
         return tuple(mode.name for mode in self.modes)
 
     @property
+    def longest_by_mode(self) -> tuple[int, ...]:
+        """Samples of each of them, at most."""
+        return tuple(stopper.longest for stopper in self.stoppers_)
+
+    @property
     def costs(self) -> Floats:
         """Of one sample of each of them, (modes,)."""
         return np.array([mode.cost for mode in self.modes])
@@ -177,7 +184,7 @@ class MenuPolicy(Policy):
 
     # ------------------------------------------------------------------ without a recording
 
-    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: MenuBallots | None = None) -> None:
+    def _take_cascades(self, stoppers: Sequence[StoppingPolicy], ballots: Ballots | None = None) -> None:
         """Decides by plain cascades. `stoppers` weigh each mode's votes, and say how many may be drawn.
 
         What they are worth isn't known. It is taken to rise with the logarithm of the cost, so that a price
@@ -190,7 +197,6 @@ class MenuPolicy(Policy):
         if ballots is not None:
             paths = draw_menu_paths(
                 ballots,
-                self.active_menu,
                 weigh=None,
                 longest=longest,
                 orders=_UNFITTED_ORDERS,
@@ -202,10 +208,10 @@ class MenuPolicy(Policy):
         self.accuracy_ = _UNFITTED_GAIN * np.log(known / known[0])
         self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
 
-    def _settle_cascades(self, ballots: MenuBallots) -> None:
+    def _settle_cascades(self, ballots: Ballots) -> None:
         """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
         stoppers = []
-        for stopper, votes in zip(self.stoppers_, ballots.ballots, strict=True):
+        for stopper, votes in zip(self.stoppers_, ballots.parts, strict=True):
             settled = stopper.copy_for(votes)
             settled.longest = max(1, min(settled.longest, int(np.median(votes.drawn))))
             stoppers.append(settled)
@@ -226,19 +232,15 @@ class MenuPolicy(Policy):
             stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
             self._take_stopper(stopper.fit(single, labels=labels))
             return self
-        if not isinstance(pool, JoinedPool | MenuBallots):
+        if not isinstance(pool, JoinedPool):
             check_source(pool)
-        if isinstance(pool, Ballots):
-            raise PolicyError(
-                f"one mode's samples were given, and the menu has {', '.join(self.names)}; give a joined pool"
-            )
-        ballots = get_menu_ballots(pool).select(self.names)
+        ballots = read_modes(pool).select(self.modes)
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        self.labels_ = _choose_labels(ballots.union, labels)
-        recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.ballots]
+        self.labels_ = _choose_labels(ballots, labels)
+        recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
         with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
-            self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.ballots, recorded))
+            self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
         self.weigh = self._fit_factors(ballots, recorded)
         self._fit_rules(ballots, recorded)
         self.origin_ = "fitted"
@@ -247,14 +249,14 @@ class MenuPolicy(Policy):
     def _fit_stopper(self, ballots: Ballots, longest: int) -> StoppingPolicy:
         return self._make_stopper(longest).fit(ballots, labels=None if self.labels_ else False)
 
-    def _fit_factors(self, ballots: MenuBallots, recorded: Sequence[int]) -> VoteWeights:
+    def _fit_factors(self, ballots: Ballots, recorded: Sequence[int]) -> VoteWeights:
         """How much a vote of each mode weighs beside one of the dearest: as makes most leaders right."""
         weigh = join_weights(
             self.names, [stopper.weigh for stopper in self.stoppers_], np.ones(len(self.modes))
         )
         counts = [min(8, count) for count in recorded]
         rng = np.random.default_rng(self.seed)
-        paths = draw_menu_paths(ballots, self.active_menu, weigh=weigh, longest=counts, orders=4, rng=rng)
+        paths = draw_menu_paths(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
         weights = [
@@ -272,22 +274,16 @@ class MenuPolicy(Policy):
                 factors[mode] = _FACTORS[int(np.argmax(scores))]
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
-    @property
-    def active_menu(self) -> Menu:
-        """The menu without modes that are never drawn."""
-        return replace(self.menu, modes=self.modes)
-
     def _get_worth(self, paths: MenuPaths) -> Floats:
         """What each answer is worth, (paths, classes): its grade where labels are used and known."""
         if not self.labels_:
             return paths.agrees
         return np.where(np.isnan(paths.grade), paths.agrees, paths.grade)
 
-    def _fit_rules(self, ballots: MenuBallots, recorded: Sequence[int]) -> None:
+    def _fit_rules(self, ballots: Ballots, recorded: Sequence[int]) -> None:
         orders = int(np.clip(_PATHS // len(ballots), *_ORDERS))
         paths = draw_menu_paths(
             ballots,
-            self.active_menu,
             weigh=self.weigh,
             longest=recorded,
             orders=orders,
@@ -344,7 +340,7 @@ class MenuPolicy(Policy):
             )
         self._keep_hull(points)
 
-    def _number_groups(self, ballots: MenuBallots) -> Ints:
+    def _number_groups(self, ballots: Ballots) -> Ints:
         """What is held out together, (problems,): each problem alone, or all of one subject."""
         if not self.families:
             return np.arange(len(ballots))
@@ -466,7 +462,21 @@ class MenuPolicy(Policy):
         """Whether it decides on this tally without looking at the prompt: with several modes, never."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
-    def choose(self, reading: Floats, votes: MenuVotes, price: float | None) -> Ints:
+    def make_empty_state(self, requests: int) -> VoteState | MenuVotes:
+        """The state of requests that nothing was drawn for yet; of several modes their votes by mode."""
+        if len(self.modes) == 1:
+            return VoteState.empty(requests)
+        return MenuVotes.empty(requests, len(self.modes))
+
+    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Ints:
+        """Of several modes, a sample of the mode that each request draws from now, (requests, modes)."""
+        if isinstance(state, VoteState):
+            self._check_single()
+            return self.stoppers_[0].decide(reading, state, dial)
+        chosen = self.choose(reading, state, dial)
+        return np.asarray(chosen[:, None] == np.arange(len(self.modes)), dtype=np.int64)
+
+    def choose(self, reading: Floats, votes: MenuVotes, price: float | Floats | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
@@ -477,15 +487,15 @@ class MenuPolicy(Policy):
         full = votes.drawn[np.arange(len(votes)), np.maximum(chosen, 0)] >= self.mode_longest
         return np.where((chosen != STOP) & full, STOP, chosen)
 
-    def _pick_rules(self, hashes: Floats, price: float | None) -> Ints:
+    def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
         """Which rule decides about each request, (requests,), by its hash."""
-        log = math.log(max(check_dial("price", price), 1e-300))
+        log = log_price(np.maximum(check_price(price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
-        above = int(np.searchsorted(logs, -log, side="right"))
-        if above == 0 or above == len(logs):
-            return np.full(len(hashes), min(above, len(logs) - 1), dtype=np.int64)
-        share = (-log - logs[above - 1]) / (logs[above] - logs[above - 1])
-        return np.where(hashes < share, above, above - 1)
+        last = len(logs) - 1
+        above = np.searchsorted(logs, -log, side="right")
+        low, high = np.clip(above - 1, 0, last), np.minimum(above, last)
+        width = np.where(low < high, logs[high] - logs[low], 1.0)
+        return np.where(hashes < (-log - logs[low]) / width, high, low)
 
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
@@ -537,29 +547,22 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].more(prompt, tally, dial, reading=reading)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> Ints:
-        """As of every policy of one mode; with several, `choose` decides."""
-        self._check_single()
-        return self.stoppers_[0].decide(reading, state, dial)
-
-    def settle(self, ballots: Ballots | MenuBallots) -> Self:
+    def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.
 
         With one mode its stopping is settled. With several, an unfitted policy settles the scale of votes and
         which cascades it uses, once; a fitted one stays as it is.
         """
         if len(self.modes) == 1:
-            assert isinstance(ballots, Ballots)
             self._take_stopper(self.stoppers_[0].settle(ballots))
-        elif self.origin_ == "cascades" and isinstance(ballots, MenuBallots) and len(ballots):
-            self._settle_cascades(ballots.select(self.names))
+        elif self.origin_ == "cascades" and len(ballots):
+            self._settle_cascades(ballots.select(self.modes))
         return self
 
-    def copy_for(self, ballots: Ballots | MenuBallots) -> "MenuPolicy":
+    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
         """A copy, settled on these samples."""
         policy = copy.copy(self)
         if len(self.modes) == 1:
-            assert isinstance(ballots, Ballots)
             policy._take_stopper(self.stoppers_[0].copy_for(ballots))
             return policy
         return policy.settle(ballots)
@@ -571,18 +574,16 @@ class MenuPolicy(Policy):
 
     def get_single_ballots(self, source: MenuSource) -> Ballots:
         """The samples of its one mode; ballots of one mode are those, whatever their name."""
-        if isinstance(source, Ballots):
-            return source
-        if not isinstance(source, JoinedPool | MenuBallots):
+        if not isinstance(source, JoinedPool):
             check_source(source)
         if isinstance(source, Pool) and len(source.models) == 1:
             return source.ballots()
-        return get_menu_ballots(source).select(self.names).ballots[0]
+        ballots = read_modes(source)
+        return ballots if len(ballots.modes) == 1 else ballots.select(self.modes)
 
-    def count_in_sample(self, ballots: "Ballots | MenuBallots") -> int:
+    def count_in_sample(self, ballots: Ballots) -> int:
         """How many of these problems it was fitted on."""
-        votes = ballots if isinstance(ballots, Ballots) else ballots.ballots[-1]
-        return self.stoppers_[-1].count_in_sample(votes) if self.stoppers_ else 0
+        return self.stoppers_[-1].count_in_sample(ballots) if self.stoppers_ else 0
 
     def _check_single(self) -> None:
         if len(self.modes) > 1:

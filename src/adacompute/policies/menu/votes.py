@@ -5,7 +5,7 @@ last bit from a live tally and from a replayed path.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 import numpy as np
@@ -15,10 +15,9 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, scale_units
 from adacompute.errors import TooFewSamples
 from adacompute.policies.base import Floats, Ints, VoteState
+from adacompute.policies.paths import PolicyRun, compute_class_worth, compute_full_vote
 from adacompute.pool.ballots import ABSENT, Ballots
-from adacompute.pool.menu import Menu, MenuBallots
 from adacompute.score.aggregates import compute_weight_units
-from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
 __all__ = [
     "FEATURES_PER_MODE",
@@ -26,7 +25,6 @@ __all__ = [
     "NEVER_SEEN",
     "MenuPaths",
     "MenuVotes",
-    "compute_class_worth",
     "compute_features",
     "draw_menu_paths",
 ]
@@ -187,23 +185,84 @@ class _ModePath:
     cost: Floats  # (longest + 1, paths) of the draws so far
 
 
+class MenuWalk:
+    """Requests that draw along paths of several modes, and the order in which each was given its answers."""
+
+    def __init__(self, paths: "MenuPaths") -> None:
+        self._paths = paths
+        self.drawn = np.zeros((len(paths), len(paths.modes)), dtype=np.int64)  # (paths, modes)
+        self._seen = np.full((len(paths), paths.kinds), NEVER_SEEN, dtype=np.int64)
+
+    def draw(self, rows: Ints, counts: Ints) -> Ints:
+        """Draws so many more samples of each mode, (requests, modes); returns the rows that drew any.
+
+        Where a path has no more samples of a mode, it ends there.
+        """
+        counts = np.minimum(counts, np.array(self._paths.longest) - self.drawn[rows])
+        for mode, own in enumerate(counts.T):
+            for already in range(int(own.max(initial=0))):
+                drawing = rows[own > already]
+                number = self._paths.modes[mode].classes[self.drawn[drawing, mode], drawing]
+                new = (number >= 0) & (self._seen[drawing, np.maximum(number, 0)] == NEVER_SEEN)
+                self._seen[drawing[new], number[new]] = self.drawn[drawing[new]].sum(axis=1)
+                self.drawn[drawing, mode] += 1
+        return rows[counts.any(axis=1)]
+
+    def select_open(self, rows: Ints) -> Ints:
+        """Those of the requests that may go on."""
+        return rows
+
+    def state(self, rows: Ints) -> MenuVotes:
+        """The votes of these requests."""
+        return self._paths.votes_after(rows, self.drawn[rows], self._seen[rows])
+
+    def finish(self, waves: Ints) -> PolicyRun:
+        """What the requests ended with."""
+        rows, paths = np.arange(len(self.drawn)), self._paths
+        leader = self.state(rows).find_leaders()[0]
+        return PolicyRun(
+            drawn=self.drawn.sum(axis=1),
+            waves=waves,
+            grade=paths.worth_of(rows, leader),
+            agrees=paths.worth_of(rows, leader, by_agreement=True),
+            tokens=np.full(len(rows), np.nan),
+            cost=paths.cost_after(rows, self.drawn),
+            by_mode=self.drawn,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MenuPaths:
     """Recorded samples of every mode in random orders. Path i * orders + r is order r of problem i."""
 
+    ballots: Ballots = field(repr=False)
     orders: int  # paths a problem
-    owner: Ints  # (paths,) row of each path's problem
+    weigh: VoteWeights | None
     modes: tuple[_ModePath, ...] = field(repr=False)
     grade: Floats  # (paths, classes) worth of each answer; NaN: not known
     agrees: Floats  # (paths, classes) its share of the vote of all samples of the dearest mode
 
     def __len__(self) -> int:
-        return len(self.owner)
+        return len(self.grade)
+
+    @property
+    def problems(self) -> Ints:
+        """The row of each path's problem, (paths,)."""
+        return np.repeat(np.arange(len(self.ballots)), self.orders)
 
     @property
     def longest(self) -> tuple[int, ...]:
         """Draws of each mode, at most."""
         return tuple(len(mode.classes) for mode in self.modes)
+
+    @property
+    def most_draws(self) -> int:
+        """The most samples that a request can draw."""
+        return sum(self.longest)
+
+    def start(self) -> MenuWalk:
+        """One request a path, that has drawn nothing yet."""
+        return MenuWalk(self)
 
     @property
     def kinds(self) -> int:
@@ -213,18 +272,12 @@ class MenuPaths:
     def only(self, problems: Ints) -> "MenuPaths":
         """The paths of some problems, by their rows."""
         rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
-        return MenuPaths(
-            orders=self.orders,
-            owner=np.repeat(np.arange(len(problems)), self.orders),
+        names = [each.name for each in fields(_ModePath)]
+        return replace(
+            self,
+            ballots=self.ballots.only(problems),
             modes=tuple(
-                _ModePath(
-                    classes=mode.classes[:, rows],
-                    counts=mode.counts[:, rows],
-                    weights=mode.weights[:, rows],
-                    joint=mode.joint[:, rows],
-                    cost=mode.cost[:, rows],
-                )
-                for mode in self.modes
+                _ModePath(**{name: getattr(mode, name)[:, rows] for name in names}) for mode in self.modes
             ),
             grade=self.grade[rows],
             agrees=self.agrees[rows],
@@ -261,16 +314,16 @@ class MenuPaths:
 
 
 def draw_menu_paths(
-    ballots: MenuBallots,
-    menu: Menu,
+    ballots: Ballots,
     *,
     weigh: VoteWeights | None,
     longest: Sequence[int],
     orders: int,
     rng: np.random.Generator,
 ) -> MenuPaths:
-    """Random orders of each mode's samples; `ballots` has the menu's modes, in its order."""
-    for name, votes, count in zip(ballots.modes, ballots.ballots, longest, strict=True):
+    """Random orders of each mode's samples; costs are those of the modes."""
+    parts = ballots.parts
+    for name, votes, count in zip(ballots.names, parts, longest, strict=True):
         fewest = int(votes.drawn.min(initial=count))
         if fewest < count:
             raise TooFewSamples(
@@ -279,19 +332,16 @@ def draw_menu_paths(
                 "`longest`"
             )
     problems = len(ballots)
-    chosen = [
-        _shuffle(votes, orders, count, rng) for votes, count in zip(ballots.ballots, longest, strict=True)
-    ]
+    chosen = [_shuffle(votes, orders, count, rng) for votes, count in zip(parts, longest, strict=True)]
     classes = [
         np.take_along_axis(votes.classes[:, None, :], order, axis=2).reshape(problems * orders, -1)
-        for votes, order in zip(ballots.ballots, chosen, strict=True)
+        for votes, order in zip(parts, chosen, strict=True)
     ]
     labels, kinds = _number_within_paths(np.concatenate(classes, axis=1))
     owner = np.repeat(np.arange(problems), orders)
     ends = np.cumsum(longest)
-    costs = ballots.sample_costs(menu)
     modes = []
-    for k, (name, votes, order) in enumerate(zip(ballots.modes, ballots.ballots, chosen, strict=True)):
+    for k, (name, votes, order) in enumerate(zip(ballots.names, parts, chosen, strict=True)):
         own = labels[:, ends[k] - longest[k] : ends[k]]
         units = _compute_units(votes, weigh, name)
         scaled = _scale_all(units, 1.0 if weigh is None else weigh.get_mode(name).factor)
@@ -300,17 +350,18 @@ def draw_menu_paths(
                 own,
                 _take_in_order(units, order),
                 _take_in_order(scaled, order),
-                _take_in_order(costs[k], order),
+                _take_in_order(votes.sample_costs(), order),
                 kinds=kinds,
             )
         )
     joined = np.concatenate(classes, axis=1)
     return MenuPaths(
+        ballots=ballots,
         orders=orders,
-        owner=owner,
+        weigh=weigh,
         modes=tuple(modes),
         grade=_spread_worth(compute_class_worth(ballots), owner, joined, labels, kinds),
-        agrees=_spread_worth(compute_full_share(ballots), owner, joined, labels, kinds),
+        agrees=_spread_worth(compute_full_vote(ballots), owner, joined, labels, kinds),
     )
 
 
@@ -384,26 +435,3 @@ def _spread_worth(
     rows, steps = np.nonzero(labels >= 0)
     values[rows, labels[rows, steps]] = worth[owner[rows], classes[rows, steps]]
     return values
-
-
-def compute_class_worth(ballots: MenuBallots) -> Floats:
-    """The mean grade of each class, (problems, classes); NaN where a problem has no grades in any mode."""
-    joined = ballots.union
-    grades = grade_samples(joined)
-    worth = measure_classes(joined.classes, grades)[1]
-    if worth.shape[1] == 0:
-        worth = np.zeros((len(joined), 1))
-    worth[~mask_graded(joined, grades)] = np.nan
-    return worth
-
-
-def compute_full_share(ballots: MenuBallots) -> Floats:
-    """Each class's share of winning the vote of all samples of the last mode, (problems, classes)."""
-    joined, dearest = ballots.union, ballots.ballots[-1]
-    kinds = max(1, int(joined.classes.max(initial=-1)) + 1)
-    counts = np.zeros((len(joined), kinds), dtype=np.int64)
-    row, column = np.nonzero(dearest.classes >= 0)
-    np.add.at(counts, (row, dearest.classes[row, column]), 1)
-    best = counts.max(axis=1, keepdims=True)
-    wins = (counts == best) & (best > 0)
-    return np.asarray(wins / np.maximum(wins.sum(axis=1, keepdims=True), 1))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints, VoteRow
+from adacompute.policies.base import Arrays, Floats, Ints, VoteRow, log_price
 from adacompute.policies.paths import Paths, VoteState
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
 from adacompute.records import quick_dataclass
@@ -294,18 +294,18 @@ class WavePlan:
     max_waves: int | None = None
     ladder: tuple[int, ...] | None = None  # the only numbers of samples to stop at
 
-    def count_draws(self, price: float, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
-        """How many more samples each request gets, (requests,).
+    def count_draws(self, price: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
+        """How many more samples each request gets, (requests,); each may have its own price.
 
         `critical` are logarithms of critical prices, (requests,), ignored on empty tallies; `quantiles`
         are theirs after each draw, (WAVE_QUANTILES, draws).
         """
-        log = math.log(price) if price > 0 else -math.inf
+        log = log_price(price)
         draws_on = critical > log
         if self.ladder is not None:
             target = self._next_rung(drawn, draws_on)
         elif self.draws_one_by_one:
-            start = self._first_wave(log, quantiles[0])
+            start = self._first_waves(log, quantiles[0])
             target = np.where(drawn < start, start, np.where(draws_on, drawn + 1, drawn))
         else:
             target = self._next_wave(log, drawn, critical, quantiles)
@@ -340,6 +340,13 @@ class WavePlan:
             count += 1
         return min(count, self.longest)
 
+    def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
+        """As `_first_wave`, of one price or of one for each request."""
+        if not isinstance(log, np.ndarray):
+            return self._first_wave(log, critical)
+        going = np.cumprod(critical[:, None] > log, axis=0, dtype=np.int64)
+        return np.asarray(np.minimum(1 + going.sum(axis=0), self.longest))
+
     def _next_rung(self, drawn: Ints, draws_on: npt.NDArray[np.bool_]) -> Ints:
         rungs = np.array(self.ladder, dtype=np.int64)
         above = np.searchsorted(rungs, drawn, side="right")
@@ -347,11 +354,11 @@ class WavePlan:
         moves = (above < len(rungs)) & (draws_on | (drawn < rungs[0]))
         return np.where(moves, following, drawn)
 
-    def _next_wave(self, log: float, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
+    def _next_wave(self, log: float | Floats, drawn: Ints, critical: Floats, quantiles: Floats) -> Ints:
         wave_limit = self.max_waves or 1
-        start = self._first_wave(log, quantiles[2 if wave_limit == 1 else 1])
-        steepness = np.exp(np.minimum(critical - log, 20.0)) if log > -math.inf else np.full(len(drawn), 1e9)
-        width = max(2, start)
+        start = self._first_waves(log, quantiles[2 if wave_limit == 1 else 1])
+        steepness = np.exp(np.minimum(critical - log, 20.0))
+        width = np.maximum(2, start)
         done = 1 + np.maximum(0, -(-(drawn - start) // width))  # waves, derived from the number drawn
         base = start + width * (done - 1)
         between = base + np.where(steepness > _STEEP_RATIO, width, width // 2)

@@ -26,10 +26,10 @@ from adacompute.policies.base import (
     calibrate_signal_model,
     check_ascending,
     check_choice,
-    check_dial,
     check_flag,
     check_integer,
     check_number,
+    check_price,
     check_weights,
     dump_weights,
     fit_confidence_weights,
@@ -144,7 +144,8 @@ class StoppingPolicy(Policy):
 
         Problems that `without` has too are left out, so that the result can be judged on `without`.
         """
-        if isinstance(recordings, Ballots | Pool):
+        given: object = recordings
+        if isinstance(given, Ballots | Pool):
             raise PolicyError("pooled learns on several recordings; give a list of them, e.g. [pool]")
         judged = None if without is None else get_ballots(without)
         ballots = [
@@ -280,9 +281,9 @@ class StoppingPolicy(Policy):
             critical = self.estimate_critical_price(hints, tally)
         return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | None) -> np.ndarray[Any, Any]:
+    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> np.ndarray[Any, Any]:
         """One more sample (or wave) while the price is below the state's critical price."""
-        price = self._read_price(dial)
+        price = self._read_prices(dial)
         critical = np.zeros(len(state))
         started = state.drawn > 0
         if started.all():
@@ -310,9 +311,13 @@ class StoppingPolicy(Policy):
 
     def _read_price(self, dial: float | None) -> float:
         """The price of one draw."""
+        return float(self._read_prices(dial))
+
+    def _read_prices(self, dial: float | Floats | None) -> float | Floats:
+        """The price of one draw, or one for each request."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
-        return check_dial("price", dial) * self.draw_cost
+        return check_price(dial) * self.draw_cost
 
     @property
     def _plan(self) -> WavePlan:

@@ -13,7 +13,7 @@ import numpy as np
 
 from adacompute.evaluate.menu_evaluation import MenuEvaluation, MenuRow
 from adacompute.evaluate.resampling import Interval
-from adacompute.pool import Menu, MenuBallots
+from adacompute.pool import Ballots, Menu
 from adacompute.report.canvas import Canvas, clip_label, set_accuracy_axis, set_ticks
 from adacompute.report.document import (
     Cell,
@@ -26,7 +26,7 @@ from adacompute.report.document import (
     to_plain,
 )
 from adacompute.report.theme import colour
-from adacompute.score import list_columns, score_menu
+from adacompute.score import list_columns, score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,13 +86,13 @@ class ModeFacts:
     votes: tuple[tuple[int, float, float], ...] = field(repr=False)  # samples, cost, accuracy
 
 
-def measure_modes(ballots: MenuBallots, menu: Menu, *, graded: bool) -> tuple[ModeFacts, ...]:
+def measure_modes(ballots: Ballots, menu: Menu, *, graded: bool) -> tuple[ModeFacts, ...]:
     """Each mode that may be drawn; without grades, votes are left out."""
     facts = []
     for mode in menu.modes:
         if not math.isfinite(mode.cost):
             continue
-        drawn = ballots.select([mode.name]).ballots[0].drawn
+        drawn = ballots[mode.name].drawn
         budgets = tuple(count for count in _UNIFORM_SAMPLES if count <= int(drawn.min()))
         votes = _score_mode(ballots, menu, mode.name, budgets) if graded and budgets else ()
         samples = (int(drawn.min()), int(drawn.max()))
@@ -101,10 +101,10 @@ def measure_modes(ballots: MenuBallots, menu: Menu, *, graded: bool) -> tuple[Mo
 
 
 def _score_mode(
-    ballots: MenuBallots, menu: Menu, name: str, budgets: Sequence[int]
+    ballots: Ballots, menu: Menu, name: str, budgets: Sequence[int]
 ) -> tuple[tuple[int, float, float], ...]:
     own = Menu(modes=(menu[name],), unit=menu.unit, currency=menu.currency)
-    table = score_menu(ballots, own, budgets=tuple(budgets), mixed=False, too_few="drop")
+    table = score(ballots, tuple(budgets), menu=own, mixed=False, too_few="drop")
     columns = list_columns(own, tuple(budgets), mixed=False)
     costs = np.broadcast_to(table.costs, table.accuracy.shape).mean(axis=0)
     accuracies = table.accuracy.mean(axis=0)

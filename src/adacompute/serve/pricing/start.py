@@ -15,7 +15,7 @@ from adacompute.policies.base import Floats, Policy
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
-from adacompute.pool.menu import Menu, Mode
+from adacompute.pool import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit
 from adacompute.serve.pricing.pacer import Bounds
 

@@ -1,8 +1,8 @@
-"""Tables over a menu against votes counted pair of subsets by pair, HiGHS, and `score` itself."""
+"""Tables over several modes against votes counted pair of subsets by pair, HiGHS, and one mode's table."""
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -12,16 +12,16 @@ import scipy.optimize
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_ballots import Draw, made, worths
+from made_ballots import Draw, made, vote, worths
 
 import adacompute as ac
 from adacompute.answers.vote import VoteWeights
-from adacompute.errors import ScoreError, SourceAmbiguous, TooFewSamples
+from adacompute.errors import RecordNotFound, ScoreError, SourceAmbiguous, TooFewSamples
+from adacompute.pool import Ballots, Mode
 from adacompute.pool.ballots import ABSTAINS
-from adacompute.pool.menu import Menu, MenuBallots, Mode, join_pools
+from adacompute.pool.menu import Menu, join_pools
 from adacompute.records import AccuracyTable, TokenPrices
-from adacompute.score import menu_score
-from adacompute.score.menu_score import MenuColumn, list_columns, score_menu
+from adacompute.score import MenuColumn, list_columns, mixed_vote
 
 TWO = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 SAMPLES = st.lists(
@@ -30,23 +30,10 @@ SAMPLES = st.lists(
 PROBLEMS = st.lists(st.tuples(SAMPLES, SAMPLES), min_size=1, max_size=3)
 
 
-def pair(*problems: tuple[Sequence[Draw], Sequence[Draw]], **fields: object) -> MenuBallots:
+def pair(*problems: tuple[Sequence[Draw], Sequence[Draw]], **fields: object) -> Ballots:
     """Two modes' votes on the same problems."""
     small, large = zip(*problems, strict=True)
-    return MenuBallots(modes=("small", "large"), ballots=(made(small, **fields), made(large, **fields)))
-
-
-def count_vote(
-    small: Sequence[Draw], large: Sequence[Draw], worth: Mapping[int, Fraction], weights: Sequence[Fraction]
-) -> Fraction:
-    """What a mixed vote is worth, counted by hand."""
-    totals: dict[int, Fraction] = {}
-    for drawn, weight in zip((small, large), weights, strict=True):
-        for kind, _ in drawn:
-            if kind != ABSTAINS:
-                totals[kind] = totals.get(kind, Fraction(0)) + weight
-    leaders = [kind for kind, total in totals.items() if total == max(totals.values())]
-    return sum((worth[kind] for kind in leaders), Fraction(0)) / max(1, len(leaders))
+    return Ballots.join({"small": made(small, **fields), "large": made(large, **fields)})
 
 
 def over_pairs(
@@ -54,13 +41,12 @@ def over_pairs(
     large: Sequence[Draw],
     counts: tuple[int, int],
     *,
-    worth: Mapping[int, Fraction] | None = None,
-    weights: Sequence[Fraction] = (Fraction(1), Fraction(1)),
+    worth: dict[int, Fraction] | None = None,
 ) -> Fraction:
     """The mean over all pairs of subsets, one by one."""
     worth = worths([*small, *large]) if worth is None else worth
     values = [
-        count_vote(a, b, worth, weights)
+        vote([*a, *b], worth)
         for a in itertools.combinations(small, counts[0])
         for b in itertools.combinations(large, counts[1])
     ]
@@ -87,7 +73,7 @@ def jackknife_pairs(small: Sequence[Draw], large: Sequence[Draw], counts: tuple[
 def test_mixed_votes_are_means_over_all_pairs_of_subsets_with_jackknife_errors(
     problems: list[tuple[list[Draw], list[Draw]]],
 ):
-    table = score_menu(pair(*problems), TWO, budgets=(1, 2))
+    table = ac.score(pair(*problems), menu=TWO, budgets=(1, 2))
     for row, (small, large) in enumerate(problems):
         for column, counts in enumerate(itertools.product((1, 2), repeat=2), start=4):
             expected = over_pairs(small, large, counts)
@@ -100,25 +86,12 @@ def test_mixed_votes_are_means_over_all_pairs_of_subsets_with_jackknife_errors(
                 assert np.isnan(error)
 
 
-@settings(max_examples=40, deadline=None)
-@given(problems=PROBLEMS, weight=st.sampled_from([0.5, 1.5, 2.0, 3.0]))
-def test_weighted_mixed_votes_are_means_over_all_pairs_of_subsets(
-    problems: list[tuple[list[Draw], list[Draw]]], weight: float
-):
-    table = score_menu(pair(*problems), TWO, budgets=(1, 2), weights={"small": 1, "large": weight})
-    for row, (small, large) in enumerate(problems):
-        for column, counts in enumerate(itertools.product((1, 2), repeat=2), start=4):
-            expected = over_pairs(small, large, counts, weights=(Fraction(1), Fraction(weight)))
-            assert table.accuracy[row, column] == pytest.approx(float(expected), abs=1e-12)
-    assert "weighted by mode (small 1, large" in table.protocol
-
-
 @pytest.mark.nightly
 def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
     rng = np.random.default_rng(5)
     votes = [[(int(kind), float(kind == 0)) for kind in rng.zipf(1.7, 30) % 9] for _ in range(2)]
     ballots = pair((votes[0], votes[1]))
-    exact = score_menu(ballots, TWO, budgets=(12, 16))
+    exact = ac.score(ballots, menu=TWO, budgets=(12, 16))
     draws = 4000
     right = np.zeros((draws, 4))
     worth = worths([*votes[0], *votes[1]])
@@ -126,7 +99,7 @@ def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
         orders = [rng.permutation(30) for _ in range(2)]
         for column, counts in enumerate(itertools.product((12, 16), repeat=2)):
             drawn = [[v[i] for i in o[:n]] for v, o, n in zip(votes, orders, counts, strict=True)]
-            right[draw, column] = count_vote(drawn[0], drawn[1], worth, (Fraction(1), Fraction(1)))
+            right[draw, column] = vote([*drawn[0], *drawn[1]], worth)
     noise = right.std(axis=0) / draws**0.5
     assert (abs(right.mean(axis=0) - exact.accuracy[0, 4:]) < 4 * noise + 1e-6).all()
 
@@ -136,11 +109,11 @@ def test_votes_too_large_to_be_exact_are_simulated_and_say_so(monkeypatch: pytes
     problems = [
         tuple([(int(k), float(k == 0)) for k in rng.integers(0, 4, 12)] for _ in range(2)) for _ in range(8)
     ]
-    exact = score_menu(pair(*problems), TWO, budgets=(1, 3, 6))  # type: ignore[arg-type]
+    exact = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6))  # type: ignore[arg-type]
     assert "simulated" not in exact.protocol
-    monkeypatch.setattr(menu_score, "MAX_EXACT_MIX", 2)
-    drawn = score_menu(pair(*problems), TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
-    again = score_menu(pair(*problems), TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
+    monkeypatch.setattr(mixed_vote, "MAX_EXACT_MIX", 2)
+    drawn = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
+    again = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
     assert "larger mixed votes simulated with 4000 subsets a problem, their error up to 0.0" in drawn.protocol
     assert (drawn.accuracy == again.accuracy).all()  # seeded
     assert (drawn.accuracy[:, :7] == exact.accuracy[:, :7]).all()  # one mode, and the mix of 1 and 1
@@ -156,8 +129,8 @@ def test_a_menu_of_one_mode_is_what_score_says_of_it():
     with ac.bundled("words") as pool:
         votes, plain = pool.ballots(), ac.score(pool, budgets=(1, 2, 8))
         priced = ac.score(pool, budgets=(1, 2, 8), cost=TokenPrices(input=1.0, output=4.0))
-    ballots = MenuBallots(modes=("qwen",), ballots=(votes,))
-    table = score_menu(ballots, Menu.of(ballots, costs={"qwen": 1.0}), budgets=(1, 2, 8))
+    ballots = Ballots.join({"qwen": votes})
+    table = ac.score(ballots, menu=Menu.of(ballots, costs={"qwen": 1.0}), budgets=(1, 2, 8))
     assert table.modes == ("qwen x 1", "qwen x 2", "qwen x 8")
     assert (table.accuracy == plain.accuracy).all()
     assert (table.costs == plain.costs).all()
@@ -165,7 +138,7 @@ def test_a_menu_of_one_mode_is_what_score_says_of_it():
     assert plain.standard_error is not None
     assert np.array_equal(table.standard_error, plain.standard_error, equal_nan=True)
     menu = Menu.of(ballots, prices={"qwen": TokenPrices(input=1.0, output=4.0)})
-    money = score_menu(ballots, menu, budgets=(1, 2, 8))
+    money = ac.score(ballots, menu=menu, budgets=(1, 2, 8))
     assert money.unit == priced.unit == "USD"
     assert (money.costs == priced.costs).all()
     assert priced.protocol.rsplit("; ", 1)[1] in money.protocol
@@ -187,21 +160,21 @@ def test_costs_are_shared_by_problems_unless_prices_and_tokens_tell_them_apart()
     tokens = np.array([[10.0, 30.0, 20.0], [100.0, 100.0, 100.0]])
     right = [(0, 1.0)] * 3
     ballots = pair((right, right), (right, right), tokens=tokens)
-    shared = score_menu(ballots, TWO, budgets=(1, 2))
+    shared = ac.score(ballots, menu=TWO, budgets=(1, 2))
     assert shared.shared_costs
     assert shared.unit == "cost"
     assert shared.costs == pytest.approx([0.1, 0.2, 1.0, 2.0, 1.1, 2.1, 1.2, 2.2])
     cheap = TokenPrices(output=1.0, prompt_tokens=0)
     dear = TokenPrices(output=10.0, input=1.0, prompt_tokens=50)
     menu = Menu.of(ballots, prices={"small": cheap, "large": dear})
-    money = score_menu(ballots, menu, budgets=(1, 2))
+    money = ac.score(ballots, menu=menu, budgets=(1, 2))
     assert money.costs.shape == (2, 8)
     small, large = np.array([[20.0, 40.0], [100.0, 200.0]]), np.array([[250.0, 500.0], [1050.0, 2100.0]])
     mixes = (small[:, :, None] + large[:, None, :]).reshape(2, 4)
     assert money.costs * 1e6 == pytest.approx(np.hstack([small, large, mixes]))
 
 
-def make_pairs(problems: int, seed: int = 3) -> MenuBallots:
+def make_pairs(problems: int, seed: int = 3) -> Ballots:
     """A cheap mode that is right now and then, and a dear one that is right more often."""
     rng = np.random.default_rng(seed)
     made_problems = []
@@ -233,7 +206,7 @@ def solve_by_highs(table: AccuracyTable, budget: float) -> float:
 
 @pytest.mark.parametrize("budget", [0.15, 0.4, 1.0, 2.5])
 def test_frontier_and_solve_by_a_menus_cost_agree_with_highs(budget: float):
-    table = score_menu(make_pairs(40), TWO, budgets={"small": (1, 2, 4), "large": (1, 3)})
+    table = ac.score(make_pairs(40), menu=TWO, budgets={"small": (1, 2, 4), "large": (1, 3)})
     expected = solve_by_highs(table, budget)
     assert ac.solve(table, budget=budget).bound == pytest.approx(expected, abs=1e-9)
     assert ac.frontier(table).at(budget) == pytest.approx(expected, abs=1e-9)
@@ -250,11 +223,11 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
             ],
             tokens=t,
         )
-        for b, t in zip(ballots.ballots, tokens, strict=True)
+        for b, t in zip(ballots.parts, tokens, strict=True)
     ]
-    ballots = MenuBallots(modes=ballots.modes, ballots=tuple(parts))
+    ballots = Ballots.join(dict(zip(ballots.names, parts, strict=True)))
     prices = {"small": TokenPrices(output=1.0), "large": TokenPrices(output=8.0, input=1.0)}
-    table = score_menu(ballots, Menu.of(ballots, prices=prices), budgets=(1, 2, 4))
+    table = ac.score(ballots, menu=Menu.of(ballots, prices=prices), budgets=(1, 2, 4))
     cheapest, dearest = (float(end(table.cost_matrix, axis=1).mean()) for end in (np.min, np.max))
     for share in (0.0, 0.1, 0.4):
         budget = cheapest + share * (dearest - cheapest)
@@ -265,10 +238,10 @@ def test_frontier_and_solve_by_money_that_differs_by_problem_agree_with_highs():
 @given(seed=st.integers(0, 10_000), dearer=st.floats(1.0, 20.0))
 def test_a_dearer_copy_of_a_mode_never_raises_the_frontier(seed: int, dearer: float):
     both = make_pairs(6, seed)
-    alone = score_menu(both, Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4))
-    twice = MenuBallots(modes=("large", "copy"), ballots=(both.ballots[1], both.ballots[1]))
+    alone = ac.score(both, menu=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4))
+    twice = Ballots.join({"large": both["large"], "copy": both["large"]})
     menu = Menu.of(twice, costs={"large": 1.0, "copy": dearer})
-    table = score_menu(twice, menu, budgets=(1, 2, 4), mixed=False)
+    table = ac.score(twice, menu=menu, budgets=(1, 2, 4), mixed=False)
     curve, base = ac.frontier(table), ac.frontier(alone)
     for cost in (1.0, 1.3, 2.0, 3.7):
         assert curve.at(cost) == pytest.approx(base.at(cost), abs=1e-12)
@@ -278,9 +251,9 @@ def test_a_dearer_copy_of_a_mode_never_raises_the_frontier(seed: int, dearer: fl
 @given(seed=st.integers(0, 10_000), cheap=st.floats(0.01, 3.0), mixed=st.booleans())
 def test_one_more_mode_never_lowers_the_frontier(seed: int, cheap: float, mixed: bool):
     both = make_pairs(6, seed)
-    base = ac.frontier(score_menu(both, Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4)))
+    base = ac.frontier(ac.score(both, menu=Menu.of(both, costs={"large": 1.0}), budgets=(1, 2, 4)))
     menu = Menu.of(both, costs={"small": cheap, "large": 1.0})
-    curve = ac.frontier(score_menu(both, menu, budgets=(1, 2, 4), mixed=mixed))
+    curve = ac.frontier(ac.score(both, menu=menu, budgets=(1, 2, 4), mixed=mixed))
     for cost in (1.0, 1.3, 2.0, 3.7, 9.0):
         assert curve.at(cost) >= base.at(cost) - 1e-12
 
@@ -288,9 +261,9 @@ def test_one_more_mode_never_lowers_the_frontier(seed: int, cheap: float, mixed:
 def test_a_mode_of_infinite_cost_has_no_column():
     both = make_pairs(4)
     menu = Menu.of(both, costs={"small": np.inf, "large": 1.0})
-    assert score_menu(both, menu, budgets=(1, 2)).modes == ("large x 1", "large x 2")
+    assert ac.score(both, menu=menu, budgets=(1, 2)).modes == ("large x 1", "large x 2")
     with pytest.raises(ScoreError, match="every mode of the menu"):
-        score_menu(both, Menu.of(both, costs={"small": np.inf}), budgets=(1,))
+        ac.score(both, menu=Menu.of(both, costs={"small": np.inf}), budgets=(1,))
 
 
 def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
@@ -305,8 +278,8 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
     for option in options:
         with pytest.raises(ScoreError, match=f"{next(iter(option))} .* is for one mode, not for a menu"):
             ac.score(both, menu=TWO, **option)  # type: ignore[arg-type]
-    with pytest.raises(ScoreError, match="a Ballots can't be scored by a menu; give join_pools"):
-        ac.score(both.ballots[0], menu=TWO)
+    with pytest.raises(RecordNotFound, match="no mode 'large' in the pool; there are small"):
+        ac.score(both["small"], menu=TWO)
 
 
 @pytest.mark.parametrize(
@@ -315,27 +288,25 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
         ({"budgets": {"small": (1,)}}, r"budgets lack mode 'large' of the menu; give it some, e.g. {'large'"),
         ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"budgets name 'x', no mode of the menu"),
         ({"budgets": (2, 1)}, r"budgets \(2, 1\) can't be used"),
-        ({"weights": {"small": 1.0}}, r"weights give votes of mode 'large' None; give each mode a number"),
-        ({"weights": {"small": 1.0, "large": 0}}, r"weights give votes of mode 'large' 0; give each"),
         ({"too_few": "skip"}, r"too_few 'skip' is not known; give one of 'error', 'drop'"),
         ({"draws": 1}, r"draws 1 can't be used; give default_rng\(seed\) and 2000"),
     ],
 )
 def test_what_cant_be_scored_is_refused_in_one_line(options: dict[str, object], message: str):
     with pytest.raises(ScoreError, match=message):
-        score_menu(make_pairs(2), TWO, **options)  # type: ignore[arg-type]
+        ac.score(make_pairs(2), menu=TWO, **options)  # type: ignore[arg-type]
 
 
 def test_problems_with_too_few_samples_in_a_mode_are_named_or_left_out():
     long, short = [(0, 1.0)] * 3, [(0, 1.0)] * 2
     ballots = pair((long, long), (long, short), (short, long))
     with pytest.raises(TooFewSamples, match=r"mode 'small': 1 of 3 problems has fewer than 3 samples: 'p2'"):
-        score_menu(ballots, TWO, budgets=(1, 3))
-    table = score_menu(ballots, TWO, budgets=(1, 3), too_few="drop")
+        ac.score(ballots, menu=TWO, budgets=(1, 3))
+    table = ac.score(ballots, menu=TWO, budgets=(1, 3), too_few="drop")
     assert table.ids == ("p0",)
     assert table.dropped == ("p1", "p2")
     with pytest.raises(ScoreError, match="no problem can be scored in every mode"):
-        score_menu(pair((long, short), (short, long)), TWO, budgets=(1, 3), too_few="drop")
+        ac.score(pair((long, short), (short, long)), menu=TWO, budgets=(1, 3), too_few="drop")
 
 
 def test_a_pool_with_several_sources_is_scored_by_its_menu(tmp_path: Path):

@@ -1,311 +1,71 @@
-"""Accuracy tables over a menu: votes of one mode, and mixed votes of two modes, with their costs.
+"""Votes of samples of two modes, counted together.
 
-A column is a vote of b samples of one mode, scored as `score` does, or a mixed vote of k samples of one
-mode and j of another. The mixed vote's accuracy is the mean over all pairs of subsets, computed without
-listing them. Draw each sample of mode A with chance p and of mode B with chance q: classes are then
-independent, and the chance that a class has a certain number of votes, that no other class has more, and that
-k and j samples are drawn in all is a coefficient of a product of polynomials in two variables, one factor a
-class. Ties are shared by an integral over a third variable, as in `plain_vote`. All terms are positive, so
-nothing cancels. Standard errors are by the delete-one jackknife over the samples of both modes: the accuracy
-without a sample follows from that of the subsets that contain it, which the same product gives where the
-factor of that sample's class counts its samples.
+The accuracy of a mixed vote of k samples of one mode and j of another is the mean over all pairs of subsets,
+computed without listing them. Draw each sample of mode A with chance p and of mode B with chance q: classes
+are then independent, and the chance that a class has a certain number of votes, that no other class has more,
+and that k and j samples are drawn in all is a coefficient of a product of polynomials in two variables, one
+factor a class. Ties are shared by an integral over a third variable, as in `plain_vote`. All terms are
+positive, so nothing cancels. Standard errors are by the delete-one jackknife over the samples of both modes:
+the accuracy without a sample follows from that of the subsets that contain it, which the same product gives
+where the factor of that sample's class counts its samples.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
-from itertools import combinations
-from math import comb, inf, isfinite, sqrt
-from typing import Literal
+from math import comb, sqrt
 
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial.legendre import leggauss
 
-from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.pool.menu import Menu, MenuBallots
-from adacompute.records import AccuracyTable
-from adacompute.score.costs import Costs, check_budgets, compute_costs
 from adacompute.score.grades import (
     DECIMALS,
+    AccuracyEstimates,
     Bools,
     Floats,
     Ints,
     grade_samples,
     measure_classes,
-    select_scorable,
 )
-from adacompute.score.plain_vote import score_exact_vote
 
-__all__ = ["MENU_BUDGETS", "Budgets", "MenuColumn", "list_columns", "score_menu"]
+__all__ = ["score_mixed_vote"]
 
-Budgets = Mapping[str, Sequence[int]] | Sequence[int]
-
-MENU_BUDGETS = (1, 2, 4, 8)  # samples of each mode, where a caller gives none
-MAX_EXACT_MIX = 16  # samples of each mode in a mixed plain vote that is scored exactly
-MAX_EXACT_WEIGHTED_MIX = 8  # the same for weighted votes, which have many more totals
-_DRAWS = 2000  # pairs of subsets of a problem where a mixed vote is simulated
-_SEED = 0  # simulations without a given generator use it, so that results repeat
-_MIN_DRAWS = 2  # of which an error can be estimated
-_ROUND = 9  # decimals of the total weight of votes: totals that differ by less are ties
+MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly
 
 
-@dataclass(frozen=True, slots=True)
-class MenuColumn:
-    """What one column of a menu's table draws: samples of one mode, or of two.
-
-    >>> str(MenuColumn((("smol", 2), ("qwen", 1))))
-    'smol x 2 + qwen x 1'
-    """
-
-    draws: tuple[tuple[str, int], ...]  # names of modes, and how many samples of each
-
-    def __str__(self) -> str:
-        return " + ".join(f"{name} x {count}" for name, count in self.draws)
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Samples by mode."""
-        return dict(self.draws)
-
-
-def list_columns(
-    menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
-) -> tuple[MenuColumn, ...]:
-    """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
-
-    A mode of infinite cost is never drawn, so it has no column.
-    """
-    sizes = _check_menu_budgets(menu, budgets)
-    single = [MenuColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
-    if not mixed:
-        return tuple(single)
-    mixes = [
-        MenuColumn(((first, k), (second, j)))
-        for first, second in combinations(sizes, 2)
-        for k in sizes[first]
-        for j in sizes[second]
-    ]
-    return (*single, *mixes)
-
-
-def score_menu(
-    ballots: MenuBallots,
-    menu: Menu,
+def score_mixed_vote(
+    first: Ballots,
+    second: Ballots,
+    counts: Sequence[tuple[int, int]],
     *,
-    budgets: Budgets = MENU_BUDGETS,
-    mixed: bool = True,
-    weights: Mapping[str, float] | None = None,
-    too_few: Literal["error", "drop"] = "error",
-    rng: np.random.Generator | None = None,
-    draws: int = _DRAWS,
+    rng: np.random.Generator,
+    draws: int,
     errors: bool = True,
-) -> AccuracyTable:
-    """The accuracy of every problem for votes of each mode and mixed votes of each pair of modes, with costs.
+) -> AccuracyEstimates:
+    """Votes of so many samples of each mode, all votes counting the same and ties shared, (problems, counts).
 
-    `budgets` are the numbers of samples of every mode, or those of each by name. Columns are named as in
-    "qwen x 2" and "smol x 2 + qwen x 1"; `list_columns` gives them in the table's order. Votes of one mode
-    are scored as `score` does. In a mixed vote all votes count the same, or a vote of mode m counts
-    `weights[m]`; ties are shared. Mixed votes are exact up to 16 samples of each mode (8 where they are
-    weighted), and are simulated with `draws` seeded pairs of subsets of each problem beyond that; `protocol`
-    says which. Costs are in the menu's unit: (columns,) where each sample costs the same, else
-    (problems, columns), by each problem's own mean of recorded tokens. `errors=False` leaves the standard
-    errors of exact mixed votes out, as NaN, which takes a third of the time.
+    They are exact up to 16 samples of each mode, and are simulated with `draws` pairs of subsets of each
+    problem beyond that. `errors=False` leaves the standard errors of exact votes out, as NaN, which takes a
+    third of the time.
     """
-    sizes = _check_menu_budgets(menu, budgets)
-    vote_weights = _check_vote_weights(sizes, weights)
-    rng = np.random.default_rng(_SEED) if rng is None else rng
-    _check_options(rng, draws, too_few)
-    mode_ballots = ballots.select(tuple(sizes))
-    rows = _select_rows(mode_ballots, sizes, drop=too_few == "drop")
-    costs = _MenuCosts.of(mode_ballots, menu, sizes, rows)
-    kept = mode_ballots if len(rows) == len(mode_ballots) else mode_ballots.only(rows)
-    scores = _MenuScores(kept, sizes, vote_weights, rng=rng, draws=draws, errors=errors)
-    columns = list_columns(menu, budgets, mixed=mixed)
-    accuracy, error = scores.gather(columns)
-    left_out = set(range(len(mode_ballots))) - set(rows.tolist())
-    return AccuracyTable.of(
-        accuracy,
-        costs=costs.gather(columns),
-        modes=[str(column) for column in columns],
-        standard_error=error,
-        ids=kept.ids,
-        unit=menu.currency if menu.unit == "money" and menu.currency else menu.unit,
-        order="any",
-        dropped=[mode_ballots.ids[row] for row in sorted(left_out)],
-        protocol="; ".join(filter(None, [scores.describe(mixed and len(sizes) > 1, weights), costs.note])),
+    exact = np.array([max(count) <= MAX_EXACT_MIX for count in counts])
+    pair = _Pair.of(first, second)
+    accuracy, error, noise = np.zeros((3, len(pair), len(counts)))
+    if exact.any():
+        chosen = [count for count, is_exact in zip(counts, exact, strict=True) if is_exact]
+        accuracy[:, exact], error[:, exact] = pair.score_exactly(chosen, errors=errors)
+    if not exact.all():
+        chosen = [count for count, is_exact in zip(counts, exact, strict=True) if not is_exact]
+        accuracy[:, ~exact], error[:, ~exact], noise[:, ~exact] = pair.simulate(chosen, rng=rng, draws=draws)
+    return AccuracyEstimates(
+        accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS),
+        standard_error=error.round(DECIMALS),
+        simulated=not exact.all(),
+        simulation_error=noise,
     )
-
-
-def _check_menu_budgets(menu: Menu, budgets: Budgets) -> dict[str, tuple[int, ...]]:
-    """Each mode's budgets, in the menu's order, without modes that are never drawn."""
-    names = [mode.name for mode in menu.modes if isfinite(mode.cost)]
-    if not names:
-        raise ScoreError(f"every mode of the menu ({', '.join(menu.names)}) costs {inf}; give one a cost")
-    if not isinstance(budgets, Mapping):
-        shared = check_budgets(budgets)
-        return dict.fromkeys(names, shared)
-    if unknown := [name for name in budgets if name not in menu.names]:
-        raise ScoreError(
-            f"budgets name {unknown[0]!r}, no mode of the menu; its modes are {', '.join(menu.names)}"
-        )
-    if missing := [name for name in names if name not in budgets]:
-        raise ScoreError(
-            f"budgets lack mode {missing[0]!r} of the menu; give it some, e.g. {{{missing[0]!r}: (1, 2)}}, "
-            "or make a menu without it"
-        )
-    return {name: check_budgets(budgets[name]) for name in names}
-
-
-def _check_vote_weights(names: Mapping[str, object], weights: Mapping[str, float] | None) -> dict[str, float]:
-    """What a vote of each mode counts."""
-    if weights is None:
-        return dict.fromkeys(names, 1.0)
-    for name in names:
-        value = weights.get(name)
-        if not isinstance(value, int | float | np.number) or not 0 < float(value) < inf:
-            raise ScoreError(
-                f"weights give votes of mode {name!r} {value!r}; give each mode a number above 0, e.g. 1"
-            )
-    return {name: float(weights[name]) for name in names}
-
-
-def _check_options(rng: object, draws: object, too_few: object) -> None:
-    if not isinstance(rng, np.random.Generator) or not isinstance(draws, int) or draws < _MIN_DRAWS:
-        raise ScoreError(f"rng {rng!r} and draws {draws!r} can't be used; give default_rng(seed) and 2000")
-    if too_few not in ("error", "drop"):
-        raise ScoreError(f"too_few {too_few!r} is not known; give one of 'error', 'drop'")
-
-
-def _select_rows(ballots: MenuBallots, sizes: Mapping[str, Sequence[int]], *, drop: bool) -> Ints:
-    """Rows of the problems that can be scored in every mode."""
-    rows = np.arange(len(ballots))
-    for name, votes in zip(ballots.modes, ballots.ballots, strict=True):
-        try:
-            usable = select_scorable(votes, sizes[name][-1], aggregate="vote", drop=drop)
-        except ScoreError as exc:
-            raise type(exc)(f"mode {name!r}: {exc}") from exc
-        rows = np.intersect1d(rows, usable)
-    if not len(rows):
-        raise ScoreError(
-            "no problem can be scored in every mode; give smaller budgets, or record the same problems in all"
-        )
-    return rows
-
-
-# --- costs ---
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _MenuCosts:
-    """What the budgets of each mode cost: (budgets,), or (problems, budgets)."""
-
-    sizes: Mapping[str, tuple[int, ...]]
-    amounts: Mapping[str, Floats]
-    note: str
-
-    @classmethod
-    def of(
-        cls, ballots: MenuBallots, menu: Menu, sizes: Mapping[str, tuple[int, ...]], rows: Ints
-    ) -> "_MenuCosts":
-        costs: dict[str, Costs] = {}
-        for mode in menu.modes:
-            if mode.name not in sizes:
-                continue
-            counts = sizes[mode.name]
-            if mode.prices is None:
-                costs[mode.name] = Costs(amounts=np.array(counts) * float(mode.cost), unit=menu.unit)
-            else:
-                votes = ballots.ballots[ballots.modes.index(mode.name)]
-                costs[mode.name] = compute_costs(votes, counts, mode.prices, rows=rows)
-        notes = dict.fromkeys(cost.note for cost in costs.values() if cost.note)
-        return cls(sizes=sizes, amounts={n: c.amounts for n, c in costs.items()}, note="; ".join(notes))
-
-    def gather(self, columns: Sequence[MenuColumn]) -> Floats:
-        """(columns,) where no amount differs by problem, else (problems, columns)."""
-        parts = [
-            sum((self.amounts[name][..., self.sizes[name].index(count)] for name, count in column.draws), 0.0)
-            for column in columns
-        ]
-        return np.stack(np.broadcast_arrays(*parts), axis=-1)
-
-
-# --- accuracies ---
-
-
-class _MenuScores:
-    """The accuracies of the columns, each mode and each pair scored once."""
-
-    def __init__(
-        self,
-        ballots: MenuBallots,
-        sizes: Mapping[str, tuple[int, ...]],
-        weights: Mapping[str, float],
-        *,
-        rng: np.random.Generator,
-        draws: int,
-        errors: bool,
-    ) -> None:
-        self._ballots = dict(zip(ballots.modes, ballots.ballots, strict=True))
-        self._sizes, self._weights, self._rng, self._draws = sizes, weights, rng, draws
-        self._errors = errors
-        self._simulation_errors: list[float] = []
-        self._has_exact_mixes = False
-
-    def gather(self, columns: Sequence[MenuColumn]) -> tuple[Floats, Floats]:
-        """Accuracy and standard error, (problems, columns) both."""
-        accuracy, error = np.empty((2, len(next(iter(self._ballots.values()))), len(columns)))
-        by_modes: dict[tuple[str, ...], list[int]] = {}
-        for place, column in enumerate(columns):
-            by_modes.setdefault(tuple(name for name, _ in column.draws), []).append(place)
-        for names, places in by_modes.items():
-            counts = [tuple(count for _, count in columns[place].draws) for place in places]
-            if len(names) == 1:
-                votes = self._ballots[names[0]]
-                estimates = score_exact_vote(votes, grade_samples(votes), [c[0] for c in counts])
-                accuracy[:, places], error[:, places] = estimates.accuracy, estimates.standard_error
-            else:
-                accuracy[:, places], error[:, places] = self._score_pair(names[0], names[1], counts)
-        return accuracy, error
-
-    def _score_pair(
-        self, first: str, second: str, counts: Sequence[tuple[int, ...]]
-    ) -> tuple[Floats, Floats]:
-        weights = (self._weights[first], self._weights[second])
-        limit = MAX_EXACT_MIX if weights[0] == weights[1] else MAX_EXACT_WEIGHTED_MIX
-        exact = np.array([max(count) <= limit for count in counts])
-        pair = _Pair.of(self._ballots[first], self._ballots[second], weights)
-        accuracy, error = np.empty((2, len(pair), len(counts)))
-        if exact.any():
-            self._has_exact_mixes = True
-            chosen = [count for count, is_exact in zip(counts, exact, strict=True) if is_exact]
-            accuracy[:, exact], error[:, exact] = pair.score_exactly(chosen, errors=self._errors)
-        if not exact.all():
-            chosen = [count for count, is_exact in zip(counts, exact, strict=True) if not is_exact]
-            values, errors, noise = pair.simulate(chosen, rng=self._rng, draws=self._draws)
-            accuracy[:, ~exact], error[:, ~exact] = values, errors
-            self._simulation_errors.append(float(noise.max(initial=0.0)))
-        return np.clip(accuracy, 0.0, 1.0).round(DECIMALS), error.round(DECIMALS)
-
-    def describe(self, mixed: bool, weights: Mapping[str, float] | None) -> str:
-        """How the scores were made, in words."""
-        parts = ["plain votes of b samples of one mode"]
-        if mixed:
-            names = "plain" if weights is None else "weighted by mode ("
-            if weights is not None:
-                names += ", ".join(f"{name} {value:g}" for name, value in self._weights.items()) + ")"
-            parts.append(f"mixed votes of two modes, {names}")
-        text = " and ".join(parts)
-        text += ", mean over all subsets of a problem's samples, ties shared, abstentions ignored"
-        if self._simulation_errors:
-            which = "larger mixed votes" if self._has_exact_mixes else "mixed votes"
-            text += (
-                f"; {which} simulated with {self._draws} subsets a problem, "
-                f"their error up to {max(self._simulation_errors):.4f}"
-            )
-        return f"{text}; standard errors by the jackknife over samples"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -338,10 +98,9 @@ class _Pair:
     classes: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]  # (problems, samples) of each mode
     sizes: tuple[Floats, Floats]  # (problems, classes) samples of each class
     worth: Floats  # (problems, classes) mean grade of a class's samples in both modes
-    weights: tuple[float, float]  # of a vote
 
     @classmethod
-    def of(cls, first: Ballots, second: Ballots, weights: tuple[float, float]) -> "_Pair":
+    def of(cls, first: Ballots, second: Ballots) -> "_Pair":
         classes = np.hstack([first.classes, second.classes])
         grades = np.hstack([grade_samples(first), grade_samples(second)])
         worth = measure_classes(classes, grades)[1]
@@ -349,9 +108,7 @@ class _Pair:
         for target, votes in zip(sizes, (first, second), strict=True):
             counts = measure_classes(votes.classes, np.zeros(votes.classes.shape))[0]
             target[:, : counts.shape[1]] = counts
-        return cls(
-            classes=(first.classes, second.classes), sizes=(sizes[0], sizes[1]), worth=worth, weights=weights
-        )
+        return cls(classes=(first.classes, second.classes), sizes=(sizes[0], sizes[1]), worth=worth)
 
     def __len__(self) -> int:
         return len(self.worth)
@@ -361,7 +118,7 @@ class _Pair:
         accuracy, error = np.empty((2, len(self), len(counts)))
         scored: dict[_Votes, tuple[Floats, Floats]] = {}
         first, second = np.array(counts).T
-        product = _VoteProduct(int(first.max()), int(second.max()), self.weights, errors)
+        product = _VoteProduct(int(first.max()), int(second.max()), errors)
         for row in range(len(self)):
             votes = self._count_votes(row)
             if votes not in scored:
@@ -403,17 +160,17 @@ class _Pair:
     ) -> tuple[Floats, list[Bools]]:
         """What each drawn vote is worth, (draws,); which samples it holds, (draws, samples) of each mode."""
         draws, width = len(orders[0]), self.worth.shape[1]
-        totals = np.zeros((draws, width + 1))  # the last column takes abstentions
+        totals = np.zeros((draws, width + 1), dtype=np.int64)  # the last column takes abstentions
         inside = []
-        for votes, order, size, weight in zip(samples, orders, count, self.weights, strict=True):
+        for votes, order, size in zip(samples, orders, count, strict=True):
             taken = order[:, :size]
             held = np.zeros(order.shape, dtype=bool)
             np.put_along_axis(held, taken, values=True, axis=1)
             inside.append(held)
             cells = np.arange(draws)[:, None] * (width + 1) + votes[taken] % (width + 1)
-            totals += weight * np.bincount(cells.ravel(), minlength=totals.size).reshape(totals.shape)
-        totals = totals[:, :width].round(_ROUND)
-        best = totals.max(axis=1, initial=0.0)
+            totals += np.bincount(cells.ravel(), minlength=totals.size).reshape(totals.shape)
+        totals = totals[:, :width]
+        best = totals.max(axis=1, initial=0)
         leads = (totals == best[:, None]) & (best > 0)[:, None]
         ties = np.maximum(leads.sum(axis=1), 1)
         return np.asarray(leads @ self.worth[row] / ties), inside
@@ -447,7 +204,7 @@ def _summarise_simulation(
 class _Layers:
     """The totals that a leader may have, and for each the nodes y of the integral that shares its ties."""
 
-    levels: Floats  # (levels,) totals above 0, rising
+    levels: Ints  # (levels,) totals above 0, rising
     factors: Floats  # (layers, first + 1, second + 1) 1 below a layer's total, y at it, 0 above
     weights: Floats  # (levels, layers) of the nodes; 0 in layers of other totals
 
@@ -458,13 +215,11 @@ class _VoteProduct:
 
     first: int
     second: int
-    weights: tuple[float, float]  # of a vote of each mode
     errors: bool = True  # False: standard errors are NaN
-    totals: Floats = field(init=False)  # (first + 1, second + 1) of a class with so many votes of each mode
+    totals: Ints = field(init=False)  # (first + 1, second + 1) of a class with so many votes of each mode
 
     def __post_init__(self) -> None:
-        a, b = np.arange(self.first + 1), np.arange(self.second + 1)
-        self.totals = (a[:, None] * self.weights[0] + b * self.weights[1]).round(_ROUND)
+        self.totals = np.add.outer(np.arange(self.first + 1), np.arange(self.second + 1))
 
     def score(self, votes: _Votes) -> tuple[Floats, Floats]:
         """Accuracy and standard error of each mix, (first + 1, second + 1) both.
@@ -526,7 +281,7 @@ class _VoteProduct:
         nodes, weights, places = [], [], []
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
-            most = int((self.totals[-1, -1] + 10.0**-_ROUND) / level) - 1  # others for which votes are left
+            most = (self.first + self.second) // level - 1  # others for which votes are left
             y, weight = _compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
             weights += weight.tolist()
@@ -537,7 +292,7 @@ class _VoteProduct:
         factors = np.where(self.totals < level_of, 1.0, np.where(self.totals == level_of, y, 0.0))
         return _Layers(levels=levels, factors=factors, weights=spread)
 
-    def _reach(self, kind: "_Kind") -> Floats:
+    def _reach(self, kind: "_Kind") -> Ints:
         """The totals that a class of this kind may have."""
         return self.totals[: kind.first + 1, : kind.second + 1]
 
