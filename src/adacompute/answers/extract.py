@@ -1,7 +1,7 @@
 """Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
 `extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
-task names. The readers come in groups: marks and numbers, phrases, letters of choices, JSON fields.
+task names. The readers come in groups: marks and numbers, phrases, JSON fields; letters are in choice.py.
 Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
+from adacompute.answers.choice import find_choice, find_stated_choice
 from adacompute.answers.equal import same_answer
 from adacompute.answers.normalise import trim
 from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
@@ -44,7 +45,6 @@ __all__ = [
     "find_answer_starts",
     "find_box",
     "grade_answer",
-    "locate_choice",
     "read_answers",
     "read_in_sandbox",
     "read_replies",
@@ -325,73 +325,6 @@ def _strip_half_marks(answer: str, before: str) -> str:
 
 
 _QUOTE_END = re.compile('["”]')
-
-
-_FIRST_LETTER, _LAST_LETTER = "A", "J"
-_LETTER_PATTERN = (
-    r"[(\[{<*`\"'“‘«$\\ ]{0,8}(?:text(?:bf)?\{|boxed\{|mathrm\{)?[({*\[]{0,3}"
-    r"(?:([A-J])(?![^\W\u3040-\u9fff]|['’]\w|\.\w)|"
-    r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
-)
-_IS_VERB = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
-# "the answer is B" and "B is correct": these count first
-_STATED_CHOICE = re.compile(
-    r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
-    rf"(?:{_IS_VERB}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
-    + _LETTER_PATTERN
-)
-_CHOICE_VERDICT = re.compile(
-    r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
-)
-_NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)  # mentioned only
-_MARKED_CHOICE = re.compile(
-    r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
-)
-_CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
-_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
-_REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
-_VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
-
-
-def find_choice(text: str) -> str | None:
-    """The letter A to J that is stated last as the answer, else the last one marked as a choice."""
-    bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
-    if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
-        return bare
-    letters = (_find_last_choice(text, patterns) for patterns in _CHOICE_PATTERNS)
-    return next((letter for letter in letters if letter), None)
-
-
-def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
-    return max(((end, letter) for end, letter, _ in _list_choices(text, patterns)), default=(0, None))[1]
-
-
-def _list_choices(
-    text: str, patterns: tuple[re.Pattern[str], ...]
-) -> Iterator[tuple[int, str, tuple[int, int]]]:
-    """Each choice in a text: where its statement ends, its letter, and where that stands."""
-    for pattern in patterns:
-        for match in pattern.finditer(text):
-            letter, end = match[match.lastindex or 0], match.end()
-            is_word = (
-                pattern is not _MARKED_CHOICE
-                and letter in "AI"
-                and _WORD_AFTER_LETTER.match(text, end)
-                and not _REASON_AFTER_LETTER.match(text, end)
-            )
-            # "option B is too small": it is mentioned, not chosen
-            is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
-            if not is_word and not is_mentioned:
-                yield end, letter.upper(), match.span(match.lastindex or 0)
-
-
-def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
-    """Where a letter is stated as the answer last, else where it is marked as a choice last."""
-    for patterns in _CHOICE_PATTERNS:
-        spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
-        if spans:
-            return max(spans)
-    return None
 
 
 TEXT_LIMIT = 65_536  # characters looked at, from the end: answers come last, and scans stay cheap
@@ -698,7 +631,7 @@ def _choose_option(answer: str, options: Options) -> str | None:
 
 def _read_choice(text: str, question: Question) -> str | None:
     """The option that a reply chooses: by its letter, by the words of its first sentence, or marked last."""
-    stated = _find_last_choice(text, (_STATED_CHOICE, _CHOICE_VERDICT))
+    stated = find_stated_choice(text)
     if stated is None and len(text) <= SHORT_REPLY:
         sentences = split_sentences(text.strip())
         first = sentences[0] if sentences else ""

@@ -15,23 +15,22 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
 __all__ = [
-    "ANY_REPLY",
     "MAX_INLINE",
+    "MAX_MARKS",
+    "MAX_PLAIN_MARKS",
     "PackedList",
-    "ReplyLimits",
     "SpelledToken",
     "TokenLogprob",
     "encode_in_parts",
-    "find_reply_limits",
     "load_large_json",
     "read_completion",
     "run_in_thread",
@@ -44,45 +43,15 @@ Bytes = bytes | bytearray
 Mask = Callable[[Any, Bytes | None], Any]
 
 MAX_INLINE = 2**18  # bytes of a reply that an event loop parses itself
-_MAX_SIZE = 64 * 2**20  # bytes of any reply
-_BASE_SIZE = 8 * 2**20  # bytes that every reply may have, e.g. for a picture or a sound
-_TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
-_TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
-_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
-_MAX_PLAIN_MARKS = 300_000  # opening brackets and commas of a reply without log-probabilities
+MAX_PLAIN_MARKS = 300_000  # opening brackets and commas of a reply without log-probabilities
 _MAX_ODD_MARKS = 1_000_000  # with them, and with numbers or characters that aren't strict JSON
-_MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
+MAX_MARKS = 12_000_000  # with them: more than honest replies have in 64 MiB
 _MAX_WHOLE = 16 * 2**20  # bytes of a reply whose tokens keep their alternatives
 _MAX_PART = 2**25  # bytes of one message, or of another part
 _TOKENS = 512  # a block has so many
 _PART = 2**18  # bytes that are encoded by one call, or searched for brackets and commas
 _PAUSE = 0.0005  # seconds after each part, for who waits for Python's lock; after 0 it would be taken back
 _ENCODE_DEPTH = 8  # of containers that are encoded item by item; log-probabilities are less deep in a reply
-
-
-class ReplyLimits(NamedTuple):
-    """How large a reply to a request may be."""
-
-    size: int  # bytes, of a stream with all that its events repeat
-    content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
-    marks: int  # opening brackets and commas of its JSON, or of an event's
-    signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
-
-
-ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, _MAX_MARKS)
-
-
-def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
-    """The limits of a reply with `n` choices of so many tokens each; None: as many as the model gives."""
-    has_logprobs = bool(body.get("logprobs"))
-    marks = _MAX_MARKS if has_logprobs else _MAX_PLAIN_MARKS
-    if max_tokens is None:
-        return ReplyLimits(_MAX_SIZE, _MAX_SIZE if has_logprobs else _MAX_SIZE // 4, marks)
-    tokens = n * max_tokens
-    size = min(_MAX_SIZE, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
-    content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
-    return ReplyLimits(size, content, marks)
-
 
 _executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 
@@ -254,7 +223,7 @@ _DECODER = msgspec.json.Decoder(_Completion[Raw])
 _BARE_DECODER = msgspec.json.Decoder(_Completion[_BareToken])
 
 
-def load_large_json(raw: Bytes, *, max_marks: int = _MAX_MARKS, mask: Mask | None = None) -> object:
+def load_large_json(raw: Bytes, *, max_marks: int = MAX_MARKS, mask: Mask | None = None) -> object:
     """The value of a body; ValueError if it is no JSON, or has too many values or too large a part.
 
     Of a completion, or an event of its stream, the fields that the API has are read. Its tokens are packed;
@@ -266,7 +235,7 @@ def load_large_json(raw: Bytes, *, max_marks: int = _MAX_MARKS, mask: Mask | Non
     """
     if sum(map(raw.count, _MARKS)) > max_marks and _count_marks(raw) > max_marks:
         raise ValueError(f"more than {max_marks} values")
-    reader = _PartReader(min(max_marks, _MAX_PLAIN_MARKS), mask)
+    reader = _PartReader(min(max_marks, MAX_PLAIN_MARKS), mask)
     completion: _Completion[Any]
     try:
         completion = (_DECODER if len(raw) <= _MAX_WHOLE else _BARE_DECODER).decode(raw)

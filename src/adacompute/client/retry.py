@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from orjson import Fragment
 from yarl import URL
 
-from adacompute.client.large_json import MAX_INLINE, ReplyLimits, find_reply_limits, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, run_in_thread
 from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
@@ -30,6 +30,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
+from adacompute.client.transport import ReplyLimits, find_reply_limits
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,

@@ -6,13 +6,14 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from yarl import URL
 
 from adacompute.client.connector import ConnectFailed, Connector, ConnectTimeout, HttpResponse, NotHttp
 from adacompute.client.error_object import pick_error_headers, unwrap_error
-from adacompute.client.large_json import ANY_REPLY, MAX_INLINE, ReplyLimits, run_in_thread
+from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
     CertificateUntrusted,
@@ -31,7 +32,16 @@ from adacompute.errors import (
     ReplyInvalid,
 )
 
-__all__ = ["AttemptTimer", "RawReply", "ReplyStream", "Transport", "parse_retry_after"]
+__all__ = [
+    "ANY_REPLY",
+    "AttemptTimer",
+    "RawReply",
+    "ReplyLimits",
+    "ReplyStream",
+    "Transport",
+    "find_reply_limits",
+    "parse_retry_after",
+]
 
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
@@ -45,6 +55,37 @@ _CERTIFICATE_REMEDIES = {  # by OpenSSL's codes: expired, for another name, for 
 }
 _CONDITIONS = frozenset({"if-none-match", "if-modified-since"})  # headers that a 304 is the reply to
 _EVENT_HEADERS = {"Accept": "text/event-stream, application/json"}
+
+
+_MAX_SIZE = 64 * 2**20  # bytes of any reply
+_BASE_SIZE = 8 * 2**20  # bytes that every reply may have, e.g. for a picture or a sound
+_TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
+_TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
+_TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+
+
+class ReplyLimits(NamedTuple):
+    """How large a reply to a request may be."""
+
+    size: int  # bytes, of a stream with all that its events repeat
+    content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
+    marks: int  # opening brackets and commas of its JSON, or of an event's
+    signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
+
+
+ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, MAX_MARKS)
+
+
+def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -> ReplyLimits:
+    """The limits of a reply with `n` choices of so many tokens each; None: as many as the model gives."""
+    has_logprobs = bool(body.get("logprobs"))
+    marks = MAX_MARKS if has_logprobs else MAX_PLAIN_MARKS
+    if max_tokens is None:
+        return ReplyLimits(_MAX_SIZE, _MAX_SIZE if has_logprobs else _MAX_SIZE // 4, marks)
+    tokens = n * max_tokens
+    size = min(_MAX_SIZE, _BASE_SIZE + tokens * (_TOKEN_SIZE_LOGPROBS if has_logprobs else _TOKEN_SIZE))
+    content = size if has_logprobs else min(size, _BASE_SIZE + tokens * _TOKEN_CONTENT)
+    return ReplyLimits(size, content, marks)
 
 
 class AttemptTimer:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import Any
 
 from adacompute.client.client import Client
-from adacompute.client.large_json import ReplyLimits
 from adacompute.client.response_parser import (
     CompletionReply,
     HttpReply,
@@ -35,6 +34,7 @@ from adacompute.client.settings import (
     Timeouts,
     build_endpoint,
 )
+from adacompute.client.transport import ReplyLimits
 from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call

@@ -32,7 +32,6 @@ from adacompute.policies.base import (
     check_dial,
     check_flag,
     check_integer,
-    check_number,
     check_price,
     check_source,
     check_weights,
@@ -63,6 +62,9 @@ from adacompute.policies.menu.votes import (
     MenuPaths,
     MenuVotes,
     draw_menu_paths,
+    dump_mode_weights,
+    join_weights,
+    load_mode_weights,
 )
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import compute_state_features, compute_tally_features
@@ -73,7 +75,7 @@ from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
-__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource", "join_weights"]
+__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource"]
 
 MenuSource = Pool | JoinedPool | Ballots
 
@@ -606,7 +608,7 @@ class MenuPolicy(Policy):
             "rules": [rule.dump() for rule in self.rules_],
             "points": np.stack([self.cost_, self.accuracy_], axis=1).tolist(),
             "caps": None if self.model_ is None else list(self.model_.caps),
-            "votes": None if len(self.modes) == 1 else _dump_mode_weights(self.weigh),
+            "votes": None if len(self.modes) == 1 else dump_mode_weights(self.weigh),
             "labels": self.labels_,
             **({"origin": self.origin_} if len(self.modes) > 1 and self.origin_ != "fitted" else {}),
         }
@@ -659,7 +661,7 @@ class MenuPolicy(Policy):
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0])
             return
-        self.weigh = _load_mode_weights(votes, self.names)
+        self.weigh = load_mode_weights(votes, self.names)
         actions = iter(())
         if learned["caps"] is not None:
             caps = tuple(check_integer("cap", cap) for cap in learned["caps"])
@@ -782,32 +784,6 @@ def _hint_width(stopper: StoppingPolicy) -> int:
     """How many numbers a stopping policy reads off a prompt."""
     model = stopper.pool_model_
     return 0 if model is None or model.hints is None else HINT_COUNT
-
-
-def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
-    """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
-    plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
-    modes = tuple(
-        (name, replace(plain if own is None else own, factor=float(factor)))
-        for name, own, factor in zip(names, weights, factors, strict=True)
-    )
-    return replace(plain, modes=modes)
-
-
-def _dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
-    if weigh is None or not weigh.modes:
-        return None
-    return [
-        {"mode": name, "factor": own.factor, "weigh": dump_weights(replace(own, factor=1.0))}
-        for name, own in weigh.modes
-    ]
-
-
-def _load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
-    if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
-        raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
-    factors = [check_number("factor", each["factor"], low=1e-6, high=1e6) for each in stored]
-    return join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
 
 
 def _strip_prefix(arrays: Arrays, prefix: str) -> Arrays:

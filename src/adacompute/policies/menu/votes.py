@@ -6,15 +6,15 @@ last bit from a live tally and from a replayed path.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, scale_units
-from adacompute.errors import TooFewSamples
-from adacompute.policies.base import Floats, Ints, VoteState
+from adacompute.errors import PolicyError, TooFewSamples
+from adacompute.policies.base import Floats, Ints, VoteState, check_number, dump_weights, load_weights
 from adacompute.policies.paths import PolicyRun, compute_class_worth, compute_full_vote
 from adacompute.pool.ballots import ABSENT, Ballots
 from adacompute.score.aggregates import compute_weight_units
@@ -27,6 +27,9 @@ __all__ = [
     "MenuVotes",
     "compute_features",
     "draw_menu_paths",
+    "dump_mode_weights",
+    "join_weights",
+    "load_mode_weights",
 ]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -435,3 +438,31 @@ def _spread_worth(
     rows, steps = np.nonzero(labels >= 0)
     values[rows, labels[rows, steps]] = worth[owner[rows], classes[rows, steps]]
     return values
+
+
+def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
+    """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
+    plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
+    modes = tuple(
+        (name, replace(plain if own is None else own, factor=float(factor)))
+        for name, own, factor in zip(names, weights, factors, strict=True)
+    )
+    return replace(plain, modes=modes)
+
+
+def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
+    """What a vote of each mode weighs, for an artefact; None: all the same."""
+    if weigh is None or not weigh.modes:
+        return None
+    return [
+        {"mode": name, "factor": own.factor, "weigh": dump_weights(replace(own, factor=1.0))}
+        for name, own in weigh.modes
+    ]
+
+
+def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
+    """The weights that `dump_mode_weights` gave; PolicyError if they are those of other modes."""
+    if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
+        raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
+    factors = [check_number("factor", each["factor"], low=1e-6, high=1e6) for each in stored]
+    return join_weights(names, [load_weights(each["weigh"]) for each in stored], np.array(factors))
