@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from adacompute.answers.judge import FormulaJudge, shared_judge
-from adacompute.answers.normalise import Form, find_other_keys, normalise
+from adacompute.answers.normalise import Form, find_other_keys, must_differ, normalise
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
@@ -233,6 +233,8 @@ def _units_agree(a: str, b: str) -> bool:
 
 def _is_open(x: Form, y: Form) -> bool:
     """Whether the pair is for the slow judge: a formula that can't be read here, and another formula."""
+    if x.kind == "open" and y.kind == "open":
+        return not must_differ(str(x.key), str(y.key))
     return (x.kind == "open" or y.kind == "open") and x.kind not in _WORD_KINDS and y.kind not in _WORD_KINDS
 
 

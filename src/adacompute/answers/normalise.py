@@ -23,7 +23,7 @@ from adacompute.answers.quantity import count_seconds, split_unit
 from adacompute.answers.structured import canonicalise_literal, canonicalise_text
 from adacompute.answers.task import Percent
 
-__all__ = ["Form", "clear_form_cache", "find_other_keys", "normalise", "trim"]
+__all__ = ["Form", "clear_form_cache", "find_other_keys", "must_differ", "normalise", "trim"]
 
 _WRAPPING_MARKS = ("$$", "$", "**", "__", "*", "_", "`", '"', "'")
 _WRAPPING_PAIRS = (
@@ -64,6 +64,10 @@ def _unwrap(text: str) -> str | None:
 
 _FORMULA_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|[^\W\d_]+|\S", re.DOTALL)
 _SINGLE_IN_BRACES = re.compile(r"\{ (\S+) \}")
+_COMPUTING_COMMANDS = frozenset(
+    f"\\{name}" for name in ("sum", "prod", "int", "iint", "iiint", "oint", "lim", "det", "gcd", "max", "min")
+)
+_COMMUTING_SIGNS = frozenset("+*,;=&")
 
 
 def tighten(formula: str) -> str:
@@ -73,6 +77,36 @@ def tighten(formula: str) -> str:
     True
     """
     return _SINGLE_IN_BRACES.sub(r"\1", " ".join(_FORMULA_TOKEN.findall(formula)))
+
+
+def must_differ(a: str, b: str) -> bool:
+    r"""Whether two tightened formulas can't be the same, because numerals or letters in them differ.
+
+    Formulas such as \langle 1 \to 2 \rangle and \langle 1 \to 3 \rangle need no other judge, unless a part
+    of them could come to the same value: a sum, an integral, a limit.
+
+    >>> must_differ(tighten(r"2 \to 7"), tighten(r"3 \to 7"))
+    True
+    >>> must_differ(tighten(r"\sum 2"), tighten(r"\sum 3"))
+    False
+    """
+    left, right = a.split(" "), b.split(" ")
+    if (
+        len(left) != len(right)
+        or not _COMPUTING_COMMANDS.isdisjoint(left)
+        or not _COMPUTING_COMMANDS.isdisjoint(right)
+    ):
+        return False
+    pairs = [pair for pair in zip(left, right, strict=True) if pair[0] != pair[1]]
+    if not all(_is_leaf(x) and _is_leaf(y) for x, y in pairs):
+        return False
+    if sorted(x for x, _ in pairs) != sorted(y for _, y in pairs):
+        return True
+    return bool(pairs) and _COMMUTING_SIGNS.isdisjoint(left)
+
+
+def _is_leaf(token: str) -> bool:
+    return token[0].isdigit() or token.isalpha()
 
 
 OPENING_BRACKETS = "([{⦃"
@@ -173,6 +207,7 @@ _GLUED_COMMAND = re.compile(
     r"\\(?!pmb|cdots)(cdot|times|sin(?!h)|cos(?!h)|tan(?!h)|log|ln|sqrt|pi|pm|theta|infty|frac)"
     r"(?=[A-Za-z](?![A-Za-z]))"
 )
+_SPACE_COMMAND = re.compile(r"\\[hv]space\s{0,9}\*?\s{0,9}\{[^{}]{0,30}\}")
 _TILDE_SPACE = re.compile(r"(?<=\S)~")
 _TEXT_COMMAND = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|mathbb|operatorname|mbox|emph|hbox)"
@@ -201,6 +236,7 @@ def clean(answer: str) -> str:
     if "~" in text:
         text = _TILDE_SPACE.sub(" ", text)
     if "\\" in text:
+        text = _SPACE_COMMAND.sub(" ", text)
         text = _TEXT_COMMAND.sub(r" \1 ", _TEXT_COMMAND.sub(r" \1 ", text))
         text = _COMMAND.sub(_replace_command, _GLUED_COMMAND.sub(r"\\\1 ", text))
         text = _DEGREES.sub("°", text)

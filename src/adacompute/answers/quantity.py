@@ -54,6 +54,9 @@ _NUMBER_WITH_UNIT = re.compile(
     r"[A-Za-zμΩ][A-Za-zμΩ'./ -]*(?:\^\s?\{?[23]\}?)?"
     r"(?:\s?/\s?[A-Za-z]+(?:\^\s?\{?[23]\}?)?)?)"
 )
+_FRACTION_UNIT = re.compile(
+    r"(?<=[\d)}])(\s?)\\frac\s?\{( ?)([A-Za-z]{1,12}) ?\}\s?\{ ?([A-Za-z]{1,12}) ?(\^\{?[23]\}?)?\}"
+)
 _TRIG = re.compile("sin|cos|tan|cot|sec|csc")
 _SUM = re.compile(r"[\w)}](?<!\d[eE])\s*[-+]\s*[\w({\\]")
 _LOOSE_SIGN = re.compile(r"\s*([/^°])\s*")
@@ -74,6 +77,8 @@ def split_unit(text: str) -> Measurement | None:
         if tail is not None and tail[1] not in ("", currency):
             return None
         return (tail[0], currency, tail[2]) if tail is not None else (number, currency, 1)
+    if "\\frac" in text:
+        text = _FRACTION_UNIT.sub(_join_fraction_unit, text)
     match = _NUMBER_WITH_UNIT.fullmatch(text)
     if match is None:
         return None
@@ -137,6 +142,13 @@ def count_seconds(text: str) -> Fraction | None:
     if sizes != sorted(set(sizes), reverse=True) or (len(parts) == 1 and len(parts[0][1]) == 1):
         return None  # 5 m is a length, 5 m 3 s a duration
     return sum((Fraction(number) * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0))
+
+
+def _join_fraction_unit(match: re.Match[str]) -> str:
+    r"""Rewrites 5 \frac{m}{s} as 5 m/s, if a space shows that it is a unit and not a product."""
+    gap, space, top, bottom, power = match.groups()
+    units = _is_known_unit(top) and _is_known_unit(bottom) and (gap or space)
+    return f" {top}/{bottom}{power or ''}" if units else match.group()
 
 
 def _name_unit(number: str, unit: str, *, spaced: bool) -> Measurement | None:

@@ -633,7 +633,7 @@ def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
 
 def check_price(price: object) -> float | Floats:
     """A price as `check_dial` takes it, or one for each request, (requests,)."""
-    if not isinstance(price, np.ndarray):
+    if not isinstance(price, np.ndarray) or price.ndim != 1:
         return check_dial("price", price)
     for value in (price.min(initial=0.0), price.max(initial=0.0)):
         check_dial("price", value)
