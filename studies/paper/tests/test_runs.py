@@ -62,7 +62,8 @@ def test_table_5_leaves_less_for_new_problems_the_better_the_others_are_known():
 
 def test_three_recordings_of_one_model_are_pooled(good: PaperPool):
     def named(name: str, model: str) -> PaperPool:
-        return replace(good, name=name, ballots=replace(good.ballots, model=model))
+        (mode,) = good.ballots.modes
+        return replace(good, name=name, ballots=replace(good.ballots, modes=(replace(mode, model=model),)))
 
     cases = [named("e", "a"), named("z", "b"), named("y", "b"), named("x", "b"), named("w", "b")]
     assert [case.name for case in choose_pooled(cases)] == ["w", "x", "y"]
