@@ -188,3 +188,37 @@ def test_who_comes_while_it_closes_is_refused_and_not_kept_waiting(
         await closing
 
     asyncio.run(main())
+
+
+def test_a_ledger_whose_opening_is_cancelled_is_closed_once_its_thread_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_read, may_go_on, closed = threading.Event(), threading.Event(), list[LedgerFile]()
+    read, close = LedgerFile.read_latest_hour, LedgerFile.close
+
+    def read_slowly(self: LedgerFile) -> str:
+        is_read.set()
+        may_go_on.wait(60)
+        return read(self)
+
+    def note_close(self: LedgerFile) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(LedgerFile, "read_latest_hour", read_slowly)
+    monkeypatch.setattr(LedgerFile, "close", note_close)
+
+    async def scenario() -> None:
+        opening = asyncio.create_task(Ledger.open(tmp_path / "l.sqlite", Caps()))
+        await asyncio.to_thread(is_read.wait, 60)
+        opening.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert closed == []
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        assert len(closed) == 1
+        await (await Ledger.open(tmp_path / "l.sqlite", Caps())).close()  # nobody holds its lock
+
+    asyncio.run(scenario())

@@ -277,12 +277,12 @@ class Ledger:
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
         ledger = cls(caps, make_reader(now, elapsed))
-        journal = await asyncio.to_thread(LedgerFile, path)
+        opening = asyncio.get_running_loop().run_in_executor(None, ledger._open_file, path)
         try:
-            changes = await asyncio.to_thread(ledger._load, journal)
-            await asyncio.to_thread(journal.write, changes)
-        except BaseException:
-            journal.close()
+            journal = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            with contextlib.suppress(ConfigError):
+                (await opening).close()  # not before: SQLite crashes where another thread still reads
             raise
         ledger._writer = LedgerWriter(journal, ledger._snapshot, retry_seconds=retry_seconds)
         return ledger
@@ -455,6 +455,16 @@ class Ledger:
             now=self._now,
             is_reserved=is_reserved,
         )
+
+    def _open_file(self, path: Path | None) -> LedgerFile:
+        """Opens the file, and continues from it."""
+        journal = LedgerFile(path)
+        try:
+            journal.write(self._load(journal))
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def _load(self, journal: LedgerFile) -> LedgerChanges:
         """Continues from a file; what has to be changed in it."""
