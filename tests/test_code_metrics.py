@@ -18,10 +18,10 @@ from harness import import_script
 # The least and the most that is accepted of each number, of a list of its length. The most are what was
 # reached: they only ever go down, and a new capability pays for its lines by what it removes.
 LIMITS: dict[str, tuple[float, float]] = {
-    "code_lines": (1, 58_445),
+    "code_lines": (1, 58_440),
     "modules": (1, 191),
     "median_file": (150, 400),  # lines
-    "largest_file": (1, 804),  # lines
+    "largest_file": (1, 800),  # lines
     "participle_share": (0, 0.02),
     "repeated_public_class_names": (0, 0),
     "odd_variables": (0, 0),

@@ -54,7 +54,6 @@ T = TypeVar("T")
 MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
-OTEL_FROM_ENV = "env"  # the setting otel: the standard environment variables say where the collector is
 
 
 def _match(pattern: str, description: str) -> Meta:
@@ -75,27 +74,21 @@ Currency = Annotated[str, _match(r"(?!(samples|tokens|money)\Z)[A-Za-z]{1,16}", 
 FleetName = Annotated[str, _match(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of A-Z a-z 0-9 _ . -")]
 StateFile = Annotated[str, _match(r".+", "a file, e.g. adacompute-gateway.sqlite")]
 NamedFolder = Annotated[str, _match(r"\s*[^\s=][^=]*=\s*\S.*", "NAME=FOLDER, e.g. maths=policies/maths")]
-Origin = Annotated[
-    str,
-    _match(
-        rf"\*|(?!https://.*:443\Z|http://.*:80\Z){_ORIGIN}",
-        "an origin as browsers send it: scheme, host and port alone, e.g. https://app.example.com",
-    ),
-]
-RedisAddress = Annotated[
-    str,
-    _match(
-        rf"(?:rediss?://(?:[^\s/:@?#]+@)?{_HOST}(?::{_PORT})?(?:/[0-9]{{0,5}})?)?",
-        "redis://HOST:PORT/DB, or rediss:// for TLS, and its password in redis_key_env or redis_key_file",
-    ),
-]
-CollectorAddress = Annotated[
-    str,
-    _match(
-        rf"(?:env|https?://{_HOST}(?::{_PORT})?(?:/[^\s@?#]*)?)?",
-        "http://HOST:PORT, https://… for TLS, or env, and credentials in OTEL_EXPORTER_OTLP_HEADERS",
-    ),
-]
+_SENT_ORIGIN = _match(
+    rf"\*|(?!https://.*:443\Z|http://.*:80\Z){_ORIGIN}",
+    "an origin as browsers send it: scheme, host and port alone, e.g. https://app.example.com",
+)
+Origin = Annotated[str, _SENT_ORIGIN]
+_REDIS_ADDRESS = _match(
+    rf"(?:rediss?://(?:[^\s/:@?#]+@)?{_HOST}(?::{_PORT})?(?:/[0-9]{{0,5}})?)?",
+    "redis://HOST:PORT/DB, or rediss:// for TLS, and its password in redis_key_env or redis_key_file",
+)
+RedisAddress = Annotated[str, _REDIS_ADDRESS]
+_COLLECTOR_ADDRESS = _match(
+    rf"(?:env|https?://{_HOST}(?::{_PORT})?(?:/[^\s@?#]*)?)?",
+    "http://HOST:PORT, https://… for TLS, or env, and credentials in OTEL_EXPORTER_OTLP_HEADERS",
+)
+CollectorAddress = Annotated[str, _COLLECTOR_ADDRESS]
 
 
 def setting(default: T, meaning: str, *, default_text: str = "") -> T:
@@ -671,7 +664,7 @@ _MODE_KINDS = {  # types of what a mode's table may hold: all settings of an [en
     "upstream": str,
     "cached_price": Price,
     "options": dict,
-    "prompt_tokens": Any,  # of a prompt, for recorded samples
+    "prompt_tokens": Any,  # how long a prompt is, for recorded samples
     "default": bool,
     **get_type_hints(EndpointConfig, include_extras=True),
 }

@@ -347,7 +347,7 @@ class Signals:
     answer_least: Finite | None = None  # lowest of one of the answer's tokens
     answer_entropy: Finite | None = None  # greatest entropy at one of the answer's tokens
     confidence: Finite | None = None  # minus the mean log-probability of the likeliest tokens, mean
-    confidence_tail: Finite | None = None  # of the last 64 tokens
+    confidence_tail: Finite | None = None  # mean over the last 64 tokens
     confidence_window: Finite | None = None  # lowest mean of 32 tokens in a row
     score: Finite | None = None  # what a verifier or reward model gave the response
 

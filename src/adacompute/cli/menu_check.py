@@ -36,7 +36,7 @@ __all__ = ["menu"]
 _PROBLEM = Problem(id="check", question="What is 2 + 3? Answer with the number only.")
 _SHOWN_TEXT = 24  # characters of an answer
 _REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage tells them
-_ATTEMPTS = 2  # of the question
+_ATTEMPTS = 2  # at the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,13 @@ class ModeCheck:
 
     name: str
     model: str
-    host: str  # of its upstream, with the port
+    host: str  # its upstream's, with the port
     error: str | None = None  # None: it answered
     text: str = ""
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of them; None: the endpoint doesn't say
+    cached_tokens: int | None = None  # among the prompt's; None: the endpoint doesn't say
     completion_tokens: int | None = None
-    reasoning_tokens: int | None = None  # of them; None: the endpoint doesn't say
+    reasoning_tokens: int | None = None  # among the response's; None: the endpoint doesn't say
     logprobs: bool | None = None  # whether log-probabilities were given; None: there was no reply
     seconds: float = 0.0
     cost: float = 0.0  # money

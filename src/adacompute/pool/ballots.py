@@ -130,9 +130,8 @@ class Mode:
     """
 
     name: str
-    cost: float = (
-        1.0  # of a sample, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
-    )
+    # what a sample costs, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
+    cost: float = 1.0
     prices: TokenPrices | None = None  # None: each sample costs `cost`
     # what its recorded samples were drawn with
     model: str | None = field(default=None, repr=False, compare=False)

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _MILLION = 1e6
-_KEPT_BLOCKS = 4  # of paths of several modes, each up to a hundred megabytes, for the next price
+_KEPT_BLOCKS = 4  # paths of several modes that are kept for the next price, each up to a hundred megabytes
 _BRACKET_LOW, _BRACKET_HIGH = 1e-6, 1.0  # the first bracket of a price
 _MIN_PRICE, _MAX_PRICE = 1e-18, 1e12  # bounds of the search for a price
 _MAX_STEPS = 60

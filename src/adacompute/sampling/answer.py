@@ -107,12 +107,12 @@ class Answers(RunResult):
     weigh: VoteWeights | None  # how votes were weighed; None: plain
     plain: bool  # True: the policy weighs votes, but the samples carry no confidence
     accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # the budget's
     currency: str = ""  # of money
     used: float = 0.0  # of the limit, with what may have been charged
     excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
     found: float | None = None  # share of samples in which an answer was found
-    modes: tuple[SourceUse, ...] = ()  # of a menu, in the order of the policy
+    modes: tuple[SourceUse, ...] = ()  # a menu's, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
 
     @property
@@ -376,10 +376,10 @@ class _Batch:
     budget: Budget
     limit: float
     budgets: Sequence[CostBudget]
-    elsewhere: float  # of what the pool's calls cost, what is not for these problems
+    elsewhere: float  # what the pool's calls for other problems cost
 
     def __post_init__(self) -> None:
-        self.cap = self.budgets[0].cap  # of all sources, in the unit of the budget
+        self.cap = self.budgets[0].cap  # for all sources together, in the unit of the budget
         self.failures: dict[str, str] = {}
         self.left_out: dict[int, dict[str, str]] = {}  # by request: modes that failed, and why
         self.initial_weigh = self.policy.weigh

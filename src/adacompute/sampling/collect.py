@@ -152,7 +152,7 @@ class RunResult:
     added: int  # samples of this run
     failures: Mapping[str, str]  # problem id -> why it lacks samples
     errors: Mapping[str, int]  # attempts of this run that gave nothing, by kind
-    account: Account  # of all calls into this pool for these sources
+    account: Account  # all calls into this pool for these sources
     cost: float  # money, of all of them
     at_most: float  # money, with what may have been charged
     seconds: float
@@ -189,12 +189,12 @@ class Collected(RunResult):
     """The result of a collection: of one source, or of all modes of a menu together."""
 
     planned: int  # samples
-    stored: int  # of them, with those of earlier runs
+    stored: int  # in the pool now, with those of earlier runs
     model: str | None = None  # None: there may be several
     per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
     logprobs: bool | None = None  # whether it gives log-probabilities
     answered: float | None = None  # share of the source's samples in which an answer was found
-    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # of a menu
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # a menu's, by name
 
     @property
     def complete(self) -> bool:
@@ -398,9 +398,9 @@ def make_budgets(
 class SourceUse:
     """What was drawn from a source, and what its calls into the pool have cost, in all runs."""
 
-    name: str  # of its mode
-    samples: int  # of this collection or batch
-    account: Account  # of all calls into this pool for this source
+    name: str  # its mode's
+    samples: int  # drawn by this collection or batch
+    account: Account  # all calls into this pool for this source
     cost: float  # money, of all of them
     at_most: float  # money, with what may have been charged
     answered: float | None = None  # share of its samples in which an answer was found

@@ -26,7 +26,7 @@ __all__ = [
     "remove_shard_folder",
 ]
 
-Indexes = dict[str, set[int]]  # of samples, by problem
+Indexes = dict[str, set[int]]  # places of samples, by problem
 PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
 _WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone
 _SUFFIXES = ("", "-wal", "-shm")

@@ -47,7 +47,7 @@ _MAX_STEPS = 60
 _WAVE_DIVISOR = 4  # one wave may spend this part of what is left before its answers are known
 _TRIAL_REQUESTS = 16  # that the first wave over several sources has, which shows what samples cost
 _WAVES = 12  # in which requests are begun there, at least
-_PACED_SHARE = 0.98  # of what is left: what the price is meant to cost
+_PACED_SHARE = 0.98  # the price is meant to cost this share of what is left
 
 
 class BatchWave(NamedTuple):
@@ -464,7 +464,7 @@ class MenuPlanner(WavePlanner):
         super().__init__(choices.policy, votes, np.zeros((len(votes), 0)), find_room=self._count_room)
         self.dial = None  # the price falls from here, once all requests have come to their end
         self._policy_costs = PolicyCosts(choices.policy)
-        self.prices = np.full(len(votes), np.nan)  # of each request; NaN: not begun
+        self.prices = np.full(len(votes), np.nan)  # each request's; NaN: not begun
 
     @property
     def price(self) -> float | None:

@@ -75,7 +75,7 @@ class CollectProgress:
     """How far a collection is."""
 
     planned: int  # samples
-    stored: int  # of them, with those of earlier runs
+    stored: int  # in the pool now, with those of earlier runs
     added: int  # by this run
     failed: int  # samples that this run asked for and did not get
     tokens: int  # of responses, by this run
@@ -85,7 +85,7 @@ class CollectProgress:
     concurrency: int  # calls at the same time that the rate limiter allows now
     in_flight: int = 0  # calls
     stopping: bool = False  # nothing more is sent; what is in flight is finished
-    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # of several
+    modes: Mapping[str, "CollectProgress"] = field(default_factory=dict)  # by name, where there are several
 
     @classmethod
     def join(cls, parts: "Sequence[CollectProgress]") -> "CollectProgress":

@@ -16,8 +16,8 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _HEAD_LINE = re.compile(r"([!-9;-~]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
 _FIELD_PARAMETER = re.compile(r"(?i)(?<!file)name[*\d\s]*=")
 _FIELD_NAME = re.compile(r"[A-Za-z0-9_.:/\[\]-]+")
-_MAX_PARAMETERS = 100  # of a header: the time to parse them grows with their square
-_MAX_DIGITS = 10  # of a number in a form
+_MAX_PARAMETERS = 100  # in a header: the time to parse them grows with their square
+_MAX_DIGITS = 10  # in a number of a form
 _MAX_FIELD = 8192  # bytes of a form's `n`, or of the head of a part
 
 
@@ -37,7 +37,7 @@ class FormScanner:
     def __init__(self, content_type: str) -> None:
         self._delimiter = b"--" + _read_boundary(content_type).encode("ascii")
         self._state = "other"  # what is being read: the head of a part, a field "n", or something else
-        self._kept = b""  # of which the rest is still to come
+        self._kept = b""  # the beginning of what is still to come
         self.is_closed = False  # whether its last delimiter was passed
 
     def feed(self, chunk: bytes, *, last: bool = False) -> list[int | str]:
@@ -134,7 +134,7 @@ def _read_parameter(header: str, value: str, name: str) -> str | None:
     try:
         parameter = message.get_param(name, header=header)
         return collapse_rfc2231_value(parameter) if isinstance(parameter, tuple) else parameter
-    except (TypeError, ValueError):  # of parts in a wrong order, or a character set that can't be used
+    except (TypeError, ValueError):  # parts in a wrong order, or a character set that can't be used
         raise RequestInvalid(
             f"{header} of a form is {value.strip()[:200]!r}; encode it by RFC 2231"
         ) from None

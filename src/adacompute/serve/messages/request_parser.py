@@ -66,7 +66,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude: _Texts = ()  # fields of JSON, and arguments of tools, that don't count in a vote
     fields: _Texts = ()  # fields of JSON that alone count
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
-    modes: _Texts = ()  # of the menu that may be drawn from; (): all
+    modes: _Texts = ()  # the menu's that may be drawn from; (): all
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +99,9 @@ class Route:
     key: str  # the name of the client's key; "anonymous" where there are none
     policy: str  # its name
     budget: float  # on average
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # the budget's
     mode: Mode = "adaptive"
-    modes: tuple[str, ...] = ()  # of the menu that may be drawn from, cheapest first; (): all
+    modes: tuple[str, ...] = ()  # the menu's that may be drawn from, cheapest first; (): all
     deadline: float  # seconds from now
     notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
     trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
@@ -114,7 +114,7 @@ class Route:
 
 _Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 _CONTENT_OPTIONAL = ("assistant", "function")  # tool calls come without a text
-_JSON_TYPES = ("json_object", "json_schema")  # of response_format; others are formats of certain servers
+_JSON_TYPES = ("json_object", "json_schema")  # in response_format; certain servers have others
 _TEXT_KINDS = ("text", "refusal")  # kinds of parts, and the fields that their texts are in
 
 
@@ -242,8 +242,8 @@ _MEDIA_TYPES = (
 )
 _MESSAGE_TOKENS, _PROMPT_TOKENS, _TOOLS_TOKENS = 16, 64, 256  # tokens that a model's template may add
 _UNREAD_FIELDS = frozenset(("messages", "model", "logit_bias", "metadata", "stop", "user"))  # by any model
-_READ_TYPES = (str, list, dict)  # of other fields, which a template may put into the prompt
-_MESSAGE_FIELDS = frozenset(("role", "content"))  # of most messages
+_READ_TYPES = (str, list, dict)  # values of other fields, which a template may put into the prompt
+_MESSAGE_FIELDS = frozenset(("role", "content"))  # that most messages have
 
 
 def _read_prompt(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -291,7 +291,7 @@ def _bound_part_tokens(part: Mapping[str, Any]) -> int:
     return MEDIA_TOKENS if kind in _MEDIA_TYPES else max(MEDIA_TOKENS, len(orjson.dumps(part)))
 
 
-OPTIONS_FIELD = "adacompute"  # of a body; like the headers, it doesn't go upstream
+OPTIONS_FIELD = "adacompute"  # in a body; like the headers, it doesn't go upstream
 _HEADER_PREFIX = "x-adacompute-"
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _NO_OPTIONS = RequestOptions()  # as most requests have
@@ -555,7 +555,7 @@ _BUDGET_STEP = 0.25  # clients' budgets are rounded to it: each has its own dial
 _BUDGET_DIGITS = 2  # to which budgets in tokens and money are rounded
 _MAX_BUDGET_TEXT = 60  # characters of a budget
 _DEFAULT_MAX_SAMPLES = 16.0  # where max_budget is in another unit
-_MAX_FACTOR = 8.0  # of the gateway's own budget, where max_budget is in another unit
+_MAX_FACTOR = 8.0  # times the gateway's own budget, where max_budget is in another unit
 _BARE_NUMBER = re.compile(r"[0-9.,_eE+ -]*")
 
 

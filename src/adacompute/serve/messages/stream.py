@@ -73,7 +73,9 @@ class StreamGate:
             if not self._holds_thinking:
                 return True
             before, end, after = self._text.partition(_THINKING_END)
-            self._text = after if end else before[-len(_THINKING_END) :]  # of the rest, what may be its end
+            self._text = (
+                after if end else before[-len(_THINKING_END) :]
+            )  # what may be the beginning of its end
             if not end:
                 return False
             self._thinks = False

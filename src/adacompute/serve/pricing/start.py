@@ -35,11 +35,11 @@ _TOKEN_BYTES = 4  # a prompt's mean
 _COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
 _START_THRESHOLD = 0.5
-_START_PRICE = 0.02  # of one sample, in accuracy
+_START_PRICE = 0.02  # what one sample costs, in accuracy
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
 _CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
 _BISECTIONS = 50
-_MIN_SPREAD = 0.1  # of logarithms: quantiles may coincide
+_MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
 
 
 def find_bounds(policy: Policy) -> Bounds | None:
@@ -107,7 +107,9 @@ def _share_above(log_price: float, quantiles: Floats) -> float:
     """
     if log_price <= quantiles[-1]:
         return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
-    spread = max(_MIN_SPREAD, float(quantiles[-1] - quantiles[-2]))  # of a fifth of them, next to the median
+    spread = max(
+        _MIN_SPREAD, float(quantiles[-1] - quantiles[-2])
+    )  # over the fifth of them next to the median
     return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)
 
 

@@ -56,15 +56,15 @@ _STREAM_HEADERS = {
     "x-accel-buffering": "no",  # else a proxy such as nginx would hold it back
 }
 _STREAM_MODE = "x-adacompute-stream-mode"  # told before the vote has ended; the verdict is in the last chunk
-_SEND_BYTES = 2**18  # of a reply's body that are sent at once
+_SEND_BYTES = 2**18  # so much of a reply's body is sent at once
 _MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
-_MAX_HELD_BYTES = 2**30  # of the bodies of all requests at the same time
+_MAX_HELD_BYTES = 2**30  # the bodies of all requests at the same time
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
 
 Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
 
-_MAX_LENGTH_DIGITS = 15  # of Content-Length; a longer number exceeds every limit
+_MAX_LENGTH_DIGITS = 15  # in Content-Length; a longer number exceeds every limit
 _MAX_DEPTH = 200  # levels, whatever the settings say: deeper JSON can't be serialised again
 _MAX_ESCAPES = 2_000_000  # backslashes of a body: each takes as long as a hundred plain characters
 _MAX_VALUES = 50_000  # values of a body: parsing millions of tiny ones would block all other requests
@@ -227,7 +227,7 @@ class RequestSlots:
     def __init__(self, max_requests: int) -> None:
         self._max_requests = max_requests
         self.receiving = 0  # requests whose bodies are being received
-        self.bytes = 0  # of the bodies of all requests, until their replies are sent
+        self.bytes = 0  # the bodies of all requests, until their replies are sent
         self.active = 0  # requests in progress, until their replies are sent
 
     def check(self) -> None:
@@ -256,7 +256,7 @@ class RequestSlot:
     def __init__(self, slots: RequestSlots) -> None:
         self._slots = slots
         self._receiving = 0  # 1: its body is being received
-        self._bytes = 0  # of its body
+        self._bytes = 0  # how long its body is
         self._active = 0  # 1: it is in progress
 
     def __enter__(self) -> Self:
@@ -341,7 +341,7 @@ class DisconnectWatch:
 class ChatShape:
     """How requests and replies of an endpoint look; this is the shape of chat completions."""
 
-    prefix = "chatcmpl-"  # of ids
+    prefix = "chatcmpl-"  # ids begin with it
     # makes a chat's body out of a request's; None: it is one
     translate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 

@@ -81,7 +81,7 @@ class Gateway:
     model_list: ModelList
     policy_registry: PolicyRegistry
     pacers: Pacers
-    keys: Sequence[KeyConfig]  # of clients; none: nobody needs one
+    keys: Sequence[KeyConfig]  # clients'; none: nobody needs one
     observability: Observability
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
@@ -504,7 +504,7 @@ class Gateway:
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
         votes, drawer = sampling.votes, sampling.drawer
-        tally, best = votes.counted, votes.representative
+        tally, best = votes.counted_tally, votes.representative
         answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
         return RequestOutcome(
             id=active.id,

@@ -54,7 +54,7 @@ class SampleSource:
     client: Client
     rates: Rates = field(default_factory=Rates)
     mode: ModeEndpoint | None = None  # None: requests go to the endpoint as they came
-    name: str = field(init=False)  # of its mode; "" where there is no menu
+    name: str = field(init=False)  # its mode's; "" where there is no menu
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", "" if self.mode is None else self.mode.name)
@@ -94,10 +94,10 @@ class SamplingResources:
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
     memory: FieldMemory = field(default_factory=FieldMemory)
-    client: Client = field(init=False)  # of the endpoint, or of the default mode, for what isn't a sample
+    client: Client = field(init=False)  # the endpoint's, or the default mode's, for what isn't a sample
     rates: Rates = field(init=False)  # the token prices there
     has_menu: bool = field(init=False)  # whether there are several modes to choose among
-    modes: tuple[str, ...] = field(init=False)  # of a menu; none where there is one endpoint
+    modes: tuple[str, ...] = field(init=False)  # a menu's; none where there is one endpoint
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
@@ -131,7 +131,7 @@ class _SourceUse:
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND
     calls: list[Call] = field(default_factory=list)
-    server_info: dict[str, str] = field(default_factory=dict)  # of its first reply
+    server_info: dict[str, str] = field(default_factory=dict)  # what its first reply says
 
 
 class SampleDrawer:

@@ -106,7 +106,7 @@ class RequestVotes:
         return not self.no_vote_reason and not self._is_passed
 
     @property
-    def counted(self) -> Tally | None:
+    def counted_tally(self) -> Tally | None:
         """The votes, where there are any."""
         return self.tally if self.has_vote and self.tally.drawn else None
 
@@ -280,13 +280,13 @@ class SampleLoop:
         self.left_out: dict[str, str] = {}  # modes that failed, and how
         self.verified = NO_VERIFICATIONS
         self._resources = resources
-        self._explore = explore and not route.modes  # of some modes alone, nothing is learned
+        self._explore = explore and not route.modes  # nothing is learned from some modes alone
         self._exploring = False  # whether it is being drawn to the end, for learning
         self._policy_decides = self.votes.has_vote
         self._loop = asyncio.get_running_loop()
         self._slowest = 0.0  # seconds of the slowest wave
         self._error: EndpointError | None = None
-        self._features: Floats | None = None  # of the prompt, as the policy sees it
+        self._features: Floats | None = None  # the prompt, as the policy sees it
         self._stopped = False  # True: no further wave, whatever the policy says
         self._rest: Draw | None = None  # what the first wave has besides a first sample that was streamed
         self._ahead: asyncio.Task[SampleWave | None] | None = None  # the rest of the first wave, under way
@@ -304,7 +304,7 @@ class SampleLoop:
     @property
     def is_certified(self) -> bool | None:
         """Whether the policy certifies the answer; None: there is none, or it certifies nothing."""
-        policy, tally = self.served.policy, self.votes.counted
+        policy, tally = self.served.policy, self.votes.counted_tally
         if tally is None or tally.winner is None or (policy.dial is not None and self.dial is None):
             return None
         return policy.certifies(tally, self.dial)

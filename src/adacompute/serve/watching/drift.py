@@ -27,7 +27,7 @@ class DriftState:
 
     live: float | None  # mean over the window; None: no vote yet
     expected: float | None
-    source: ExpectationSource  # of the expectation
+    source: ExpectationSource  # what the expectation is from
     requests: int  # in the window
     z: float | None  # standard errors between the two; None: too few votes
     alarm: bool

@@ -38,7 +38,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from adacompute.client import ForwardRequest
 from adacompute.client.response_parser import replace_surrogates
-from adacompute.config import OTEL_FROM_ENV, ServeConfig
+from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError, shorten
 from adacompute.records import Call
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, Refusal, RequestOutcome
@@ -421,7 +421,7 @@ def _run_in_thread(function: Callable[[], object]) -> threading.Thread:
 
 def _list_endpoints(otel: str) -> tuple[str | None, str | None]:
     """Where spans and metrics go; None: where the environment says."""
-    if otel == OTEL_FROM_ENV:
+    if otel == "env":  # the standard environment variables say where the collector is
         return None, None
     base = otel.rstrip("/")
     return f"{base}/v1/traces", f"{base}/v1/metrics"

@@ -41,13 +41,13 @@ class DialStats:
 
     policy: str
     budget: float
-    unit: BudgetUnit = "samples"  # of the budget
+    unit: BudgetUnit = "samples"  # the budget's
     price: float | None = None
     average: float | None = None  # of its pacer
     requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
     samples: int = 0  # of these
     decided: int = 0  # those of them that can be voted on, so that the policy decided
-    decided_samples: int = 0  # of these
+    decided_samples: int = 0  # they drew
     cost: float = 0.0  # of all, in the unit of the budget
     decided_cost: float = 0.0  # of those decided
     voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
@@ -339,11 +339,11 @@ _COST_COLUMNS = {"target", "decided_target", "cost", "decided_cost", "money"}
 MAX_SAMPLES = 32  # requests with more are counted there
 _MAX_DIALS = 6  # whose prices are kept in each slot
 _MAX_RECENT = 50
-_MAX_CLASSES = 8  # of answers that are shown separately
+_MAX_CLASSES = 8  # answers that are shown separately
 _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that are kept
 
 _DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
-_COST_PLACES = 9  # of sums of cost, which may be small amounts of money
+_COST_PLACES = 9  # decimals of costs, which may be small amounts of money
 
 
 def finite(value: float | None) -> float | None:
@@ -369,16 +369,16 @@ class TimeSlot:
     requests: int = 0
     errors: int = 0  # 4xx and 5xx, except clients that disconnected
     counted: int = 0  # requests that count in the average, with a budget in the gateway's unit
-    samples: int = 0  # of these
+    samples: int = 0  # they drew
     target: float = 0.0  # sum of their budgets
     decided: int = 0  # those of them that can be voted on
-    decided_samples: int = 0  # of these
+    decided_samples: int = 0  # they drew
     decided_target: float = 0.0  # sum of their budgets
     voted: int = 0
     agreement: float = 0.0  # sum over the votes
     seconds: float = 0.0  # sum over all
-    cost: float = 0.0  # of those counted, in the unit of their budgets
-    decided_cost: float = 0.0  # of those that can be voted on
+    cost: float = 0.0  # what those counted cost, in the unit of their budgets
+    decided_cost: float = 0.0  # what those that can be voted on cost
     money: float = 0.0  # spent on all
     drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
