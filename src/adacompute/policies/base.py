@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -199,8 +199,8 @@ class Policy(ABC):
 
         Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.
         """
-        assert isinstance(state, VoteState)  # of one mode
-        return Draws(np.zeros(len(state), dtype=np.int64), self.count_draws(reading, state, dial))
+        counts = self.count_draws(reading, cast("VoteState", state), dial)
+        return Draws(np.zeros(len(state), dtype=np.int64), counts)
 
     @abstractmethod
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:

@@ -313,8 +313,11 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def menu(self) -> Menu | None:
-        """The modes it chooses among; None: it has one."""
         return self.route.menu if self.route else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.route.menu.names if self.route else super().names
 
     @property
     def columns(self) -> tuple[MenuColumn, ...]:

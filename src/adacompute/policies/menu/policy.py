@@ -451,7 +451,7 @@ class MenuPolicy(Policy):
         rule = StoppingRule(
             mode, check_dial("price", price) * float(self.costs[mode]), self.stoppers_[mode].longest
         )
-        inputs = StateInputs(votes=votes, critical=self._estimate_critical(reading, votes), leaf=None)
+        inputs = StateInputs(votes=votes, critical=self.estimate_critical_prices(reading, votes), leaf=None)
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
@@ -489,17 +489,28 @@ class MenuPolicy(Policy):
         width = np.where(low < high, logs[high] - logs[low], 1.0)
         return np.where(hashes < (-log - logs[low]) / width, high, low)
 
+    def find_costs(self, prices: Floats) -> Floats:
+        """What a request costs on average at each price, by what was learned, (prices,)."""
+        logs = -np.log(np.maximum(prices, 1e-300))
+        return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
+
+    def find_price(self, cost: float) -> float:
+        """The lowest price at which a request costs no more than that on average; the highest, if none is."""
+        if cost <= self.cost_[0]:
+            return float(self.prices_[0])
+        return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
+
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
-        critical = self._estimate_critical(reading, votes) if by_stopping else nothing
+        critical = self.estimate_critical_prices(reading, votes) if by_stopping else nothing
         leaf = None
         if self.model_ is not None and by_lattice:
             leaf = self.model_.find_leaves(votes, self._estimate_prior(votes), reading[:, :-1])
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
-    def _estimate_critical(self, reading: Floats, votes: MenuVotes) -> Floats:
+    def estimate_critical_prices(self, reading: Floats, votes: MenuVotes) -> Floats:
         """Each mode's critical price by its own samples, (requests, modes); NaN before its first one."""
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
@@ -512,7 +523,7 @@ class MenuPolicy(Policy):
         return critical
 
     def _estimate_prior(self, votes: MenuVotes) -> Floats:
-        """As `_estimate_critical`, by the prior alone: what the lattice was learned with.
+        """As `estimate_critical_prices`, by the prior alone: what the lattice was learned with.
 
         Critical prices of a pool's own model know the problems that they were learned on too well.
         """
