@@ -29,9 +29,9 @@ from adacompute.policies.base import (
     PoolSource,
     check_choice,
     check_dial,
+    check_dials,
     check_flag,
     check_integer,
-    check_price,
     check_source,
     log_price,
     read_array,
@@ -61,8 +61,7 @@ from adacompute.policies.menu.rules import (
 )
 from adacompute.policies.paths import MenuPaths, draw_menu_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.critical_price import compute_state_features, compute_tally_features
-from adacompute.policies.stopping.policy import is_unweighted
+from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.policies.votes import NEVER_SEEN, MenuVotes, VoteState
 from adacompute.policies.weights import (
@@ -481,7 +480,7 @@ class MenuPolicy(Policy):
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
         """Which rule decides about each request, (requests,), by its hash."""
-        log = log_price(np.maximum(check_price(price), 1e-300))
+        log = log_price(np.maximum(check_dials("price", price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
         last = len(logs) - 1
         above = np.searchsorted(logs, -log, side="right")
@@ -507,40 +506,30 @@ class MenuPolicy(Policy):
         critical = self.estimate_critical_prices(reading, votes) if by_stopping else nothing
         leaf = None
         if self.model_ is not None and by_lattice:
-            leaf = self.model_.find_leaves(votes, self._estimate_prior(votes), reading[:, :-1])
+            prior = self.estimate_critical_prices(reading, votes, by_prior=True)
+            leaf = self.model_.find_leaves(votes, prior, reading[:, :-1])
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
-    def estimate_critical_prices(self, reading: Floats, votes: MenuVotes) -> Floats:
-        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one."""
+    def estimate_critical_prices(
+        self, reading: Floats, votes: MenuVotes, *, by_prior: bool = False
+    ) -> Floats:
+        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
+
+        The lattice is learned with those of the prior alone (`by_prior`): a pool's own model knows the
+        problems that it was learned on too well.
+        """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
             end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
             if len(rows):
-                state = votes.select(rows).state_of(mode)
-                critical[rows, mode] = stopper.estimate_critical_prices(reading[rows, start:end], state)
-            start = end
-        return critical
-
-    def _estimate_prior(self, votes: MenuVotes) -> Floats:
-        """As `estimate_critical_prices`, by the prior alone: what the lattice was learned with.
-
-        Critical prices of a pool's own model know the problems that they were learned on too well.
-        """
-        critical = np.full((len(votes), len(self.modes)), np.nan)
-        for mode, stopper in enumerate(self.stoppers_):
-            rows = np.flatnonzero(votes.drawn[:, mode] > 0)
-            if not len(rows):
-                continue
-            state = votes.select(rows).state_of(mode)
-            if len(rows) == 1:  # without arrays: a third of the time, and the same to the bit
-                row = state.to_row()
-                features = None if is_unweighted(row) else compute_tally_features(row)
-                critical[rows, mode] = stopper.prior_.estimate_critical_price(row, features)
-            else:
-                critical[rows, mode] = stopper.prior_.estimate_critical_prices(
-                    state, compute_state_features(state)
+                state, hints = votes.select(rows).state_of(mode), reading[rows, start:end]
+                critical[rows, mode] = (
+                    stopper.prior_.estimate_critical_prices(state, compute_state_features(state))
+                    if by_prior
+                    else stopper.estimate_critical_prices(hints, state)
                 )
+            start = end
         return critical
 
     def more(
