@@ -112,7 +112,7 @@ def test_a_stream_that_stalls_is_ended_by_the_time_it_has_in_all():
     assert isinstance(error, EndpointTimeout)
     assert "in all" in str(error)
     assert len(seen) == 3
-    assert 1.49 <= done.seconds
+    assert done.seconds >= 1.49
     assert stream.call.paid == "maybe"
 
 
