@@ -8,9 +8,9 @@ such as a command's options.
 import contextlib
 import itertools
 import json
-import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import msgspec
 from msgspec import Meta
 
-from adacompute.errors import BudgetInvalid, ConfigError, format_value, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
+from adacompute.errors import BudgetInvalid, ConfigError, convert, format_value, suggest_name
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Secret, TokenPrices
 
 __all__ = [
     "AnswersConfig",
@@ -67,7 +66,7 @@ _ORIGIN = r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?
 
 Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
-Price = Annotated[float, Meta(ge=0)]
+Price = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
 Total = Price | Annotated[str, Meta(description="a text such as '5 USD'")]
 Currency = Annotated[str, _match(r"(?!(samples|tokens|money)\Z)[A-Za-z]{1,16}", "its name, e.g. USD or EUR")]
@@ -470,13 +469,26 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
         return tuple(convert_value(item, get_args(kind)[0], place) for item in items)
     plain = value.strip() if isinstance(value, str) and kind is not str else value
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    for each in kinds:  # a number where it is one, else a text
-        with contextlib.suppress(ValueError):
-            converted = msgspec.convert(plain, each, strict=not isinstance(plain, str))
-            if not isinstance(converted, float) or math.isfinite(converted):
-                return converted
-    shown = "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
-    raise ConfigError(f"{place} is {shown}; give {' or '.join(map(_describe_kind, kinds))}")
+
+    def convert_to(each: Any) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
+        return convert(
+            plain,
+            Finite if each is float else each,
+            place=place,
+            find_remedy=lambda _: f"give {' or '.join(map(_describe_kind, kinds))}",
+            build_error=lambda where, fault: ConfigError(f"{where} {fault}"),
+            show=lambda *_: _show_setting(value),
+            strict=not isinstance(plain, str),
+        )
+
+    for each in kinds[:-1]:  # a number where it is one, else a text
+        with contextlib.suppress(ConfigError):
+            return convert_to(each)
+    return convert_to(kinds[-1])
+
+
+def _show_setting(value: object) -> str:
+    return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")  # stands in an address beside a password or a key
@@ -492,9 +504,10 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
     kind, meta = get_args(kind)
     if meta.description:
         return str(meta.description)
+    is_open = meta.le in (None, sys.float_info.max)
     if meta.ge is None:
-        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if meta.le is None else f", up to {meta.le:,}")
-    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if meta.le is None else f"to {meta.le:,}")
+        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if is_open else f", up to {meta.le:,}")
+    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if is_open else f"to {meta.le:,}")
 
 
 @cache
@@ -529,7 +542,8 @@ def _suggest(name: str, known: list[str]) -> str:
 _KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
 _KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without blanks
 _CLIENT_KEY = re.compile(r"[!-~]{16,}")
-_KEY_KINDS = {"key": Any, "key_env": str, "cap": Annotated[float, Meta(gt=0)] | str, "operator": bool}
+_Cap = Annotated[float, Meta(gt=0, le=sys.float_info.max)] | str
+_KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

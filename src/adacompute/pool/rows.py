@@ -5,7 +5,6 @@ what is wrong with a record; whoever knows the file and the line adds them.
 """
 
 import json
-import re
 import shlex
 import struct
 from collections.abc import Collection, Container, Mapping, Sequence
@@ -19,7 +18,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
-from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
+from adacompute.errors import AdacomputeError, RecordInvalid, convert, format_value, suggest_name
 from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
 
 __all__ = [
@@ -400,7 +399,7 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
-_WANTED = {  # what a message asks for, by key; any other key holds a number
+_WANTED = {  # what a message asks for, by key
     "id": "a string that is not empty",
     "level": "a number of at most 64 bits, or a string",
     "correct": "true, false or a number from 0 to 1",
@@ -413,35 +412,29 @@ _WANTED = {  # what a message asks for, by key; any other key holds a number
     **dict.fromkeys(("question", "subject", "model", "text", "message"), "a string"),
     **dict.fromkeys(("gold", "answer"), "a string or a finite number"),
     **dict.fromkeys(("tokens", "attempt"), "a whole number of at least 0"),
+    **dict.fromkeys(("logprob", "entropy", "at", *SIGNAL_NAMES), "a finite number"),
 }
-
-
-_REASON = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)  # what msgspec says, and of which part
-_FIELD = re.compile(r"(missing required|unknown) field `(.*)`", re.DOTALL)
 
 
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
     """The value as this type; the Flaw names the part that doesn't fit, and what is expected there."""
     try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as exc:
-        match = _REASON.fullmatch(str(exc))
+        return convert(value, kind, place=where, find_remedy=_find_remedy, build_error=_build_flaw)
     except UnicodeEncodeError as exc:  # a text that is none, in the place of something else
         raise _build_text_flaw(exc) from exc
-    assert match is not None
-    reason, path = match.groups("")
-    where = f"{where}{path}".removeprefix(".")
-    if (field := _FIELD.search(reason)) is not None:
-        if field[1] == "unknown":
-            known = ", ".join(_FailureFields.__struct_fields__)
-            raise Flaw(f"{where} has the unknown key {field[2]!r}; its keys are {known}")
-        name = f"{where}.{field[2]}".removeprefix(".")
-        raise Flaw(f"{name!r} is missing; give {_WANTED[field[2]]}")
-    for key, place in re.findall(r"\.(\w+)|\[(\d+)\]", path):
-        value = value[key or int(place)]
-    is_object = not path or path.endswith("]")
-    wanted = "an object" if is_object else _WANTED.get(path.rpartition(".")[2], "a finite number")
-    raise_flaw(where, value, wanted)
+
+
+def _find_remedy(place: str) -> str:
+    if not place or place.endswith("[]"):
+        return "give an object"
+    owner, _, name = place.rpartition(".")
+    if owner == "failures[]" and name not in _FailureFields.__struct_fields__:
+        return f"leave it out: a failure has {', '.join(_FailureFields.__struct_fields__)}"
+    return f"give {_WANTED[name]}"
+
+
+def _build_flaw(place: str, fault: str) -> Flaw:
+    return Flaw(f"{place!r} {fault}")
 
 
 def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
