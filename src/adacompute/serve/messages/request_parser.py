@@ -215,16 +215,17 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
         param = places.get(name, name) + place[len(name) :]
         return RequestInvalid(f"{param} {fault}", param=param)
 
-    show = (lambda _, part: format_value(part)) if places else _describe_value
+    def show(place: str, part: object) -> str:
+        is_word = isinstance(part, str) and place in _QUOTED_FIELDS
+        return format_value(part) if places or is_word else _describe_value(part)
+
     return convert(value, kind, find_remedy=remedies.__getitem__, build_error=build_error, show=show)
 
 
-def _describe_value(place: str, value: object) -> str:
+def _describe_value(value: object) -> str:
     """What a value is, in words: strings aren't quoted, because they may be long or private."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, str) and place in _QUOTED_FIELDS:
-        return format_value(value)
     if value == []:
         return "an empty list"
     return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
