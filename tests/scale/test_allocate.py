@@ -27,12 +27,6 @@ from adacompute.pool import bundled
 from adacompute.records import AccuracyTable
 from adacompute.scale.allocate import AllocateProgress, allocate
 from adacompute.solve import solve
-from shared import read_votes
-
-
-@pytest.fixture(scope="module")
-def curve() -> CurvePolicy:
-    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 @pytest.mark.slow

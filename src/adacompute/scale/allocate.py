@@ -28,7 +28,6 @@ from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.votes import VoteState
-from adacompute.records import Move
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.scale.prompt_files import (
     PromptFile,
@@ -51,7 +50,7 @@ from adacompute.scale.text_prompts import (
 )
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
-from adacompute.solve.pricing import check_budget, check_price
+from adacompute.solve.pricing import Move, check_budget, check_price
 
 __all__ = ["AllocateProgress", "AllocateResult", "allocate"]
 
