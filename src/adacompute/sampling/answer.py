@@ -20,14 +20,15 @@ import numpy as np
 from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_representative
 from adacompute.client import Endpoint
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Floats, Policy, check_modes
+from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Menu, Mode, Pool
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import bootstrap_mean, check_policy
-from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
+from adacompute.sampling.answer_file import RequestAnswer
 from adacompute.sampling.collect import (
     RunResult,
     SamplerGroup,
@@ -63,23 +64,6 @@ from adacompute.sampling.waves import (
 from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
-
-__all__ = [
-    "ANSWER_COLUMNS",
-    "Answers",
-    "RequestAnswer",
-    "answer",
-    "check_output",
-    "choose_modes",
-    "compute_limit",
-    "count_prices",
-    "estimate_plan_menu",
-    "fit_to_batch",
-    "parse_batch_budget",
-    "remove_wave_limit",
-    "select_first_samples",
-    "write_answers",
-]
 
 _Mode = TypeVar("_Mode", bound="_Named")
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again

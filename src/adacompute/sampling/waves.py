@@ -17,25 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
-from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.base import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.votes import NEVER_SEEN, MenuVotes, make_empty_state, read_tallies
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
-
-__all__ = [
-    "BatchVotes",
-    "BatchWave",
-    "DialSearch",
-    "MenuPlanner",
-    "ModeChoices",
-    "WavePlanner",
-    "highest_dial",
-    "read_together",
-    "split_room",
-]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]

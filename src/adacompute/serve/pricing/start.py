@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from adacompute.client import ModeEndpoint
-from adacompute.policies.base import Floats, Policy
+from adacompute.policies.base import Policy
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
+from adacompute.policies.votes import Floats
 from adacompute.pool import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit
 from adacompute.serve.pricing.pacer import Bounds
