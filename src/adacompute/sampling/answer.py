@@ -57,7 +57,6 @@ from adacompute.sampling.waves import (
     BatchVotes,
     BatchWave,
     MenuPlanner,
-    ModeChoices,
     WavePlanner,
     highest_dial,
 )
@@ -402,17 +401,18 @@ class _Batch:
         return BatchVotes(self.problems, self.pool, [plan.asking for plan in self.plans])
 
     def _make_planner(self) -> WavePlanner:
-        policy, prompts = self.policy, [problem.question for problem in self.problems]
+        policy = self.policy
+        reading = policy.read([problem.question for problem in self.problems])
         if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
             self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
             return MenuPlanner(
-                ModeChoices(policy, prompts),
+                policy,
                 self.votes,
+                reading,
                 budget=self.budget.amount,
                 find_money=self._find_money,
                 find_costs=lambda: self.costs,
             )
-        reading = policy.read(prompts)
         dial = None if policy.dial is None else highest_dial(policy)
         opening = decide_first_wave(policy, reading, dial).counts
         return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)
