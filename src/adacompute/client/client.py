@@ -274,8 +274,7 @@ class Client:
     """Asks one endpoint, over one long-lived session: an async context manager.
 
     `on_call` is called with every attempt, also failed and cancelled ones, in the event loop. `rng` jitters
-    the waits between attempts. Clients of one event loop may have one `share` of its time. `signals_only`: of
-    log-probabilities that are optional in a call, only what signals are computed from is read.
+    the waits between attempts. Clients of one event loop may have one `share` of its time.
     """
 
     def __init__(
@@ -285,7 +284,6 @@ class Client:
         rng: random.Random | None = None,
         on_call: CallListener | None = None,
         share: LoopShare | None = None,
-        signals_only: bool = False,
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
@@ -294,7 +292,6 @@ class Client:
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
-        self._signals_only = signals_only
         self._context: CallContext | None = None
 
     async def __aenter__(self) -> "Client":
@@ -309,7 +306,6 @@ class Client:
             gate=self.gate,
             rng=self._rng,
             on_call=self._on_call,
-            signals_only=self._signals_only,
         )
         return self
 

@@ -4,7 +4,6 @@
 and JSON with the endpoint's key masked in everything that is read.
 """
 
-import contextlib
 import itertools
 import json
 import math
@@ -21,13 +20,7 @@ from yarl import URL
 
 from adacompute.answers.signals import NO_TOKENS, add_answer_signals, summarise_tokens
 from adacompute.client.error_object import build_error_object, find_message
-from adacompute.client.large_json import (
-    MAX_INLINE,
-    PackedList,
-    TokenLogprob,
-    load_large_json,
-    read_completion,
-)
+from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -83,7 +76,6 @@ __all__ = [
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
-_MAX_TYPED = 2**20  # bytes whose log-probabilities one call reads, which holds Python's lock for some ms
 _MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
 _MAX_TOKENS = 10**10  # of one call: far more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
@@ -678,8 +670,6 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
         return content if content.kinds == {dict} else None
     if not isinstance(content, list) or not content:
         return None
-    if isinstance(content[0], TokenLogprob):  # as all of them, since they were read as a list of these
-        return content
     return content if set(map(type, content)) == {dict} else None
 
 
@@ -718,17 +708,13 @@ def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
 
 
 def read_json(
-    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize, signals_only: bool = False
+    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
 ) -> tuple[object, bool]:
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 
     Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
-    one may have so many brackets and commas, and its tokens are packed. `signals_only`: of log-probabilities,
-    only what signals are computed from is needed.
+    one may have so many brackets and commas, and its tokens are packed.
     """
-    if signals_only and len(raw) <= _MAX_TYPED and (key is None or not _may_contain_key(raw, key)):
-        with contextlib.suppress(ValueError):  # it is in another shape, and is read as a whole
-            return read_completion(raw), False
     if len(raw) > MAX_INLINE:
         mask = None if key is None or not key.is_maskable else partial(_mask_part, key)
         return load_large_json(raw, max_marks=max_marks, mask=mask), False

@@ -126,7 +126,6 @@ class CallContext:
         gate: SendGate,
         rng: random.Random,
         on_call: CallListener | None,
-        signals_only: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -136,7 +135,6 @@ class CallContext:
         self.gate = gate
         self.rng = rng
         self.on_call = on_call
-        self.signals_only = signals_only  # of log-probabilities that a call can do without
         self.url = URL(endpoint.chat)
         self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
         self.limiter = self.limiters.pick()  # of what names no model
@@ -582,19 +580,12 @@ class CompletionCall(CallWithRetries[CompletionReply]):
 
     __slots__ = ()
 
-    def _find_whole_limits(self) -> ReplyLimits:
-        """As `find_limits`, and whether only the signals of log-probabilities are read."""
-        limits = self.find_limits()
-        if not self.context.signals_only or "logprobs" not in self._optional:
-            return limits
-        return limits._replace(signals_only=True) if self._body.get("logprobs") else limits
-
     async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(
-                context.url, attempt.timer, self._data, attempt.headers, self._find_whole_limits()
+                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
             )
             if http_reply.size <= MAX_INLINE:
                 reply = self.interpret(attempt, http_reply)

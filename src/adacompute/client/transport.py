@@ -70,7 +70,6 @@ class ReplyLimits(NamedTuple):
     size: int  # bytes, of a stream with all that its events repeat
     content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
     marks: int  # opening brackets and commas of its JSON, or of an event's
-    signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
 
 
 ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, MAX_MARKS)
@@ -171,6 +170,7 @@ class Transport:
             self._headers[endpoint.key_header] = endpoint.key.reveal()
         elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._json_headers = {**self._headers, "Content-Type": "application/json"}
         self._query_names = endpoint.query.keys()
         self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
 
@@ -287,7 +287,7 @@ class Transport:
         response = await self._connector.send(
             method,
             self._build_target(url),
-            headers=self._merge_headers(headers or {}, json=is_json),
+            headers=self._merge_headers(headers, json=is_json),
             body=body if body is None or isinstance(body, bytes) else _report_end(body, timer),
             before_send=before_send,
         )
@@ -299,15 +299,18 @@ class Transport:
         """The address with the operator's own query, which no message shows."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
+        if not self._query:
+            return url
         target = url.raw_path_qs
         if not self._query_names.isdisjoint(url.query):  # the operator's are the only ones
             target = url.without_query_params(*self._query_names).raw_path_qs
-        if self._query:
-            target += ("&" if "?" in target else "?") + self._query
+        target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
 
-    def _merge_headers(self, headers: Mapping[str, str], *, json: bool) -> dict[str, str]:
-        own = self._headers | ({"Content-Type": "application/json"} if json else {})
+    def _merge_headers(self, headers: Mapping[str, str] | None, *, json: bool) -> dict[str, str]:
+        own = self._json_headers if json else self._headers
+        if not headers:
+            return own
         merged = {name.lower(): (name, value) for name, value in (*own.items(), *headers.items())}
         return dict(merged.values())
 
@@ -316,8 +319,7 @@ class Transport:
     ) -> HttpReply:
         status, key = response.status, self._endpoint.secret
         try:
-            only = limits.signals_only and status == 200
-            value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
+            value, _ = read_json(raw, key, max_marks=limits.marks)
         except ValueError as exc:
             if status == 200 and raw.startswith(_GZIP):
                 raise _build_compressed_error(response, "gzip", "though its headers don't say so")  # noqa: B904

@@ -186,7 +186,7 @@ class Collector:
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
             key = self._setup.key  # not earlier: errors raised while an actor is made are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
-            client = Client(endpoint, on_call=self._record_call, signals_only=True)
+            client = Client(endpoint, on_call=self._record_call)
             self._client = await client.__aenter__()
         return self._client
 

@@ -183,13 +183,14 @@ class ClientConnection(HttpToolsProtocol):
         """
         cycle = self._running
 
-        async def send_reply(message: Message) -> None:
+        async def send_refusal(message: Message) -> None:
             if cycle is not None and cycle.waiting_for_100_continue:
                 cycle.keep_alive = False
             await send(message)
 
         try:
-            await self._gateway(scope, receive, send_reply)
+            expects = cycle is not None and cycle.waiting_for_100_continue
+            await self._gateway(scope, receive, send_refusal if expects else send)
         except Exception:
             if cycle is None or not cycle.response_started:
                 raise

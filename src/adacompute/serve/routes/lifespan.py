@@ -125,7 +125,7 @@ async def open_gateway(
         reporter = Reporter(observability, recorder)
         sources, share = dict[str, SampleSource](), LoopShare()
         for upstream, rates, mode in origins:
-            client = Client(upstream, on_call=reporter.on_call, share=share, signals_only=True)
+            client = Client(upstream, on_call=reporter.on_call, share=share)
             opened_client = await stack.enter_async_context(client)
             sources[mode.name if mode else ""] = SampleSource(client=opened_client, rates=rates, mode=mode)
         scorer = None

@@ -179,11 +179,6 @@ class SampleDrawer:
         """Every attempt upstream, in the order of its source's first draw."""
         return [call for use in self._uses.values() for call in use.calls]
 
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all calls that were paid for."""
-        return Usage.from_calls(self.calls)
-
     def get_server_info(self, mode: str) -> dict[str, str]:
         """What the upstream of a mode says of itself, for the reply."""
         return self._uses[mode].server_info if mode in self._uses else {}
