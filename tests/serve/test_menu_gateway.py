@@ -22,8 +22,8 @@ from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.serve.pricing.policy_registry import MenuScales
-from adacompute.serve.pricing.start import choose_explore, guess_start
+from adacompute.serve.pricing.policy_registry import LiveScales, guess_start
+from adacompute.serve.routes.lifespan import choose_explore
 from tiers import leave_to_nightly
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
@@ -581,11 +581,12 @@ def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
-    scales = MenuScales(fit_policy().weigh)
+    scales = LiveScales(fit_policy().weigh)
     scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")
-    rebased = scales.rebase(fit_policy().weigh)
-    assert rebased.state() == scales.state()
-    assert rebased.state()["modes"]["small"][0] == 50
+    again = LiveScales(fit_policy().weigh)
+    assert again.restore(scales.state())
+    assert again.state() == scales.state()
+    assert again.state()["small"][0] == 50
 
 
 def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):

@@ -20,16 +20,6 @@ import msgspec
 import orjson
 from msgspec import UNSET, Raw, UnsetType
 
-__all__ = [
-    "MAX_INLINE",
-    "MAX_MARKS",
-    "MAX_PLAIN_MARKS",
-    "PackedList",
-    "encode_in_parts",
-    "load_large_json",
-    "run_in_thread",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 Bytes = bytes | bytearray
@@ -74,8 +64,6 @@ class PackedList(Sequence[Any]):
     >>> packed == [1, 2], isinstance(packed, list), packed[-1]
     (True, False, 2)
     """
-
-    __slots__ = ("_blocks", "_count", "kinds")
 
     def __init__(self) -> None:
         self.kinds: set[type] = set()  # of the items

@@ -11,8 +11,6 @@ from adacompute.config import MenuConfig, ModeConfig
 from adacompute.errors import ConfigError
 from adacompute.records import TokenPrices
 
-__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints"]
-
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
 

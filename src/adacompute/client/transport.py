@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -14,11 +15,8 @@ from yarl import URL
 from adacompute.client.connector import ConnectFailed, Connector, ConnectTimeout, HttpResponse, NotHttp
 from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
-from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
-    CertificateUntrusted,
     HttpReply,
-    ReplyCompressed,
     one_line,
     read_json,
     redact,
@@ -31,17 +29,6 @@ from adacompute.errors import (
     EndpointUnreachable,
     ReplyInvalid,
 )
-
-__all__ = [
-    "ANY_REPLY",
-    "AttemptTimer",
-    "RawReply",
-    "ReplyLimits",
-    "ReplyStream",
-    "Transport",
-    "find_reply_limits",
-    "parse_retry_after",
-]
 
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
@@ -62,6 +49,16 @@ _BASE_SIZE = 8 * 2**20  # bytes that every reply may have, e.g. for a picture or
 _TOKEN_SIZE = 1024  # bytes for each token, which may be an event of its own
 _TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
+
+
+class CertificateUntrusted(EndpointUnreachable):
+    """The server's certificate is wrong, so trying again doesn't help."""
+
+
+class ReplyCompressed(ReplyInvalid):
+    """The server compresses its replies, though it wasn't asked to."""
+
+    kind = "compressed"
 
 
 class ReplyLimits(NamedTuple):
@@ -142,6 +139,50 @@ class AttemptTimer:
     def _reschedule(self) -> None:
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(self._due)
+
+
+_ROUND_SECONDS = 0.004  # of a round of the event loop, after which work on replies waits for the next
+_TURNS_PER_ROUND = 4  # given to those who wait
+
+
+class LoopShare:
+    """Turns at the event loop's time, for pieces of work of a millisecond or so. For one event loop.
+
+    A task runs until it waits for something, and all tasks that are ready run in one round of the loop.
+    Where 200 replies arrive at once, that is one round of 200 times some milliseconds, in which nothing else
+    is served. So each takes a turn before a piece of work: at once while little was done in this round, else
+    in a later one.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0  # when this round's budget is used up
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False  # whether `_begin_round` will be called in the next round
+
+    async def take_turn(self) -> None:
+        """Returns when there is processor time for one more piece of work: mostly at once."""
+        if not self._waiting:
+            if not self._is_scheduled:
+                self._until, self._is_scheduled = time.perf_counter() + _ROUND_SECONDS, True
+                asyncio.get_running_loop().call_soon(self._begin_round)
+                return
+            if time.perf_counter() < self._until:
+                return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn  # where that is cancelled, its turn is skipped
+
+    def _begin_round(self) -> None:
+        given = 0
+        while self._waiting and given < _TURNS_PER_ROUND:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                given += 1
+        self._is_scheduled = bool(given)
+        if self._is_scheduled:
+            self._until = time.perf_counter() + _ROUND_SECONDS
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
 
 class Transport:
@@ -390,8 +431,6 @@ class Transport:
 class ReplyStream:
     """A reply that is read as it arrives. Only `close` and `release` end it."""
 
-    __slots__ = ("_response", "_timer", "_transport", "_url", "limits", "size")
-
     has_limit = True
 
     def __init__(
@@ -449,8 +488,6 @@ class ReplyStream:
 
 class RawReply(ReplyStream):
     """A reply of any status and any size, which is passed on as it arrives."""
-
-    __slots__ = ()
 
     has_limit = False
 

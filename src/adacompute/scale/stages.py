@@ -31,8 +31,6 @@ from adacompute.score import score
 from adacompute.score.grades import BlockMap
 from adacompute.solve import solve
 
-__all__ = ["MAX_SHARDS", "group_files", "open_shards", "replay_shards", "score_shards", "solve_shards"]
-
 MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
 
 

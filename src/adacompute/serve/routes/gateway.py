@@ -51,8 +51,6 @@ from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASO
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.reporter import ObserverGuard, Reporter
 
-__all__ = ["ActiveRequest", "Gateway"]
-
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
 

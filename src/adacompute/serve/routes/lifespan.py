@@ -15,8 +15,8 @@ from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
 from adacompute.client.modes import build_mode_endpoint
-from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
+from adacompute.client.transport import LoopShare
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     Config,
@@ -32,10 +32,12 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
+from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.pool import Menu, Mode
+from adacompute.records import GUESSED_PROMPT, BudgetUnit
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
-from adacompute.serve.pricing.policy_registry import PolicyRegistry
-from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
+from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, PolicyRegistry
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
@@ -47,8 +49,6 @@ from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
 from adacompute.serve.watching.reporter import Reporter
 
-__all__ = ["open_gateway"]
-
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
@@ -57,6 +57,9 @@ _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead 
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
+_TOKEN_BYTES = 4  # a prompt's mean
+_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
+_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
 
@@ -98,14 +101,14 @@ async def open_gateway(
     verifier = _build_verifier(config.verifier, origins) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
-        policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
+        policy = _make_cascades([mode for _, _, mode in origins if mode], budget.unit)
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
     _sort_by_policy(origins, registry)
     modes = [mode.name for _, _, mode in origins if mode is not None]
     explores_freely = is_unfitted and settings.explore < 0
     explore = max(0.0, settings.explore)
     if explores_freely:
-        guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
+        guesses = [_guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
         explore = choose_explore(budget.amount, guesses)
     eligibility = VoteEligibility(settings, task)
     observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
@@ -233,6 +236,44 @@ def _sort_by_policy(origins: list[_Origin], registry: PolicyRegistry) -> None:
         origins.sort(key=lambda origin: names.index(origin[2].name if origin[2] else ""))
 
 
+def _make_cascades(
+    modes: Sequence[ModeEndpoint], unit: BudgetUnit, measured: Mapping[str, float] | None = None
+) -> MenuPolicy:
+    """The unfitted policy of these modes, at what a sample of each costs beside one of the dearest.
+
+    Without `measured` costs they are guessed by the modes' prices.
+    """
+    costs = measured or {mode.name: _guess_cost(mode, unit) for mode in modes}
+    dearest = max(costs.values()) or 1.0
+    order = sorted((mode.name for mode in modes), key=costs.__getitem__)  # equal ones keep their order
+    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+
+
+def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
+    """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
+    prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
+    return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
+
+
+def choose_explore(budget: float, costs: Sequence[float]) -> float:
+    """The share of requests to draw to the end, for a tenth of the budget at most, by a sample's costs.
+
+    >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
+    True
+    """
+    whole = EXPLORED_SAMPLES * sum(costs)
+    return min(_EXPLORE, _EXPLORE_COST * budget / whole) if whole else _EXPLORE
+
+
+def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
+    """Whether costs of samples, beside the dearest's, are far from those in use."""
+    dearest = max(costs.values()) or 1.0
+    pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
+    return any(
+        new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
+    )
+
+
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
     """Chooses the cascades anew, once samples of every mode are known to cost something else.
 
@@ -246,9 +287,9 @@ def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
         return
     if explores_freely:
         gateway.explore = choose_explore(gateway.budget.amount, list(costs.values()))
-    if are_far(costs, menu):
+    if _are_far(costs, menu):
         modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
-        registry.replace_default(make_cascades(modes, unit, costs))
+        registry.replace_default(_make_cascades(modes, unit, costs))
         gateway.announce_policies()
 
 

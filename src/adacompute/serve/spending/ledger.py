@@ -31,35 +31,6 @@ from adacompute.errors import (
 )
 from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick_dataclass
 
-__all__ = [
-    "NANOS",
-    "NO_BALANCE",
-    "NO_PROMPT_COST",
-    "NO_SPEND",
-    "Balance",
-    "CapChecker",
-    "Caps",
-    "LedgerProtocol",
-    "PromptCost",
-    "Rates",
-    "Reservation",
-    "Spend",
-    "SpendStatus",
-    "TokenBounds",
-    "Unit",
-    "WaveReservation",
-    "WindowClock",
-    "WindowSums",
-    "count_elapsed",
-    "decode_note",
-    "format_hour",
-    "make_closed_error",
-    "make_reader",
-    "name_window",
-    "parse_cap",
-    "window_name_length",
-]
-
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
@@ -351,8 +322,6 @@ class SpendStatus:
 class WindowSums:
     """What counts in one window, in total and by key."""
 
-    __slots__ = ("keys", "total")
-
     def __init__(self) -> None:
         self.total = NO_BALANCE
         self.keys: dict[str, Balance] = {}
@@ -532,8 +501,6 @@ class WindowClock:
     since it was read last. Where they disagree, the time that has passed decides for an hour; a clock that
     still says so then is believed, because it may have been wrong before.
     """
-
-    __slots__ = ("_doubted", "_doubted_since", "_offset")
 
     def __init__(self) -> None:
         self._offset: float | None = None  # of the time that is believed from the elapsed time

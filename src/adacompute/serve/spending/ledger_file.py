@@ -15,15 +15,6 @@ from adacompute.atomic import WriterLock
 from adacompute.errors import ConfigError, PoolError, PoolLocked
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
-__all__ = [
-    "HourKey",
-    "LedgerChanges",
-    "LedgerFile",
-    "LedgerFileReplaced",
-    "SpendPair",
-    "StoredLedger",
-]
-
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite

@@ -47,8 +47,6 @@ from adacompute.serve.spending.ledger_file import (
     StoredLedger,
 )
 
-__all__ = ["Ledger", "LedgerWriter"]
-
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
 _SLOW_WRITE = 0.001  # seconds from which on a write is slow

@@ -18,6 +18,7 @@ from adacompute.client import (
     Response,
     Stream,
 )
+from adacompute.client.retry import CallOptions
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.errors import CapReached, EndpointError, SendingStopped
 from adacompute.records import Call
@@ -34,8 +35,6 @@ from adacompute.serve.spending.ledger import (
 from adacompute.serve.voting.answer_reader import FieldMemory
 from adacompute.serve.voting.sample_scorer import SampleScorer
 from adacompute.serve.voting.vote_eligibility import VoteEligibility
-
-__all__ = ["SampleDrawer", "SampleSource", "SampleWave", "SamplingResources"]
 
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
@@ -243,11 +242,7 @@ class SampleDrawer:
             async with source.client.stream(
                 {**body, "n": n} if n > 1 else body,
                 deadline=self.deadline - self._loop.time(),
-                on_call=reservation.record_call,
-                may_send=reservation.may_send,
-                optional=self._list_optional_fields(source),
-                headers=self._route.trace,
-                tracer=self._tracer,
+                **self._build_options(source, reservation),
             ) as stream:
                 self.has_streamed = True
                 yield stream
@@ -271,6 +266,15 @@ class SampleDrawer:
             added.pop("top_logprobs", None)
         return {**body, **added} if added else body
 
+    def _build_options(self, source: SampleSource, reservation: WaveReservation) -> CallOptions:
+        return {
+            "on_call": reservation.record_call,
+            "may_send": reservation.may_send,
+            "optional": self._list_optional_fields(source),
+            "headers": self._route.trace,
+            "tracer": self._tracer,
+        }
+
     def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
         """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
         fields, body = LOGPROBS, self._request.body
@@ -293,11 +297,7 @@ class SampleDrawer:
                 self._build_body(source),
                 first=self._next_index(source),
                 deadline=self.seconds_left,
-                on_call=reservation.record_call,
-                may_send=reservation.may_send,
-                optional=self._list_optional_fields(source),
-                headers=self._route.trace,
-                tracer=self._tracer,
+                **self._build_options(source, reservation),
             )
         except EndpointError as exc:
             reservation.note_failure(exc, exc.calls, 1)
@@ -315,11 +315,7 @@ class SampleDrawer:
             reservation.count,
             first=self._next_index(source),
             deadline=self.seconds_left,
-            on_call=reservation.record_call,
-            may_send=reservation.may_send,
-            optional=self._list_optional_fields(source),
-            headers=self._route.trace,
-            tracer=self._tracer,
+            **self._build_options(source, reservation),
         )
         async with aclosing(drawing):
             async for outcome in drawing:

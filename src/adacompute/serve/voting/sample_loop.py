@@ -18,13 +18,10 @@ from adacompute.policies.base import Draw, Floats
 from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
 from adacompute.serve.messages.request_parser import ChatRequest, Route
-from adacompute.serve.pricing.policy_registry import ServedPolicy
-from adacompute.serve.pricing.start import EXPLORED_SAMPLES
+from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, ServedPolicy
 from adacompute.serve.voting.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SampleWave, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
-
-__all__ = ["RequestVotes", "SampleLoop"]
 
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
