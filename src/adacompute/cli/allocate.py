@@ -105,7 +105,7 @@ def allocate(
             budget=_read_average(budget, getattr(loaded_policy, "menu", None)),
             price=price,
             column=column,
-            engine=engine.engine.value,
+            engine=engine.engine,
             workers=engine.workers,
             overwrite=overwrite,
             progress=report_progress,

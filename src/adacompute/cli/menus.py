@@ -10,9 +10,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -24,6 +23,7 @@ from adacompute.cli.options import (
     EngineOptions,
     OptionalPoolPath,
     build_option,
+    choose_from,
     get_flags,
     get_given,
     open_source,
@@ -98,11 +98,7 @@ _EVALUATION_NOTE = (
 )
 
 
-class MissingProblems(StrEnum):
-    error = "error"
-    drop = "drop"
-
-
+MissingProblems = Literal["error", "drop"]
 FamiliesFlag = Annotated[
     bool,
     typer.Option(
@@ -123,8 +119,9 @@ class JoinOptions(AnswerOptions):
         ),
     ] = None
     missing: Annotated[
-        MissingProblems, typer.Option(help="What to do about problems that a mode has no samples of.")
-    ] = MissingProblems.error
+        MissingProblems,
+        choose_from(MissingProblems, help="What to do about problems that a mode has no samples of."),
+    ] = "error"
 
     @property
     def name(self) -> str:
@@ -154,9 +151,9 @@ class JoinOptions(AnswerOptions):
                 for name, path in paths.items()
             }
             if self.join:
-                return join_pools(pools, missing=self.missing.value).ballots()
+                return join_pools(pools, missing=self.missing).ballots()
             (pool,) = pools.values()
-            return read_modes(pool, missing=self.missing.value)
+            return read_modes(pool, missing=self.missing)
 
     @contextmanager
     def open(

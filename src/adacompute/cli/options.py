@@ -53,6 +53,7 @@ __all__ = [
     "VerifierOptions",
     "build_option",
     "check_finite",
+    "choose_from",
     "choose_process_count",
     "clean_text",
     "describe_settings",
@@ -130,12 +131,18 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     help_text = f"{text}." if text else ""
     if setting.default_text and options.pop("show_default", True):
         help_text = f"{help_text} [default: {setting.default_text}]".strip()
-    if get_origin(setting.hint) is Literal and "case_sensitive" not in options:
-        words = get_args(setting.hint)
-        options |= {"parser": partial(_parse_choice, words), "metavar": f"<{'|'.join(words)}>"}
-    elif setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
+    if get_origin(setting.hint) is Literal:
+        return choose_from(setting.hint, *declarations, help=help_text, **options)
+    if setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
         options["parser"] = _PARSERS[setting.hint]
     return typer.Option(*declarations, help=help_text, **options)
+
+
+def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
+    """Build an option whose value is one of the words of a Literal; `options` are typer's."""
+    words = get_args(kind)
+    parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
+    return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
@@ -247,11 +254,6 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-class PercentMode(StrEnum):
-    unit = "unit"
-    fraction = "fraction"
-
-
 PoolPath = Annotated[
     Path,
     typer.Argument(
@@ -279,13 +281,7 @@ OutputPriceOption = Annotated[
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
 BudgetUnitOption = Annotated[
-    BudgetUnit,
-    typer.Option(
-        "--unit",
-        parser=partial(_parse_choice, get_args(BudgetUnit)),
-        metavar=f"<{'|'.join(get_args(BudgetUnit))}>",
-        help="What a bare number in --budget counts.",
-    ),
+    BudgetUnit, choose_from(BudgetUnit, "--unit", help="What a bare number in --budget counts.")
 ]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
@@ -300,7 +296,7 @@ class AnswerOptions:
         str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
     ] = None
     percent: Annotated[
-        PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
+        Literal["unit", "fraction"] | None, build_option(AnswersConfig, "percent", show_default=False)
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
@@ -309,8 +305,9 @@ class AnswerOptions:
         `extract` is used where no option says how answers are read. A pool keeps the task it was made with,
         so settings do not override it. Options that contradict the pool's task are refused.
         """
-        percent = answers.percent if self.percent is None else self.percent.value
-        task = Task(extract=self.extract or extract or answers.extract, percent=percent)
+        task = Task(
+            extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
+        )
         return (task if self.extract or self.percent else None), task
 
 
@@ -534,9 +531,7 @@ def _format_value(value: object) -> str:
     return clean_text(str(value.value if isinstance(value, StrEnum) else value)) or ""
 
 
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
+EngineName = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -545,10 +540,12 @@ class EngineOptions:
 
     engine: Annotated[
         EngineName,
-        typer.Option(
-            "--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."
+        choose_from(
+            EngineName,
+            "--engine",
+            help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here.",
         ),
-    ] = EngineName.local
+    ] = "local"
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
@@ -557,7 +554,7 @@ class EngineOptions:
     @property
     def is_ray(self) -> bool:
         """Whether Ray does it."""
-        return self.engine is EngineName.ray
+        return self.engine == "ray"
 
     def check_workers(self) -> None:
         """Refuse a number of workers for an engine that has none."""
