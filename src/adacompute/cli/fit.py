@@ -35,7 +35,6 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -46,6 +45,7 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
     print_table,
+    show_progress,
 )
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart

@@ -28,10 +28,10 @@ from adacompute.cli.options import (
     get_given,
     open_source,
     parse_number,
+    parse_pair,
     split_budgets,
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_ends,
@@ -45,6 +45,7 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_report,
     print_table,
+    show_progress,
 )
 from adacompute.client.modes import MenuConfig, ModeConfig, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
@@ -282,7 +283,7 @@ def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, P
     """The pools of the modes by name, that of the argument first."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
-        name, path = _split_pair(text, "--join", "POOL", "smol=facts")
+        name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
         if name in paths:
             raise typer.BadParameter(f"mode {name!r} is there twice; give each its own", param_hint="--join")
         paths[name] = Path(path)
@@ -302,19 +303,11 @@ def _name_pool(source: Path) -> str:
     return name or str(source)
 
 
-def _split_pair(text: str, option: str, what: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
-    name, sign, value = text.rpartition("=") if last else text.partition("=")
-    if not (sign and name.strip() and value.strip()):
-        raise typer.BadParameter(f"{text!r} is not NAME={what}; give e.g. {example}", param_hint=option)
-    return name.strip(), value.strip()
-
-
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     """What a sample of each mode costs, by its name; None where no option says so."""
     parsed: dict[str, float] = {}
     for text in costs or ():
-        name, number = _split_pair(text, "--cost", "NUMBER", "smol=0.1", last=True)
+        name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
         if name in parsed:
             raise typer.BadParameter(f"mode {name!r} has two costs; give one", param_hint="--cost")
         try:

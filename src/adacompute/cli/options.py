@@ -68,6 +68,7 @@ __all__ = [
     "parse_columns",
     "parse_finite",
     "parse_number",
+    "parse_pair",
     "parse_price",
     "parse_total",
     "split_budgets",
@@ -443,13 +444,18 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
     return pool
 
 
+def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
+    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
+    name, sign, value = text.rpartition("=") if last else text.partition("=")
+    if not (sign and name.strip() and value.strip()):
+        raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
+    return name.strip(), value.strip()
+
+
 def parse_columns(text: str) -> dict[str, str]:
     """Read `FIELD=COLUMN,…`, of --columns."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
-        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
-        raise typer.BadParameter(reason, param_hint="--columns")
-    return {name.strip(): column.strip() for name, _, column in pairs}
+    example = "question=prompt,gold=target"
+    return dict(parse_pair(part, "--columns", "FIELD=COLUMN", example) for part in text.split(","))
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:

@@ -22,7 +22,6 @@ from adacompute.cli.options import (
     parse_budgets,
     parse_columns,
 )
-from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     CostScale,
     choose_scale,
@@ -34,6 +33,7 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_table,
+    show_sample_count,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
