@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tiers import leave_to_nightly
+
 LINES = [
     {
         "id": "p1",
@@ -268,7 +270,7 @@ def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", leave_to_nightly([signal.SIGINT, signal.SIGTERM]))
 def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
     # long enough that the signal comes in the middle of it
     samples = [{"answer": "1"}] * 4

@@ -14,6 +14,7 @@ import pytest
 
 from adacompute.cli.app import AdvancedCommand, load_command
 from adacompute.cli.commands import COMMANDS, render_help
+from tiers import leave_to_nightly
 
 COMMAND = str(Path(sys.executable).parent / "adacompute")
 MOST_MODULES = 8  # of ours, that `--version` may load
@@ -160,7 +161,7 @@ def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", leave_to_nightly(["bash", "zsh", "fish"]))
 @pytest.mark.parametrize(
     ("typed", "word"), [("adacompute ev", "evaluate"), ("adacompute pool --js", "--json")]
 )

@@ -63,9 +63,10 @@ from adacompute.evaluate.parallel import Threads, open_threads
 from adacompute.evaluate.verdict import KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT, resolve_folder
-from adacompute.policies.base import Policy, fit_confidence_weights
+from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay

@@ -18,7 +18,7 @@ from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
-from adacompute.policies.base import fit_confidence_weights
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
