@@ -18,7 +18,7 @@ from adacompute.policies.agreement import (
     BayesPolicy,
     EarlyStopping,
 )
-from adacompute.policies.base import VoteState
+from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from shared import read_votes
 from tiers import leave_to_nightly

@@ -17,7 +17,7 @@ from sdk_clients import sdk
 from test_operations import documented, families
 
 import adacompute as ac
-from adacompute.cli.options import choose_menu
+from adacompute.cli.menus import choose_menu
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from adacompute.cli.menus import evaluate_modes, refuse_beside_menu
+from adacompute.cli.menus import FamiliesFlag, MenuOptions, evaluate_modes, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -19,7 +19,7 @@ from adacompute.cli.options import (
     split_budgets,
     warn_counting,
 )
-from adacompute.cli.pool_options import FamiliesFlag, MenuOptions, SourceOptions, read_ballots
+from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -400,9 +400,7 @@ def evaluate(
             **({} if orders is None else {"orders": orders}),
         )
         return
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    source = menu.get_source()
     if families:
         raise typer.BadParameter("is for a menu; give --join, or leave it out", param_hint="--families")
     name, orders = format_path(source), orders or _ORDERS

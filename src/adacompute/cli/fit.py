@@ -25,7 +25,7 @@ from adacompute.cli.evaluate import (
     build_savings,
     show_verdict,
 )
-from adacompute.cli.menus import fit_menu, refuse_beside_menu
+from adacompute.cli.menus import FamiliesFlag, MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -34,7 +34,7 @@ from adacompute.cli.options import (
     parse_budget,
     warn_counting,
 )
-from adacompute.cli.pool_options import FamiliesFlag, MenuOptions, SourceOptions, read_ballots
+from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
@@ -62,10 +62,11 @@ from adacompute.evaluate.measure import (
 from adacompute.evaluate.parallel import Threads, open_threads
 from adacompute.evaluate.verdict import KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
-from adacompute.policies.artefact import DOCUMENT
-from adacompute.policies.base import Policy, fit_confidence_weights
+from adacompute.policies.artefact import DOCUMENT, resolve_folder
+from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay
@@ -318,9 +319,7 @@ def fit(
         }
         option = next(name for name, value in menu_only.items() if value)
         raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")
+    source = menu.get_source()
     prices = price.choose_prices(settings.endpoint)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
@@ -442,6 +441,8 @@ def _wait_for_results(
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
+    """Raise PolicyError where the policy couldn't be saved; checked before it is learned."""
+    resolve_folder(output)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
 

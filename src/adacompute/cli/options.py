@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -44,7 +44,6 @@ __all__ = [
     "EngineName",
     "EngineOptions",
     "JsonFlag",
-    "MenuFileOption",
     "OptionalPoolPath",
     "PoolPath",
     "PriceOptions",
@@ -54,7 +53,6 @@ __all__ = [
     "VerifierOptions",
     "build_option",
     "check_finite",
-    "choose_menu",
     "choose_process_count",
     "clean_text",
     "describe_settings",
@@ -71,7 +69,6 @@ __all__ = [
     "parse_number",
     "parse_price",
     "parse_total",
-    "refuse_endpoint_options",
     "split_budgets",
     "warn_counting",
 ]
@@ -273,7 +270,6 @@ OptionalPoolPath = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
 
-MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metavar="FILE")]
 InputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "input_price", parser=parse_price, metavar="MONEY", show_default=False),
@@ -572,23 +568,3 @@ class EngineOptions:
         """Say that Ray has to be started, which takes a while."""
         if self.is_ray and read_ray_address() is None:
             print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
-
-
-def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
-
-    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
-    """
-    is_addressed = flags[next(iter(flags))] is not None
-    file = str(menu) if menu is not None else "" if is_addressed else settings.menu
-    if file:
-        refuse_endpoint_options(flags, "--menu" if menu is not None else "the setting serve.menu")
-    return file
-
-
-def refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
-    for option, value in flags.items():
-        if value is not None and value != "":
-            reason = f"{menu} says this for each mode; leave this option out, or {menu}"
-            raise typer.BadParameter(reason, param_hint=option)

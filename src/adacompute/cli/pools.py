@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from adacompute.cli.menus import MenuOptions
 from adacompute.cli.options import (
     NO_ANSWER_HINT,
     AnswerOptions,
@@ -21,7 +22,6 @@ from adacompute.cli.options import (
     parse_budgets,
     parse_columns,
 )
-from adacompute.cli.pool_options import MenuOptions, build_menu, parse_mode_costs, read_prices
 from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     CostScale,
@@ -41,13 +41,14 @@ from adacompute.pool import (
     Ballots,
     Menu,
     Verification,
+    check_export,
     export_file,
     export_shards,
     import_file,
 )
 from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.problems import read_samples
-from adacompute.records import Account, TokenPrices
+from adacompute.records import Account
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
@@ -263,6 +264,7 @@ def export(
         raise typer.BadParameter(
             "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
         )
+    check_export(file, overwrite=overwrite, shards=shards)  # before the pool is read
     with open_source(source) as opened_pool:
         result = (
             export_file(opened_pool, file, overwrite=overwrite)
@@ -342,9 +344,9 @@ def _format_mode_cost(cost: float, scale: CostScale) -> str:
 
 def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) -> None:
     """Show the modes of joined pools, or of one pool."""
-    given, price_table = parse_mode_costs(options.costs), read_prices(options.prices)
+    given = options.read_costs()
     ballots = options.read_modes(answers)
-    menu = _find_menu(ballots, given, price_table)
+    menu = _find_menu(ballots, given)
     modes = [
         summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
     ]
@@ -357,16 +359,14 @@ def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) ->
     print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})
 
 
-def _find_menu(
-    ballots: Ballots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
-) -> Menu | None:
+def _find_menu(ballots: Ballots, given: Mapping[str, Any]) -> Menu | None:
     """The menu, or None where no option says what modes cost and their tokens are not recorded."""
     try:
-        return build_menu(ballots, costs, prices)
+        return Menu.of(ballots, **given)
     except NotRecorded:
-        if costs is None and prices is None:
-            return None
-        raise
+        if any(given.values()):
+            raise
+        return None
 
 
 def pool(
@@ -392,9 +392,7 @@ def pool(
                 raise typer.BadParameter("is for one pool; leave it out beside modes", param_hint=option)
         _show_joined(menu, config.answers, json=json)
         return
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    source = menu.get_source()
     budget_list = parse_budgets(config.score, budgets)
     task, default_task = menu.build_tasks(config.answers)
     with open_source(source, task=task, default_task=default_task) as opened_pool:

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption
-from adacompute.cli.menus import refuse_beside_menu, report_modes
+from adacompute.cli.menus import MenuOptions, refuse_beside_menu, report_modes
 from adacompute.cli.options import (
     InputPriceOption,
     JsonFlag,
@@ -21,7 +21,7 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_options import MenuOptions, SourceOptions, read_ballots
+from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_path,
@@ -131,9 +131,7 @@ def report(
             json=json,
         )
         return
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    source = menu.get_source()
     from adacompute.report.build import build_report as run_report
 
     prices = money.build_money()

@@ -50,10 +50,11 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Budget, ModeName
+from adacompute.records import AccuracyTable, Budget, ModeName
 from adacompute.score import MeanEstimate
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
+from adacompute.solve.pricing import Allocation
 
 __all__ = ["solve"]
 

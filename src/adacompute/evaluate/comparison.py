@@ -17,7 +17,7 @@ import numpy.typing as npt
 from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
 from adacompute.records import TokenPrices
-from adacompute.replay.sweep import find_hull
+from adacompute.solve.hull import find_hull
 
 __all__ = [
     "SMALLEST_GAIN",

@@ -45,12 +45,11 @@ from adacompute.evaluate.menu_peers import (
 from adacompute.evaluate.oracle_bounds import bracket_menu_oracle
 from adacompute.evaluate.parallel import ProgressCallback, open_workers
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
-from adacompute.policies.base import Floats, Ints
+from adacompute.policies.base import Floats, Ints, PoolSource
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuSource
-from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
-from adacompute.policies.paths import PolicyRun
+from adacompute.policies.menu.policy import MIN_PROBLEMS
+from adacompute.policies.paths import MenuPaths, PolicyRun, draw_menu_paths
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.menu import Menu, read_modes
@@ -143,7 +142,7 @@ class MenuEvaluation:
 
 
 def evaluate_menu(
-    source: MenuSource,
+    source: PoolSource,
     menu: Menu,
     *,
     budgets: Sequence[float] | None = None,

@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.menu.votes import MenuPaths
-from adacompute.policies.paths import PolicyRun
+from adacompute.policies.paths import MenuPaths, PolicyRun
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.replay.sweep import find_hull
+from adacompute.solve.hull import find_hull
 
 __all__ = [
     "JointVotes",

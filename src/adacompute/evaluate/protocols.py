@@ -43,7 +43,8 @@ from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool
-from adacompute.policies.base import fit_confidence_weights, get_ballots
+from adacompute.policies.base import get_ballots
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.replay.per_problem import ExactReplay
 

@@ -28,22 +28,19 @@ from adacompute.policies.base import (
     Arrays,
     Floats,
     Ints,
-    VoteState,
     check_ascending,
     check_choice,
     check_flag,
     check_number,
-    dump_weights,
     get_ballots,
-    load_settings,
     parse_finite,
     read_array,
     score_votes,
-    wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, read_forest, train_booster
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
@@ -63,7 +60,6 @@ _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # of boosting: the paper's
 _FOREST_TREES = 100
 _HIDDEN_UNITS = 64
 _MAX_STEPS = 2000  # of a solver, at most
-_SETTING_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
 
 
 class Scorer(ABC):
@@ -427,6 +423,8 @@ class ClassifierPolicy(FeaturePolicy):
     """
 
     kind = "classifier"
+    setting_names = ("model", "budgets", "features", "seed", "longest", "weigh")
+    learned_names = ("learned",)
 
     budget_: float  # the average it was fitted for
     classes_: Ints  # (classes,) budgets that it may give, ascending
@@ -480,7 +478,7 @@ class ClassifierPolicy(FeaturePolicy):
     def read(self, prompts: Sequence[str]) -> Floats:
         return self._check_fitted().read(prompts)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         feature_set = self._check_fitted()
         if not feature_set.entropy:
             return np.asarray(np.maximum(self._predict(reading, state.entropy) - state.drawn, 0))
@@ -506,48 +504,33 @@ class ClassifierPolicy(FeaturePolicy):
         self.max_waves = 1 if self.one_shot else 2
         self._predict_class = RowCache(self.scorer_.predict)
 
-    def settings(self) -> dict[str, Any]:
-        learned = None
-        if hasattr(self, "scorer_"):
-            learned = {
-                "budget": self.budget_,
-                "classes": self.classes_.tolist(),
-                "scorer": self.scorer_.kind,
-                "entropy": self.feature_set_.entropy,
-            }
-        return {
-            "model": self.model,
-            "budgets": list(self.budgets),
-            "features": self.features,
-            "seed": self.seed,
-            "longest": self.longest,
-            "weigh": dump_weights(self.weigh),
-            "learned": learned,
+    def learned(self) -> dict[str, Any]:
+        if not hasattr(self, "scorer_"):
+            return {"learned": None}
+        learned = {
+            "budget": self.budget_,
+            "classes": self.classes_.tolist(),
+            "scorer": self.scorer_.kind,
+            "entropy": self.feature_set_.entropy,
         }
+        return {"learned": learned}
 
     def arrays(self) -> Arrays:
         return self.scorer_.arrays() if hasattr(self, "scorer_") else {}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*_SETTING_NAMES, "learned"))
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if learned is not None:
-                policy._load_learned(learned, arrays)
-        return policy
-
-    def _load_learned(self, learned: object, arrays: Arrays) -> None:
-        if not isinstance(learned, Mapping) or set(learned) != {"budget", "classes", "scorer", "entropy"}:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        stored = learned["learned"]
+        if stored is None:
+            return
+        if not isinstance(stored, Mapping) or set(stored) != {"budget", "classes", "scorer", "entropy"}:
             raise PolicyError("learned lacks budget, classes, scorer or entropy")
         feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", learned["entropy"])
+            check_flag("learned entropy", stored["entropy"])
         )
-        classes = check_ascending("learned classes", learned["classes"], high=self.longest)
-        check_choice("learned scorer", learned["scorer"], SCORERS)
-        scorer = SCORERS[learned["scorer"]].restore(arrays, features=feature_set.width, classes=len(classes))
-        self.budget_ = check_number("learned budget", learned["budget"], low=0)
+        classes = check_ascending("learned classes", stored["classes"], high=self.longest)
+        check_choice("learned scorer", stored["scorer"], SCORERS)
+        scorer = SCORERS[stored["scorer"]].restore(arrays, features=feature_set.width, classes=len(classes))
+        self.budget_ = check_number("learned budget", stored["budget"], low=0)
         self.classes_, self.scorer_, self.feature_set_ = (
             np.array(classes, dtype=np.int64),
             scorer,

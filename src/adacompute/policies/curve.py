@@ -11,7 +11,7 @@ mode and the number of samples whose predicted accuracy, less its price, is best
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +25,17 @@ from adacompute.policies.base import (
     Draw,
     Floats,
     Ints,
-    VoteState,
     check_ascending,
     check_dial,
     check_flag,
     check_price,
-    dump_weights,
     get_ballots,
-    load_settings,
     read_array,
-    wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
@@ -66,7 +63,6 @@ _TREE_SETTINGS: dict[str, Any] = {
 _FOLDS = 5
 _STANDARD_ERRORS = 2.0  # by which a group of columns must do better than the mean curve
 _MIN_PROMPTS = 20  # prompts that can be split into folds
-_SETTING_NAMES = ("budgets", "features", "seed", "longest", "weigh")
 _TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
 _MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
 _ORDERS = (8, 32)  # of a problem, at least and at most
@@ -282,6 +278,9 @@ class CurvePolicy(FeaturePolicy):
 
     kind = "curve"
     dial = "price"
+    setting_names = ("menu", "budgets", "features", "seed", "longest", "weigh")
+    learned_names = ("learned",)
+    optional: ClassVar[Mapping[str, Any]] = {"menu": None}
 
     trees_: Trees  # outputs: accuracy of the cheapest budget, and what each larger one adds to it
     rises_: Ints  # (budgets - 1,) of each curve: 1 where hardly any falls, and no predicted one may
@@ -436,7 +435,7 @@ class CurvePolicy(FeaturePolicy):
         self._check_fitted()
         return self.feature_set_.read(prompts)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         self._check_fitted()
         if self.route:
             raise PolicyError(
@@ -484,39 +483,22 @@ class CurvePolicy(FeaturePolicy):
         )
 
     def settings(self) -> dict[str, Any]:
-        learned = {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None
-        menu: dict[str, Any] = {"menu": self.route.menu.dump()} if self.route else {}
-        return {
-            **menu,
-            "budgets": self.route.dump_budgets() if self.route else list(self.budgets),
-            "features": self.features,
-            "seed": self.seed,
-            "longest": self.longest,
-            "weigh": dump_weights(self.weigh),
-            "learned": learned,
-        }
+        return super().settings() | ({"budgets": self.route.dump_budgets()} if self.route else {})
+
+    def learned(self) -> dict[str, Any]:
+        return {"learned": {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None}
 
     def arrays(self) -> Arrays:
         return {**self.trees_.arrays(), "rises": self.rises_} if hasattr(self, "trees_") else {}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            names = (*_SETTING_NAMES, "learned", *(["menu"] if "menu" in settings else []))
-            arguments = load_settings(settings, names)
-            if "menu" in arguments:
-                arguments["menu"] = Menu.load(arguments["menu"])
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if learned is not None:
-                policy._load_learned(learned, arrays)
-        return policy
-
-    def _load_learned(self, learned: object, arrays: Arrays) -> None:
-        if not isinstance(learned, Mapping) or set(learned) != {"entropy"}:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        stored = learned["learned"]
+        if stored is None:
+            return
+        if not isinstance(stored, Mapping) or set(stored) != {"entropy"}:
             raise PolicyError("learned lacks entropy")
         feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", learned["entropy"])
+            check_flag("learned entropy", stored["entropy"])
         )
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
         outputs = curves[-1].stop

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Policy, check_ascending, check_integer, check_weights
+from adacompute.policies.base import Floats, Policy, check_ascending, check_integer
 from adacompute.policies.baselines import MAX_SEED
+from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots
 
 __all__ = [

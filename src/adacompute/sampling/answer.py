@@ -26,7 +26,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Menu, Mode, Pool
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
-from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
+from adacompute.replay.replay import bootstrap_mean, check_policy
 from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import (
     RunResult,
@@ -429,7 +429,8 @@ class _Batch:
                 find_costs=lambda: self.costs,
             )
         reading = policy.read(prompts)
-        opening = decide_first_wave(policy, reading, None if policy.dial is None else highest_dial(policy))
+        dial = None if policy.dial is None else highest_dial(policy)
+        opening = decide_first_wave(policy, reading, dial).counts
         return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)
 
     def _find_money(self) -> float:
@@ -627,7 +628,7 @@ def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
     """
     prepared = copy.copy(policy)
     with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
-        prepared = copy.copy(adapt_policy(policy, first))
+        prepared = policy.copy_for(first)
     prepared.weigh = _rescale_weights(policy.weigh, first)
     return prepared
 

@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.policies.menu.votes import NEVER_SEEN, MenuVotes
-from adacompute.policies.paths import VoteState
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import NEVER_SEEN, MenuVotes, VoteState
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
@@ -316,7 +315,7 @@ class WavePlanner:
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial).counts
 
     def _count_least(self, width: int) -> int:
         """How many requests the next wave should have at least.

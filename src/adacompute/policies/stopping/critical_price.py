@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints, VoteRow, log_price
-from adacompute.policies.paths import Paths, VoteState
+from adacompute.policies.base import Arrays, Floats, Ints, log_price
+from adacompute.policies.paths import Paths
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
+from adacompute.policies.votes import VoteRow, VoteState
 from adacompute.records import quick_dataclass
 
 __all__ = [

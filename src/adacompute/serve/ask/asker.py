@@ -16,17 +16,15 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
+from adacompute.client.modes import MenuConfig, apply_menu, read_menu_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
     EndpointConfig,
-    MenuConfig,
     ServeConfig,
     VerifierConfig,
-    apply_menu,
     average_budget,
     convert_value,
-    read_menu_file,
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy

@@ -14,21 +14,18 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
-from adacompute.client.modes import build_mode_endpoint
+from adacompute.client.modes import MenuConfig, apply_menu, build_mode_endpoint, read_menu_file
 from adacompute.client.rate_limit import LoopShare
 from adacompute.client.settings import build_endpoint
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     Config,
     KeyConfig,
-    MenuConfig,
     ServeConfig,
     VerifierConfig,
-    apply_menu,
     average_budget,
     read_key,
     read_keys,
-    read_menu_file,
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy

@@ -25,7 +25,8 @@ from urllib.parse import quote, quote_plus
 
 import orjson
 
-from adacompute.config import Config, KeyConfig, read_key, read_menu_file
+from adacompute.client.modes import read_menu_file
+from adacompute.config import Config, KeyConfig, read_key
 from adacompute.records import Call, Secret
 from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
 
