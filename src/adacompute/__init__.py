@@ -51,7 +51,8 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
     from adacompute.replay import Replayed, calibrate, replay
     from adacompute.sampling import Answers, Asking, Collected, SourcePlan, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
-    from adacompute.serve.ask.asker import Asker, Reply, ask
+    from adacompute.serve.ask.asker import Asker, ask
+    from adacompute.serve.ask.prompt_engine import Reply
     from adacompute.serve.http.asgi import gateway
     from adacompute.solve import Allocation, Cap, Frontier, frontier, solve
 
@@ -187,7 +188,8 @@ _MODULES = {  # the public names of each module
         "collect",
         "write_answers",
     ),
-    "adacompute.serve.ask.asker": ("Asker", "Reply", "ask"),
+    "adacompute.serve.ask.asker": ("Asker", "ask"),
+    "adacompute.serve.ask.prompt_engine": ("Reply",),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
     "adacompute.serve.http.asgi": ("gateway",),
     "adacompute.solve": ("Allocation", "Cap", "Frontier", "frontier", "solve"),

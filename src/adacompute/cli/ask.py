@@ -21,7 +21,8 @@ from adacompute.client.modes import build_mode_endpoints, read_menu_file
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import AnswersConfig, Config, ServeConfig
 from adacompute.records import Budget, BudgetUnit
-from adacompute.serve.ask.asker import Asker, Reply, write_budget
+from adacompute.serve.ask.asker import Asker, write_budget
+from adacompute.serve.ask.prompt_engine import Reply
 
 __all__ = ["ask"]
 

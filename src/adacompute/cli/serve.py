@@ -97,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
     """Describe the modes of the menu, by name; none where there is one upstream."""
-    modes = {name: source.mode for name, source in gateway.resources.sources.items() if source.mode}
+    modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
             "model": mode.model,

@@ -22,17 +22,6 @@ from adacompute.config import (
 from adacompute.errors import ConfigError
 from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
 
-__all__ = [
-    "MenuConfig",
-    "ModeConfig",
-    "ModeEndpoint",
-    "apply_menu",
-    "build_mode_endpoint",
-    "build_mode_endpoints",
-    "read_menu_file",
-    "read_prices",
-]
-
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
 
@@ -239,9 +228,9 @@ def apply_menu(config: Config, menu: MenuConfig) -> Config:
 class ModeEndpoint:
     """One way to ask for a sample. Two modes may have the same endpoint, with different options."""
 
-    name: str
+    name: str  # "": the only one, of an endpoint without a menu
     endpoint: Endpoint
-    model: str
+    model: str  # "": as requests name it
     prices: TokenPrices = field(default_factory=TokenPrices)
     cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
@@ -270,7 +259,7 @@ class ModeEndpoint:
         Of two limits of tokens, the request's and the mode's, the smaller one is kept, under the request's
         name for it.
         """
-        built = {**body, "model": self.model}
+        built = {**body, "model": self.model} if self.model else dict(body)
         for name, value in self.options.items():
             if name not in LIMIT_NAMES:
                 built[name] = value

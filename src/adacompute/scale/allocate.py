@@ -52,8 +52,6 @@ from adacompute.solve.hull import round_slopes
 from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
 from adacompute.solve.pricing import Move, check_budget, check_price
 
-__all__ = ["AllocateProgress", "AllocateResult", "allocate"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Arrow: TypeAlias = Any  # pyarrow ships no types

@@ -32,8 +32,6 @@ from adacompute.score.grades import BlockMap
 from adacompute.solve import solve
 from adacompute.solve.pricing import Allocation
 
-__all__ = ["MAX_SHARDS", "group_files", "open_shards", "replay_shards", "score_shards", "solve_shards"]
-
 MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
 
 

@@ -41,8 +41,6 @@ from adacompute.serve.ask.prompt_engine import (
 )
 from adacompute.serve.spending.ledger import Spend
 
-__all__ = ["Asker", "Reply", "ask", "write_budget"]
-
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
 DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
 _DEFAULT_KEY_ENV = EndpointConfig().key_env

@@ -24,8 +24,6 @@ from adacompute.serve.messages.reply import build_error
 from adacompute.serve.routes.chat import get_reply_id, send_reply
 from adacompute.serve.routes.lifespan import open_gateway
 
-__all__ = ["GatewayApp", "gateway"]
-
 _log = logging.getLogger("adacompute.serve")
 _SERVER_SETTINGS = (  # of `adacompute serve`
     *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),

@@ -26,23 +26,6 @@ from adacompute.records import Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.pricing.policy_registry import SINGLE
 
-__all__ = [
-    "COSTLY_FIELDS",
-    "MEDIA_TOKENS",
-    "OPTIONS_FIELD",
-    "ChatRequest",
-    "Mode",
-    "RequestOptions",
-    "Route",
-    "build_request",
-    "check_field_names",
-    "check_sample_fields",
-    "choose_route",
-    "get_header",
-    "read_options",
-    "split_model",
-]
-
 Body = dict[str, Any]
 Mode = Literal["adaptive", "shadow", "pass"]
 ToolUse = Literal["", "may", "must"]
