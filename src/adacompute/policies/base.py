@@ -353,25 +353,20 @@ def check_integer(name: str, value: object, *, low: int = 1, high: int = MAX_SAM
     return int(value)
 
 
-def check_number(name: str, value: object, *, low: float, high: float = math.inf) -> float:
+def check_number(name: str, value: object, *, low: float, high: float = math.inf, example: str = "") -> float:
     """Returns a finite number within bounds; PolicyError for anything else."""
     parsed = parse_finite(value)
     if parsed is None or not low <= parsed <= high:
         upper = "up" if high == math.inf else f"to {high:g}"
-        raise PolicyError(f"{name} {format_value(value)} can't be used; give a number from {low:g} {upper}")
+        raise PolicyError(
+            f"{name} {format_value(value)} can't be used; give a number from {low:g} {upper}{example}"
+        )
     return parsed
 
 
 def check_dial(name: str, dial: object, *, high: float = math.inf) -> float:
     """The value of a policy's dial, e.g. its "price"; the same values are accepted live and in replay."""
-    parsed = parse_finite(dial)
-    if parsed is None or not 0 <= parsed <= high:
-        upper = "up" if high == math.inf else f"to {high:g}"
-        raise PolicyError(
-            f"{name} {format_value(dial)} can't be used; give a number from 0 {upper}, "
-            "e.g. what calibrate finds"
-        )
-    return parsed
+    return check_number(name, dial, low=0, high=high, example=", e.g. what calibrate finds")
 
 
 def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | Floats:

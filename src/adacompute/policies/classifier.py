@@ -271,28 +271,14 @@ def fit_scorer(model: str | Learner, rows: Floats, labels: Ints, *, seed: int) -
     return learn(rows, np.asarray(indices, dtype=np.int64), seed), classes
 
 
-def compute_gains(rows: Floats, labels: Ints, *, seed: int) -> Floats:
-    """How much a split on each feature adds to the boosted trees' fit, (features,): shares of their sum.
-
-    XGBoost's own importance: a mean over splits, on the rows that are learned from. All 0 without a
-    split.
-    """
-    shares = np.zeros(rows.shape[1])
-    classes, indices = np.unique(labels, return_inverse=True)
-    if len(classes) > 1:
-        booster = _train_booster(rows, np.asarray(indices, dtype=np.int64), seed)
-        for name, gain in booster.get_score(importance_type="gain").items():
-            shares[int(name.removeprefix("f"))] = gain
-    return shares / max(float(shares.sum()), np.finfo(float).tiny)
-
-
 def _fit_xgboost(rows: Floats, labels: Ints, seed: int) -> Scorer:
-    booster = _train_booster(rows, labels, seed)
+    booster = train_classifier(rows, labels, seed)
     outputs = int(labels.max()) + 1
     return TreeScorer(read_booster(booster.save_raw("json"), outputs=outputs))
 
 
-def _train_booster(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
+def train_classifier(rows: Floats, labels: Ints, seed: int) -> Any:  # noqa: ANN401 # imported where it trains
+    """XGBoost's trees with the paper's settings; labels are from 0 on without a gap."""
     xgboost = import_xgboost()
 
     settings: dict[str, Any] = {

@@ -33,20 +33,19 @@ _STATE_COUNTS, _STATE_WEIGHTS = frozenset(_COUNT_FIELDS), frozenset({"lead", "ru
 _VALUE_FIELDS = ("lead", "runner", "total", "grade", "agrees", "tokens")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathVotes:
-    """The votes of some paths, step first."""
+def count_steps(
+    classes: npt.NDArray[np.int32],
+    vote_weights: Ints,
+    worth: Floats,
+    full: Floats,
+    out: dict[str, npt.NDArray[Any]],
+) -> None:
+    """Counts votes draw by draw, (longest, paths), and writes the tally after each step into `out`.
 
-    classes: npt.NDArray[np.int32]  # (longest, paths)
-    weights: Ints  # (longest, paths)
-    worth: Floats  # (paths, classes)
-    full: Floats  # (paths, classes) share of the full vote
-
-
-def count_steps(votes: PathVotes, out: dict[str, npt.NDArray[Any]]) -> None:
-    """Counts the votes draw by draw, and writes the tally after each step into `out`."""
-    longest, count = votes.classes.shape
-    class_count = votes.worth.shape[1]
+    `worth` of each class and its share of the full vote, `full`, are (paths, classes).
+    """
+    longest, count = classes.shape
+    class_count = worth.shape[1]
     weights, counts = (
         np.zeros(count * class_count, dtype=np.int64),
         np.zeros(count * class_count, dtype=np.int16),
@@ -62,23 +61,23 @@ def count_steps(votes: PathVotes, out: dict[str, npt.NDArray[Any]]) -> None:
         np.zeros(count, np.int16),
     )
     for t in range(longest):
-        rows = np.flatnonzero(votes.classes[t] >= 0)
-        cell = offset[rows] + votes.classes[t, rows]
+        rows = np.flatnonzero(classes[t] >= 0)
+        cell = offset[rows] + classes[t, rows]
         answered[rows] += 1
-        total[rows] += votes.weights[t, rows]
+        total[rows] += vote_weights[t, rows]
         new = counts[cell] == 0
         first_step[cell[new]] = t
         kinds[rows] += new
         counts[cell] += 1
-        weights[cell] += votes.weights[t, rows]
+        weights[cell] += vote_weights[t, rows]
         _update_leaders(rows, cell, top, runner, weights, first_step)
         for name, leading in (("first", top), ("second", runner)):
             out[name][t] = np.where(leading >= 0, counts[leading], 0)
         for name, leading in (("lead", top), ("runner", runner)):
             out[name][t] = np.where(leading >= 0, weights[leading], 0) / WEIGHT_UNIT
         out["answered"][t], out["total"][t], out["kinds"][t] = answered, total / WEIGHT_UNIT, kinds
-        out["grade"][t] = np.where(top >= 0, votes.worth.reshape(-1)[top], votes.worth[:, 0] * 0.0)
-        out["agrees"][t] = np.where(top >= 0, votes.full.reshape(-1)[top], 0.0)
+        out["grade"][t] = np.where(top >= 0, worth.reshape(-1)[top], worth[:, 0] * 0.0)
+        out["agrees"][t] = np.where(top >= 0, full.reshape(-1)[top], 0.0)
 
 
 def count_runs(classes: npt.NDArray[np.int32], out: Int16s) -> None:
@@ -307,14 +306,15 @@ def build_paths(
         sample = order[rows].reshape(-1, longest)
         flat_index = owner[:, None] * ballots.classes.shape[1] + sample  # (paths, longest)
         columns = slice(start * orders, start * orders + len(owner))
-        votes = PathVotes(
-            classes=_take_samples(ballots.classes, flat_index),
-            weights=_take_samples(weights, flat_index),
-            worth=worth[owner],
-            full=full_shares[owner],
+        classes = _take_samples(ballots.classes, flat_index)
+        count_steps(
+            classes,
+            _take_samples(weights, flat_index),
+            worth[owner],
+            full_shares[owner],
+            {name: array[:, columns] for name, array in {**counts, **values}.items()},
         )
-        count_steps(votes, {name: array[:, columns] for name, array in {**counts, **values}.items()})
-        count_runs(votes.classes, counts["run"][:, columns])
+        count_runs(classes, counts["run"][:, columns])
         np.cumsum(_take_samples(ballots.tokens, flat_index), axis=0, out=values["tokens"][:, columns])
         entropy[columns] = ballots.entropy[owner, sample[:, 0]]
     return Paths(

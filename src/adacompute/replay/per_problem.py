@@ -119,22 +119,6 @@ class ProblemResults:
         )
 
     @classmethod
-    def from_budgets(
-        cls, budgets: Ints, *, accuracy: Floats, agreement: Floats, tokens: Floats, longest: int
-    ) -> "ProblemResults":
-        """So many samples of each problem, drawn at once; `tokens` are those of one sample."""
-        return cls(
-            cost=budgets.astype(np.float64),
-            accuracy=accuracy,
-            agreement=agreement,
-            waves=np.ones(len(budgets)),
-            tokens=budgets * tokens,
-            counts=np.bincount(budgets, minlength=longest + 1),
-            most_waves=1,
-            by_mode=budgets[:, None].astype(np.float64),
-        )
-
-    @classmethod
     def from_policy(
         cls, policy: Policy, paths: Paths | MenuPaths, *, dial: float | None, reading: Floats | None = None
     ) -> "ProblemResults":
@@ -248,12 +232,15 @@ class ExactReplay:
         for budget in np.unique(budgets).tolist():
             rows = budgets == budget
             accuracy[rows], agreement[rows] = (values[rows] for values in self._scores[budget])
-        return ProblemResults.from_budgets(
-            budgets,
+        return ProblemResults(
+            cost=budgets.astype(np.float64),
             accuracy=accuracy,
             agreement=agreement,
-            tokens=compute_mean_tokens(self._ballots),
-            longest=policy.longest,
+            waves=np.ones(len(budgets)),
+            tokens=budgets * compute_mean_tokens(self._ballots),
+            counts=np.bincount(budgets, minlength=policy.longest + 1),
+            most_waves=1,
+            by_mode=budgets[:, None].astype(np.float64),
         )
 
     def _score(self, budgets: Iterable[int]) -> None:

@@ -13,12 +13,11 @@ where the factor of that sample's class counts its samples.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import comb, sqrt
 
 import numpy as np
 import numpy.typing as npt
-from numpy.polynomial.legendre import leggauss
 
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.score.grades import (
@@ -30,6 +29,7 @@ from adacompute.score.grades import (
     grade_samples,
     measure_classes,
 )
+from adacompute.score.plain_vote import compute_gauss_nodes
 
 MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly
 
@@ -280,7 +280,7 @@ class _VoteProduct:
         for place, level in enumerate(levels.tolist()):
             ties = sum(classes for classes, totals in reaches if (totals == level).any())
             most = (self.first + self.second) // level - 1  # others for which votes are left
-            y, weight = _compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
+            y, weight = compute_gauss_nodes(min(ties, max(most, 0)) // 2 + 1)
             nodes += y.tolist()
             weights += weight.tolist()
             places += [place] * len(y)
@@ -370,12 +370,6 @@ def _compute_jackknife(means: Floats, votes: _Votes) -> Floats:
         centre = np.tensordot(samples, without, axes=1) / total
         variance += (total - 1) / total * np.tensordot(samples, (without - centre) ** 2, axes=1)
     return np.sqrt(variance)
-
-
-@cache
-def _compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
-    nodes, weights = leggauss(count)
-    return (nodes + 1) / 2, weights / 2  # from 0 to 1
 
 
 @lru_cache(maxsize=4096)

@@ -279,14 +279,15 @@ def _compute_reader(weights: Floats, circle: _Circle, place: int) -> npt.NDArray
 
 
 @cache
-def _compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
+def compute_gauss_nodes(count: int) -> tuple[Floats, Floats]:
+    """Points from 0 to 1 and their weights, exact for polynomials."""
     nodes, weights = leggauss(count)
     return (nodes + 1) / 2, weights / 2  # from 0 to 1
 
 
 def _split_nodes(budget: int, votes: int, *, room: int) -> list[tuple[Floats, Floats]]:
     """Nodes and weights exact for as many ties as `votes` each of `budget` allow, `room` at a time."""
-    nodes, weights = _compute_gauss_nodes(ceil(budget // votes / 2))
+    nodes, weights = compute_gauss_nodes(ceil(budget // votes / 2))
     return [(nodes[i : i + room], weights[i : i + room]) for i in range(0, len(nodes), room)]
 
 

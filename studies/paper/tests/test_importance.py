@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from adacompute.policies.classifier import compute_gains
 from adacompute.policies.features import FEATURE_NAMES
 from studies.paper.budget_choices import compute_oracle_labels
-from studies.paper.importance import compute_importance
+from studies.paper.importance import compute_gains, compute_importance
 from studies.paper.paper_pool import PaperPool, score_paper_pool
 from synthetic import poor, synthetic
 

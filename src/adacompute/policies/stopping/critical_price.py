@@ -121,11 +121,9 @@ def _choose(condition: bool, value: float, other: float) -> float:
     return value if condition else other
 
 
-def find_unweighted(state: VoteState) -> Bools:
-    """Where votes are counted, not weighted, (requests,): every weight so far is exactly 1."""
-    return np.asarray(
-        (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
-    )
+def is_unweighted(state: Any) -> Any:  # noqa: ANN401 - of a Tally whether, of a VoteState where, (requests,)
+    """Whether votes are counted, not weighted: every weight so far is exactly 1."""
+    return (state.total == state.answered) & (state.lead == state.first) & (state.runner == state.second)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,6 +34,7 @@ from adacompute.policies.stopping.critical_price import (
     WavePlan,
     compute_state_features,
     compute_tally_features,
+    is_unweighted,
 )
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
@@ -59,11 +60,6 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 _ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
-
-
-def is_unweighted(tally: Tally) -> bool:
-    """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
-    return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
 
 
 class StoppingPolicy(Policy):
@@ -265,7 +261,7 @@ class StoppingPolicy(Policy):
         """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
-        price, critical, drawn = self._read_price(dial), 0.0, tally.drawn
+        price, critical, drawn = float(self._read_prices(dial)), 0.0, tally.drawn
         if drawn:
             hints = self.read([prompt]) if reading is None else reading
             critical = self.estimate_critical_price(hints, tally)
@@ -288,7 +284,7 @@ class StoppingPolicy(Policy):
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
-        return self._plan.find_stopping_rule(self._read_price(dial), self.prior_.price_quantiles)
+        return self._plan.find_stopping_rule(float(self._read_prices(dial)), self.prior_.price_quantiles)
 
     @property
     def _decides_by_price(self) -> bool:
@@ -298,10 +294,6 @@ class StoppingPolicy(Policy):
             own.count_draws is StoppingPolicy.count_draws
             and own.estimate_critical_prices is StoppingPolicy.estimate_critical_prices
         )
-
-    def _read_price(self, dial: float | None) -> float:
-        """The price of one draw."""
-        return float(self._read_prices(dial))
 
     def _read_prices(self, dial: float | Floats | None) -> float | Floats:
         """The price of one draw, or one for each request."""

@@ -28,8 +28,8 @@ from adacompute.policies.stopping.critical_price import (
     CriticalPriceTrees,
     build_price_table,
     compute_state_features,
-    find_unweighted,
     fit_critical_prices,
+    is_unweighted,
     look_up_price,
     look_up_prices,
 )
@@ -82,7 +82,7 @@ class Prior:
         if self.trees is None:
             return prices
         share = self._tree_share
-        unweighted = find_unweighted(state)
+        unweighted = is_unweighted(state)
         if not unweighted.any():
             return share * self.trees.predict(rows) + (1 - share) * prices
         if not unweighted.all():
