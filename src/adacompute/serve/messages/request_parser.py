@@ -202,7 +202,10 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
         is_word = isinstance(part, str) and place in _QUOTED_FIELDS
         return format_value(part) if places or is_word else _describe_value(part)
 
-    return convert(value, kind, find_remedy=remedies.__getitem__, build_error=build_error, show=show)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:  # its messages name neither value nor remedy
+        return convert(value, kind, find_remedy=remedies.__getitem__, build_error=build_error, show=show)
 
 
 def _describe_value(value: object) -> str:
