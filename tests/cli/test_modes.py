@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from adacompute.cli.menus import MenuOptions, MissingProblems, parse_joins
+from adacompute.cli.menus import MenuOptions, parse_joins
 from adacompute.client.modes import read_prices
 from adacompute.config import AnswersConfig
 from adacompute.errors import ConfigError, RecordNotFound
@@ -183,7 +183,7 @@ def test_read_menu_gives_the_votes_and_the_menu(pools: Path):
     joined: dict[str, Any] = {"source": pools / "small.jsonl", "join": [f"t={pools / 'short.jsonl'}"]}
     with pytest.raises(RecordNotFound):
         MenuOptions(**joined).read(AnswersConfig())
-    ballots, _ = MenuOptions(**joined, missing=MissingProblems.drop).read(AnswersConfig())
+    ballots, _ = MenuOptions(**joined, missing="drop").read(AnswersConfig())
     assert ballots.ids == ("p1",)
 
 

@@ -1,16 +1,11 @@
-"""A curve over prompts, fitted once for all processes of a run."""
+"""A curve over prompts, fitted once for the tests of this room."""
 
 import pytest
 
 from adacompute.policies.curve import CurvePolicy
-from shared import read_votes, share
+from shared import read_votes
 
 
-@share
-def fit_curve() -> CurvePolicy:
-    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
-
-
-@pytest.fixture
+@pytest.fixture(scope="session")
 def curve() -> CurvePolicy:
-    return fit_curve()
+    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))

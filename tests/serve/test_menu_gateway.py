@@ -428,7 +428,7 @@ def test_without_a_policy_cascades_decide_a_little_is_explored_and_a_policy_is_l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [3e-5, 8e-5, 3e-4])
+@pytest.mark.parametrize("budget", leave_to_nightly([8e-5, 3e-5, 3e-4]))
 @pytest.mark.parametrize("repeated", [False, True])
 def test_without_a_policy_the_average_cost_is_the_budget(tmp_path: Path, budget: float, repeated: bool):
     count = 300

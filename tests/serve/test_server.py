@@ -40,7 +40,7 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def running(upstream: Upstream) -> Iterator[Running]:
-    with Running(upstream.url, client_timeout=0.5) as gate:
+    with Running(upstream.url, client_timeout=1.5) as gate:
         yield gate
 
 

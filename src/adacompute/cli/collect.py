@@ -20,7 +20,6 @@ from adacompute.cli.options import (
     build_option,
     load_settings,
 )
-from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
     ProblemOptions,
@@ -34,6 +33,7 @@ from adacompute.cli.terminal import (
     format_count,
     format_path,
     format_percent,
+    open_progress,
     print_fact,
     print_json,
     print_line,

@@ -20,7 +20,6 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_ends,
@@ -32,6 +31,7 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
     print_table,
+    show_progress,
 )
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow

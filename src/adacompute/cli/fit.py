@@ -10,9 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -30,12 +29,12 @@ from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
     PriceOptions,
+    choose_from,
     load_settings,
     parse_budget,
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -46,6 +45,7 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
     print_table,
+    show_progress,
 )
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart
@@ -184,24 +184,8 @@ _ORDERS = 20  # of a problem's samples, to measure a certificate
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
 
 
-class LearnedPolicy(StrEnum):
-    stopping = "stopping"
-    curve = "curve"
-    classifier = "classifier"
-    bayes = "bayes"
-    guarantee = "guarantee"
-    menu = "menu"
-
-
-class Learner(StrEnum):
-    xgboost = "xgboost"
-    logistic = "logistic"
-    svm = "svm"
-    forest = "forest"
-    mlp = "mlp"
-
-
-PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
+LearnedPolicy = Literal["stopping", "curve", "classifier", "bayes", "guarantee", "menu"]
+PolicyOption = Annotated[LearnedPolicy, choose_from(LearnedPolicy, help="What to learn.")]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
@@ -214,9 +198,6 @@ BudgetOption = Annotated[
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")
-]
-LearnerOption = Annotated[
-    Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")
 ]
 FeaturesOption = Annotated[
     str | None,
@@ -265,11 +246,10 @@ def fit(
     context: typer.Context,
     *,
     menu: MenuOptions,
-    policy: PolicyOption = LearnedPolicy.stopping,
+    policy: PolicyOption = "stopping",
     budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
     families: FamiliesFlag = False,
-    learner: LearnerOption = None,
     features: FeaturesOption = None,
     longest: LongestOption = None,
     max_waves: MaxWavesOption = None,
@@ -293,8 +273,8 @@ def fit(
     """
     settings = load_settings(context)
     _check_features(policy, features)
-    if policy is LearnedPolicy.menu:
-        refuse_beside_menu(which, price, learner=learner, max_waves=max_waves, delta=delta)
+    if policy == "menu":
+        refuse_beside_menu(which, price, max_waves=max_waves, delta=delta)
         _check_folder(output, overwrite=overwrite)
         fit_menu(
             menu,
@@ -318,21 +298,19 @@ def fit(
             "--families": families,
         }
         option = next(name for name, value in menu_only.items() if value)
-        raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
+        raise typer.BadParameter(f"is for --policy menu, not {policy}", param_hint=option)
     source = menu.get_source()
     prices = price.choose_prices(settings.endpoint)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
-    _check_options(
-        policy, budget=budget_text, learner=learner, max_waves=max_waves, delta=delta, labels=labels
-    )
+    _check_options(policy, budget=budget_text, max_waves=max_waves, delta=delta, labels=labels)
     _check_folder(output, overwrite=overwrite)
     name = format_path(source)
     ballots = read_ballots(source, settings.answers, menu, which)
     if average is not None:
         warn_counting(average, prices, ballots.charge)
     recorded, all_ballots = len(ballots), ballots
-    certifying = policy is LearnedPolicy.guarantee
+    certifying = policy == "guarantee"
     if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
         longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
     ballots, longest_recorded = select_problems(ballots, longest)
@@ -342,14 +320,12 @@ def fit(
     arguments["weigh"] = (
         fit_confidence_weights(ballots) if uses_weighted_votes(ballots, votes.value) else None
     )
-    if policy is LearnedPolicy.stopping:
+    if policy == "stopping":
         arguments["max_waves"] = max_waves
         if votes is VoteKind.auto and arguments["weigh"] is not None:
             arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
     if certifying:  # of plain votes
         arguments = {"longest": longest_recorded, "delta": _DELTA if delta is None else delta}
-    if learner is not None:
-        arguments["model"] = learner.value
     if features is not None:
         arguments["features"] = features
     refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
@@ -359,7 +335,7 @@ def fit(
         policy,
         name=name,
         longest=longest,
-        settings={"max_waves": max_waves, "features": features, "model": arguments.get("model")},
+        settings={"max_waves": max_waves, "features": features},
         labels=labels,
         votes=votes,
     )
@@ -369,7 +345,7 @@ def fit(
     judge = functools.partial(judge, keep_results=results.append)
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
-    with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
+    with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
             fitted_policy = refit(ballots)
         else:
@@ -466,13 +442,13 @@ def _judge_policy(
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
-    candidate: str | tuple[str, PolicyMaker] = policy.value
+    candidate: str | tuple[str, PolicyMaker] = policy
     if given or labels is not None:
         fit_settings = {} if labels is None else {"labels": labels}
-        compared = make_policy(policy.value, ballots, settings=given, fit_settings=fit_settings)
+        compared = make_policy(policy, ballots, settings=given, fit_settings=fit_settings)
         candidate = (compared.name, compared.maker)
-    budgets = AVERAGE_BUDGETS if policy is not LearnedPolicy.classifier or budget is None else (budget,)
-    with show_progress(f"judging {policy.value} on {name}") as report_progress:
+    budgets = AVERAGE_BUDGETS if policy != "classifier" or budget is None else (budget,)
+    with show_progress(f"judging {policy} on {name}") as report_progress:
         return judge_pool(
             ballots,
             policy=candidate,
@@ -492,7 +468,7 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
         return None
     if average.unit == "samples":
         return average.amount
-    if policy is LearnedPolicy.classifier:
+    if policy == "classifier":
         raise BudgetInvalid(
             f"the classifier is fitted for a number of samples, and {average} is none; give samples"
         )
@@ -531,28 +507,26 @@ def _check_options(
     policy: LearnedPolicy,
     *,
     budget: str | None,
-    learner: Learner | None,
     max_waves: int | None,
     delta: float | None,
     labels: bool | None,
 ) -> None:
     """Refuse options that the policy has no use for, since they would seem to have had an effect."""
-    if policy is LearnedPolicy.classifier and budget is None:
+    if policy == "classifier" and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
         )
-    if policy is LearnedPolicy.guarantee and budget is not None:
+    if policy == "guarantee" and budget is not None:
         raise typer.BadParameter(
             "a guarantee costs what its --delta costs; leave it out", param_hint="--budget"
         )
     for option, value, owner in (
-        ("--delta", delta, LearnedPolicy.guarantee),
-        ("--learner", learner, LearnedPolicy.classifier),
-        ("--max-waves", max_waves, LearnedPolicy.stopping),
-        ("--labels", labels, LearnedPolicy.stopping),
+        ("--delta", delta, "guarantee"),
+        ("--max-waves", max_waves, "stopping"),
+        ("--labels", labels, "stopping"),
     ):
-        if value is not None and policy is not owner:
-            raise typer.BadParameter(f"is for --policy {owner.value}, not {policy.value}", param_hint=option)
+        if value is not None and policy != owner:
+            raise typer.BadParameter(f"is for --policy {owner}, not {policy}", param_hint=option)
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
@@ -564,9 +538,9 @@ def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
 def _check_features(policy: LearnedPolicy, features: str | None) -> None:
     if features is None:
         return
-    if policy not in (LearnedPolicy.curve, LearnedPolicy.classifier):
+    if policy not in ("curve", "classifier"):
         raise typer.BadParameter(
-            f"is for --policy {LearnedPolicy.curve} and {LearnedPolicy.classifier}, not {policy}",
+            f"is for --policy curve and classifier, not {policy}",
             param_hint="--features",
         )
     try:
@@ -583,10 +557,10 @@ def _fit_policy(
     budget: float | None,
     labels: bool | None,
 ) -> Policy:
-    unfitted: Any = POLICIES[policy.value](**arguments)
-    if policy is LearnedPolicy.classifier:
+    unfitted: Any = POLICIES[policy](**arguments)
+    if policy == "classifier":
         fitted_policy: Policy = unfitted.fit(ballots, budget=budget)
-    elif policy is LearnedPolicy.stopping:
+    elif policy == "stopping":
         fitted_policy = unfitted.fit(ballots, labels=labels)
     else:
         fitted_policy = unfitted.fit(ballots)

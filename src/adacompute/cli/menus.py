@@ -10,9 +10,8 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
@@ -24,14 +23,15 @@ from adacompute.cli.options import (
     EngineOptions,
     OptionalPoolPath,
     build_option,
+    choose_from,
     get_flags,
     get_given,
     open_source,
     parse_number,
+    parse_pair,
     split_budgets,
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_count,
     format_ends,
@@ -45,6 +45,7 @@ from adacompute.cli.terminal import (
     print_paragraph,
     print_report,
     print_table,
+    show_progress,
 )
 from adacompute.client.modes import MenuConfig, ModeConfig, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
@@ -98,11 +99,7 @@ _EVALUATION_NOTE = (
 )
 
 
-class MissingProblems(StrEnum):
-    error = "error"
-    drop = "drop"
-
-
+MissingProblems = Literal["error", "drop"]
 FamiliesFlag = Annotated[
     bool,
     typer.Option(
@@ -123,8 +120,9 @@ class JoinOptions(AnswerOptions):
         ),
     ] = None
     missing: Annotated[
-        MissingProblems, typer.Option(help="What to do about problems that a mode has no samples of.")
-    ] = MissingProblems.error
+        MissingProblems,
+        choose_from(MissingProblems, help="What to do about problems that a mode has no samples of."),
+    ] = "error"
 
     @property
     def name(self) -> str:
@@ -154,9 +152,9 @@ class JoinOptions(AnswerOptions):
                 for name, path in paths.items()
             }
             if self.join:
-                return join_pools(pools, missing=self.missing.value).ballots()
+                return join_pools(pools, missing=self.missing).ballots()
             (pool,) = pools.values()
-            return read_modes(pool, missing=self.missing.value)
+            return read_modes(pool, missing=self.missing)
 
     @contextmanager
     def open(
@@ -285,7 +283,7 @@ def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, P
     """The pools of the modes by name, that of the argument first."""
     paths = {} if source is None else {_name_pool(source): source}
     for text in joins or ():
-        name, path = _split_pair(text, "--join", "POOL", "smol=facts")
+        name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
         if name in paths:
             raise typer.BadParameter(f"mode {name!r} is there twice; give each its own", param_hint="--join")
         paths[name] = Path(path)
@@ -305,19 +303,11 @@ def _name_pool(source: Path) -> str:
     return name or str(source)
 
 
-def _split_pair(text: str, option: str, what: str, example: str, *, last: bool = False) -> tuple[str, str]:
-    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
-    name, sign, value = text.rpartition("=") if last else text.partition("=")
-    if not (sign and name.strip() and value.strip()):
-        raise typer.BadParameter(f"{text!r} is not NAME={what}; give e.g. {example}", param_hint=option)
-    return name.strip(), value.strip()
-
-
 def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
     """What a sample of each mode costs, by its name; None where no option says so."""
     parsed: dict[str, float] = {}
     for text in costs or ():
-        name, number = _split_pair(text, "--cost", "NUMBER", "smol=0.1", last=True)
+        name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
         if name in parsed:
             raise typer.BadParameter(f"mode {name!r} has two costs; give one", param_hint="--cost")
         try:

@@ -53,6 +53,7 @@ __all__ = [
     "VerifierOptions",
     "build_option",
     "check_finite",
+    "choose_from",
     "choose_process_count",
     "clean_text",
     "describe_settings",
@@ -67,6 +68,7 @@ __all__ = [
     "parse_columns",
     "parse_finite",
     "parse_number",
+    "parse_pair",
     "parse_price",
     "parse_total",
     "split_budgets",
@@ -130,12 +132,18 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     help_text = f"{text}." if text else ""
     if setting.default_text and options.pop("show_default", True):
         help_text = f"{help_text} [default: {setting.default_text}]".strip()
-    if get_origin(setting.hint) is Literal and "case_sensitive" not in options:
-        words = get_args(setting.hint)
-        options |= {"parser": partial(_parse_choice, words), "metavar": f"<{'|'.join(words)}>"}
-    elif setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
+    if get_origin(setting.hint) is Literal:
+        return choose_from(setting.hint, *declarations, help=help_text, **options)
+    if setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
         options["parser"] = _PARSERS[setting.hint]
     return typer.Option(*declarations, help=help_text, **options)
+
+
+def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
+    """Build an option whose value is one of the words of a Literal; `options` are typer's."""
+    words = get_args(kind)
+    parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
+    return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
@@ -247,11 +255,6 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-class PercentMode(StrEnum):
-    unit = "unit"
-    fraction = "fraction"
-
-
 PoolPath = Annotated[
     Path,
     typer.Argument(
@@ -279,13 +282,7 @@ OutputPriceOption = Annotated[
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
 BudgetUnitOption = Annotated[
-    BudgetUnit,
-    typer.Option(
-        "--unit",
-        parser=partial(_parse_choice, get_args(BudgetUnit)),
-        metavar=f"<{'|'.join(get_args(BudgetUnit))}>",
-        help="What a bare number in --budget counts.",
-    ),
+    BudgetUnit, choose_from(BudgetUnit, "--unit", help="What a bare number in --budget counts.")
 ]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
@@ -300,7 +297,7 @@ class AnswerOptions:
         str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
     ] = None
     percent: Annotated[
-        PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
+        Literal["unit", "fraction"] | None, build_option(AnswersConfig, "percent", show_default=False)
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
@@ -309,8 +306,9 @@ class AnswerOptions:
         `extract` is used where no option says how answers are read. A pool keeps the task it was made with,
         so settings do not override it. Options that contradict the pool's task are refused.
         """
-        percent = answers.percent if self.percent is None else self.percent.value
-        task = Task(extract=self.extract or extract or answers.extract, percent=percent)
+        task = Task(
+            extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
+        )
         return (task if self.extract or self.percent else None), task
 
 
@@ -446,13 +444,18 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
     return pool
 
 
+def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
+    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
+    name, sign, value = text.rpartition("=") if last else text.partition("=")
+    if not (sign and name.strip() and value.strip()):
+        raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
+    return name.strip(), value.strip()
+
+
 def parse_columns(text: str) -> dict[str, str]:
     """Read `FIELD=COLUMN,…`, of --columns."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
-        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
-        raise typer.BadParameter(reason, param_hint="--columns")
-    return {name.strip(): column.strip() for name, _, column in pairs}
+    example = "question=prompt,gold=target"
+    return dict(parse_pair(part, "--columns", "FIELD=COLUMN", example) for part in text.split(","))
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
@@ -534,9 +537,7 @@ def _format_value(value: object) -> str:
     return clean_text(str(value.value if isinstance(value, StrEnum) else value)) or ""
 
 
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
+EngineName = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -545,10 +546,12 @@ class EngineOptions:
 
     engine: Annotated[
         EngineName,
-        typer.Option(
-            "--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."
+        choose_from(
+            EngineName,
+            "--engine",
+            help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here.",
         ),
-    ] = EngineName.local
+    ] = "local"
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
@@ -557,7 +560,7 @@ class EngineOptions:
     @property
     def is_ray(self) -> bool:
         """Whether Ray does it."""
-        return self.engine is EngineName.ray
+        return self.engine == "ray"
 
     def check_workers(self) -> None:
         """Refuse a number of workers for an engine that has none."""

@@ -6,7 +6,6 @@ The samples are in a pool, a file, a bundled recording or a folder of shards.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +20,7 @@ from adacompute.cli.options import (
     EngineOptions,
     InputPriceOption,
     OutputPriceOption,
+    choose_from,
     open_source,
     parse_budgets,
 )
@@ -32,14 +32,13 @@ from adacompute.errors import (
 )
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, bundled_names
-from adacompute.records import DEFAULT_CURRENCY, TokenPrices
+from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
 from adacompute.scale.stages import open_shards
 from adacompute.score.grades import BlockMap
 
 __all__ = [
     "NO_SOURCE_OPTIONS",
     "Aggregate",
-    "CostUnit",
     "ScoringOptions",
     "SourceOptions",
     "TooFew",
@@ -166,36 +165,11 @@ def open_ballots(
         yield read_ballots(source, answers, reading, which, ballots=ballots), map_blocks
 
 
-class Aggregate(StrEnum):
-    vote = "vote"
-    weighted = "weighted"
-    best_of = "best-of"
-    any_correct = "any-correct"
-
-
-class ConfidenceSignal(StrEnum):
-    logprob = "logprob"
-    entropy = "entropy"
-
-
-class Estimator(StrEnum):
-    exact = "exact"
-    windows = "windows"
-
-
-class CostUnit(StrEnum):
-    samples = "samples"
-    tokens = "tokens"
-    money = "money"
-
-
-class TooFew(StrEnum):
-    error = "error"
-    drop = "drop"
-
-
+Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
+ConfidenceSignal = Literal["logprob", "entropy"]
+TooFew = Literal["error", "drop"]
 TooFewOption = Annotated[
-    TooFew, typer.Option(help="What to do about problems that can't be scored at every budget.")
+    TooFew, choose_from(TooFew, help="What to do about problems that can't be scored at every budget.")
 ]
 
 
@@ -204,34 +178,29 @@ class ScoringOptions:
     """At which budgets samples are scored, how, and what their tokens cost."""
 
     budgets: BudgetsOption = None
-    aggregate: Annotated[Aggregate, typer.Option(help="How the samples of a problem become one answer.")] = (
-        Aggregate.vote
-    )
+    aggregate: Annotated[
+        Aggregate, choose_from(Aggregate, help="How the samples of a problem become one answer.")
+    ] = "vote"
     by: Annotated[
-        ConfidenceSignal | None, typer.Option(help="What weighted and best-of go by. [default: logprob]")
+        ConfidenceSignal | None,
+        choose_from(ConfidenceSignal, help="What weighted and best-of go by. [default: logprob]"),
     ] = None
-    estimator: Annotated[
-        Estimator, typer.Option(help="All subsets of the samples, or the paper's disjoint windows.")
-    ] = Estimator.exact
     input_price: InputPriceOption = None
     output_price: OutputPriceOption = None
     currency: Annotated[
         str | None, typer.Option(metavar="NAME", help="Currency, for --cost money. [default: USD]")
     ] = None
-    too_few: TooFewOption = TooFew.error
+    too_few: TooFewOption = "error"
 
-    def build_scoring(self, cost: CostUnit, currency: str | None) -> Scoring:
+    def build_scoring(self, cost: BudgetUnit, currency: str | None) -> Scoring:
         """Build the way of scoring; refuse options that don't go together."""
-        uses_signal = self.aggregate in (Aggregate.weighted, Aggregate.best_of)
-        if self.by is not None and not uses_signal:
+        if self.by is not None and self.aggregate not in ("weighted", "best-of"):
             raise typer.BadParameter(
-                f"{self.by.value} is for --aggregate weighted or best-of, not {self.aggregate.value}",
-                param_hint="--by",
+                f"{self.by} is for --aggregate weighted or best-of, not {self.aggregate}", param_hint="--by"
             )
         return Scoring(
-            aggregate=self.aggregate.value,
-            estimator=self.estimator.value,
-            by=(self.by or ConfidenceSignal.logprob).value,
+            aggregate=self.aggregate,
+            by=self.by or "logprob",
             cost=build_cost(cost, self.input_price, self.output_price, currency),
         )
 
@@ -239,22 +208,22 @@ class ScoringOptions:
         """The budgets of the option or the settings; where nobody chose them, those that samples allow."""
         budgets = parse_budgets(settings, self.budgets)
         if self.budgets is None and settings == ScoreConfig():
-            return limit_budgets(ballots, budgets, drop=self.too_few is TooFew.drop)
+            return limit_budgets(ballots, budgets, drop=self.too_few == "drop")
         return budgets
 
 
 def build_cost(
-    cost: CostUnit, input_price: float | None, output_price: float | None, currency: str | None
+    cost: BudgetUnit, input_price: float | None, output_price: float | None, currency: str | None
 ) -> Literal["samples", "tokens"] | TokenPrices:
     """Build the unit of cost that the options ask for: samples, tokens, or money with its prices."""
-    if cost is not CostUnit.money:
+    if cost != "money":
         if input_price is not None or output_price is not None:
             raise typer.BadParameter(
                 "prices are for --cost money", param_hint="--input-price, --output-price"
             )
         if currency is not None:
             raise typer.BadParameter("a currency is for --cost money", param_hint="--currency")
-        return "tokens" if cost is CostUnit.tokens else "samples"
+        return cost
     if input_price is None or output_price is None:
         raise typer.BadParameter("money needs --input-price and --output-price", param_hint="--cost")
     if currency is not None and (not currency.strip() or currency in ("samples", "tokens")):

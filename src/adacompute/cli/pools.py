@@ -3,9 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -17,12 +16,12 @@ from adacompute.cli.options import (
     BudgetsOption,
     JsonFlag,
     PoolPath,
+    choose_from,
     load_settings,
     open_source,
     parse_budgets,
     parse_columns,
 )
-from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     CostScale,
     choose_scale,
@@ -34,6 +33,7 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_table,
+    show_sample_count,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
@@ -47,6 +47,7 @@ from adacompute.pool import (
     import_file,
 )
 from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.pool.pool_files import Format
 from adacompute.problems import read_samples
 from adacompute.records import Account
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
@@ -174,15 +175,7 @@ def describe_damage(verification: Verification, *, name: str) -> str:
     )
 
 
-class LogFormat(StrEnum):
-    native = "native"
-    lm_eval = "lm-eval"
-    inspect = "inspect"
-
-
-class ExistingSamples(StrEnum):
-    error = "error"
-    skip = "skip"
+ExistingSamples = Literal["error", "skip"]
 
 
 def import_(
@@ -190,9 +183,7 @@ def import_(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
     pool_path: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
-    file_format: Annotated[
-        LogFormat, typer.Option("--format", help="What wrote the file.")
-    ] = LogFormat.native,
+    file_format: Annotated[Format, choose_from(Format, "--format", help="What wrote the file.")] = "native",
     columns: Annotated[
         str | None,
         typer.Option(
@@ -203,8 +194,9 @@ def import_(
     ] = None,
     reading: AnswerOptions,
     existing: Annotated[
-        ExistingSamples, typer.Option(help="What to do about problems whose samples are already there.")
-    ] = ExistingSamples.error,
+        ExistingSamples,
+        choose_from(ExistingSamples, help="What to do about problems whose samples are already there."),
+    ] = "error",
     reread: Annotated[
         bool, typer.Option("--reread", help="Read answers out of the texts again, whatever the file says.")
     ] = False,
@@ -218,17 +210,17 @@ def import_(
     answer. A pool keeps the --extract and --percent it was made with.
     """
     task, default_task = reading.build_tasks(load_settings(context).answers)
-    if columns is not None and file_format is not LogFormat.native:
+    if columns is not None and file_format != "native":
         raise typer.BadParameter("is for tables; leave --format out", param_hint="--columns")
     source = file if columns is None else read_samples(file, columns=parse_columns(columns))
     with show_sample_count(f"importing {format_path(file)}") as report:
         result = import_file(
             source,
             pool_path,
-            format=file_format.value,
+            format=file_format,
             task=task,
             default_task=default_task,
-            existing=existing.value,
+            existing=existing,
             reread=reread,
             progress=report,
         )

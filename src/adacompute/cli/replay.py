@@ -14,7 +14,7 @@ from adacompute.cli.menus import (
     warn_unspent,
 )
 from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
-from adacompute.cli.pool_options import SourceOptions, TooFew, TooFewOption
+from adacompute.cli.pool_options import SourceOptions, TooFewOption
 from adacompute.cli.terminal import (
     format_count,
     format_interval,
@@ -61,7 +61,7 @@ def replay(
     price: PriceOption = None,
     orders: OrdersOption = 100,
     seed: OrderSeedOption = 0,
-    too_few: TooFewOption = TooFew.error,
+    too_few: TooFewOption = "error",
     which: SourceOptions,
     engine: EngineOptions,
     json: JsonFlag = False,
@@ -91,7 +91,7 @@ def replay(
         budget = average.amount if average.unit == "samples" else budget
     answers = load_settings(context).answers
     with samples.open(answers, which, engine=engine, several=menu is not None) as (ballots, map_blocks):
-        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
+        options: dict[str, Any] = {"orders": orders, "too_few": too_few, "map_blocks": map_blocks}
         if budget is not None:
             price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
         result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)

@@ -22,13 +22,13 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
 from adacompute.cli.terminal import (
     format_path,
     print_json,
     print_line,
     print_message,
     print_report,
+    show_progress,
 )
 from adacompute.records import DEFAULT_CURRENCY
 

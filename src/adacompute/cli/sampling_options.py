@@ -18,6 +18,7 @@ from adacompute.cli.options import (
     VerifierOptions,
     build_option,
     parse_columns,
+    parse_pair,
     parse_total,
 )
 from adacompute.cli.terminal import print_message
@@ -186,10 +187,8 @@ def parse_named_values(items: list[str] | None, option: str, *, example: str) ->
     """Parse the values of a repeatable option of the form NAME=JSON."""
     values: dict[str, Any] = {}
     for item in items or ():
-        name, equals, text = item.partition("=")
+        name, text = parse_pair(item, option, "NAME=JSON", example)
         try:
-            if not equals or not name:
-                raise ValueError("no '='")
             values[name] = orjson.loads(text)
         except ValueError as exc:
             reason = f"{item!r} is no NAME=JSON ({exc}); e.g. {example}"

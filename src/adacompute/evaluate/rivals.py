@@ -20,9 +20,9 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     Policy,
+    check_dials,
     check_integer,
     check_number,
-    check_price,
     get_ballots,
     score_votes,
 )
@@ -241,7 +241,7 @@ class PetsPolicy(Rival, AgreementPolicy):
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
-        price = np.array(check_price(dial), ndmin=1)[:, None]
+        price = np.array(check_dials("price", dial), ndmin=1)[:, None]
         planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)  # samples in all
         missing = self.warmup - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)

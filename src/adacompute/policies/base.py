@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
-from adacompute.policies.votes import Floats, Ints, MenuVotes, VoteRow, VoteState, read_tallies
+from adacompute.policies.votes import Floats, Ints, MenuVotes, VoteState, read_tallies
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu
@@ -39,7 +39,6 @@ __all__ = [
     "Ints",
     "Policy",
     "PoolSource",
-    "VoteRow",
     "VoteState",
     "check_ascending",
     "check_choice",
@@ -49,7 +48,6 @@ __all__ = [
     "check_integer",
     "check_modes",
     "check_number",
-    "check_price",
     "check_source",
     "get_ballots",
     "load_settings",
@@ -199,8 +197,8 @@ class Policy(ABC):
 
         Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.
         """
-        assert isinstance(state, VoteState)  # of one mode
-        return Draws(np.zeros(len(state), dtype=np.int64), self.count_draws(reading, state, dial))
+        counts = self.count_draws(reading, cast("VoteState", state), dial)
+        return Draws(np.zeros(len(state), dtype=np.int64), counts)
 
     @abstractmethod
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
@@ -411,11 +409,6 @@ def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | 
     for value in (dials.min(initial=0.0), dials.max(initial=0.0)):
         check_dial(name, value, high=high)
     return dials
-
-
-def check_price(price: object) -> float | Floats:
-    """A price, or one for each request, (requests,)."""
-    return check_dials("price", price)
 
 
 def log_price(price: float | Floats) -> float | Floats:

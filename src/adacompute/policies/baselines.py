@@ -21,10 +21,10 @@ from adacompute.policies.base import (
     Ints,
     Policy,
     check_ascending,
+    check_dials,
     check_flag,
     check_integer,
     check_number,
-    check_price,
     check_source,
     get_ballots,
 )
@@ -37,6 +37,7 @@ from adacompute.solve.hull import compute_slopes, round_slopes
 __all__ = [
     "BUDGETS",
     "MAX_SEED",
+    "BudgetPolicy",
     "FixedPolicy",
     "OneShotPolicy",
     "OraclePolicy",
@@ -91,11 +92,8 @@ def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
     return result
 
 
-class OneShotPolicy(Policy):
-    """A policy that reads its budget off the prompt, (prompts, 1). A base class."""
-
-    one_shot = True
-    max_waves = 1
+class BudgetPolicy(Policy):
+    """A policy that chooses among budgets. A base class."""
 
     def __init__(self, *, budgets: Sequence[int], longest: int, weigh: VoteWeights | None) -> None:
         self.longest = check_integer("longest", longest)
@@ -110,6 +108,13 @@ class OneShotPolicy(Policy):
     def modes(self) -> tuple[int, ...]:
         """The budgets that are within `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
+
+
+class OneShotPolicy(BudgetPolicy):
+    """A policy that reads its budget off the prompt, (prompts, 1). A base class."""
+
+    one_shot = True
+    max_waves = 1
 
     @abstractmethod
     def read(self, prompts: Sequence[str]) -> Floats:
@@ -236,7 +241,7 @@ class OraclePolicy(OneShotPolicy):
         return np.where(known[:, None], self.slopes_[row], self.mean_)
 
     def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        price = round_slopes(np.array(check_price(dial), dtype=np.float64, ndmin=1))
+        price = round_slopes(np.array(check_dials("price", dial), dtype=np.float64, ndmin=1))
         budget = np.array(self.modes)[(reading > price[:, None]).sum(axis=1)]
         return np.asarray(np.maximum(budget - state.drawn, 0))
 

@@ -6,7 +6,6 @@ numbers are the same, to the last bit, from live tallies and from replayed paths
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,6 @@ __all__ = [
     "Floats",
     "Ints",
     "MenuVotes",
-    "VoteRow",
     "VoteState",
     "make_empty_state",
     "read_tallies",
@@ -31,19 +29,6 @@ Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 
 NEVER_SEEN = 127  # the rank of a class that was not given yet; classes of a request are fewer
-
-
-class VoteRow(NamedTuple):
-    """The vote state of one request as plain numbers, named as a tally names them."""
-
-    drawn: int
-    answered: int
-    first: int
-    second: int
-    kinds: int
-    lead: float
-    runner: float
-    total: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,10 +84,6 @@ class VoteState:
     def empty(cls, requests: int) -> "VoteState":
         """The state of requests that nothing was drawn for yet."""
         return cls.from_tallies([Tally()]).select(np.zeros(requests, dtype=np.intp))
-
-    def to_row(self) -> VoteRow:
-        """The first request."""
-        return VoteRow(*(getattr(self, name)[0].item() for name in VoteRow._fields))
 
     def select(self, rows: Rows) -> "VoteState":
         """Some of the requests."""

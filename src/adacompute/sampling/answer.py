@@ -241,7 +241,7 @@ class _Named(Protocol):
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
     """The modes that a policy may draw from, in its order; PolicyError where they don't fit."""
     by_name = {mode.name: mode for mode in modes}
-    if isinstance(policy, MenuPolicy) and all(name in by_name for name in policy.names):
+    if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
     check_modes(policy, [name for name in by_name if name], place)
     if len(modes) > 1:
@@ -359,7 +359,7 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
 
     It is what the policy learned, where that is money; else an estimate by the prices.
     """
-    known = policy.menu if isinstance(policy, MenuPolicy) and len(plans) > 1 else None
+    known = policy.menu
     if known is None or known.unit != "money":
         known = estimate_plan_menu(plans, problems)
     return np.array([known[plan.name].cost for plan in plans])

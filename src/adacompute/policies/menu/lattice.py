@@ -231,11 +231,7 @@ class LatticeModel:
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
         features = compute_features(votes, critical, hints)
-        if len(votes) == 1:  # to the last bit as below, in a third of the time
-            row = features[0].tolist()
-            scores = np.array([[trees.score_row(row) for trees in self.trees]])
-        else:
-            scores = np.hstack([trees.scores(features) for trees in self.trees])
+        scores = np.hstack([trees.scores(features) for trees in self.trees])
         columns = np.hstack([scores, np.nan_to_num(critical)])
         return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn has 32 bits too
 

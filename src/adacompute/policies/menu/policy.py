@@ -29,9 +29,9 @@ from adacompute.policies.base import (
     PoolSource,
     check_choice,
     check_dial,
+    check_dials,
     check_flag,
     check_integer,
-    check_price,
     check_source,
     log_price,
     read_array,
@@ -61,8 +61,7 @@ from adacompute.policies.menu.rules import (
 )
 from adacompute.policies.paths import MenuPaths, draw_menu_paths
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.critical_price import compute_state_features, compute_tally_features
-from adacompute.policies.stopping.policy import is_unweighted
+from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.policies.votes import NEVER_SEEN, MenuVotes, VoteState
 from adacompute.policies.weights import (
@@ -451,7 +450,7 @@ class MenuPolicy(Policy):
         rule = StoppingRule(
             mode, check_dial("price", price) * float(self.costs[mode]), self.stoppers_[mode].longest
         )
-        inputs = StateInputs(votes=votes, critical=self._estimate_critical(reading, votes), leaf=None)
+        inputs = StateInputs(votes=votes, critical=self.estimate_critical_prices(reading, votes), leaf=None)
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
@@ -481,7 +480,7 @@ class MenuPolicy(Policy):
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
         """Which rule decides about each request, (requests,), by its hash."""
-        log = log_price(np.maximum(check_price(price), 1e-300))
+        log = log_price(np.maximum(check_dials("price", price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
         last = len(logs) - 1
         above = np.searchsorted(logs, -log, side="right")
@@ -489,47 +488,48 @@ class MenuPolicy(Policy):
         width = np.where(low < high, logs[high] - logs[low], 1.0)
         return np.where(hashes < (-log - logs[low]) / width, high, low)
 
+    def find_costs(self, prices: Floats) -> Floats:
+        """What a request costs on average at each price, by what was learned, (prices,)."""
+        logs = -np.log(np.maximum(prices, 1e-300))
+        return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
+
+    def find_price(self, cost: float) -> float:
+        """The lowest price at which a request costs no more than that on average; the highest, if none is."""
+        if cost <= self.cost_[0]:
+            return float(self.prices_[0])
+        return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
+
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
-        critical = self._estimate_critical(reading, votes) if by_stopping else nothing
+        critical = self.estimate_critical_prices(reading, votes) if by_stopping else nothing
         leaf = None
         if self.model_ is not None and by_lattice:
-            leaf = self.model_.find_leaves(votes, self._estimate_prior(votes), reading[:, :-1])
+            prior = self.estimate_critical_prices(reading, votes, by_prior=True)
+            leaf = self.model_.find_leaves(votes, prior, reading[:, :-1])
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
-    def _estimate_critical(self, reading: Floats, votes: MenuVotes) -> Floats:
-        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one."""
+    def estimate_critical_prices(
+        self, reading: Floats, votes: MenuVotes, *, by_prior: bool = False
+    ) -> Floats:
+        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
+
+        The lattice is learned with those of the prior alone (`by_prior`): a pool's own model knows the
+        problems that it was learned on too well.
+        """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
             end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
             if len(rows):
-                state = votes.select(rows).state_of(mode)
-                critical[rows, mode] = stopper.estimate_critical_prices(reading[rows, start:end], state)
-            start = end
-        return critical
-
-    def _estimate_prior(self, votes: MenuVotes) -> Floats:
-        """As `_estimate_critical`, by the prior alone: what the lattice was learned with.
-
-        Critical prices of a pool's own model know the problems that they were learned on too well.
-        """
-        critical = np.full((len(votes), len(self.modes)), np.nan)
-        for mode, stopper in enumerate(self.stoppers_):
-            rows = np.flatnonzero(votes.drawn[:, mode] > 0)
-            if not len(rows):
-                continue
-            state = votes.select(rows).state_of(mode)
-            if len(rows) == 1:  # without arrays: a third of the time, and the same to the bit
-                row = state.to_row()
-                features = None if is_unweighted(row) else compute_tally_features(row)
-                critical[rows, mode] = stopper.prior_.estimate_critical_price(row, features)
-            else:
-                critical[rows, mode] = stopper.prior_.estimate_critical_prices(
-                    state, compute_state_features(state)
+                state, hints = votes.select(rows).state_of(mode), reading[rows, start:end]
+                critical[rows, mode] = (
+                    stopper.prior_.estimate_critical_prices(state, compute_state_features(state))
+                    if by_prior
+                    else stopper.estimate_critical_prices(hints, state)
                 )
+            start = end
         return critical
 
     def more(

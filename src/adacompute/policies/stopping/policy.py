@@ -24,10 +24,10 @@ from adacompute.policies.base import (
     Policy,
     check_ascending,
     check_choice,
+    check_dials,
     check_flag,
     check_integer,
     check_number,
-    check_price,
     get_ballots,
 )
 from adacompute.policies.paths import draw_paths
@@ -48,7 +48,7 @@ from adacompute.policies.stopping.prior import (
     load_bundled_prior,
     select_unseen_prior,
 )
-from adacompute.policies.votes import VoteRow, VoteState
+from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import (
     SHARPNESS,
     calibrate_signal_model,
@@ -65,7 +65,7 @@ _ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
-def is_unweighted(tally: Tally | VoteRow) -> bool:
+def is_unweighted(tally: Tally) -> bool:
     """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
     return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
 
@@ -311,7 +311,7 @@ class StoppingPolicy(Policy):
         """The price of one draw, or one for each request."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
-        return check_price(dial) * self.draw_cost
+        return check_dials("price", dial) * self.draw_cost
 
     @property
     def _plan(self) -> WavePlan:
@@ -326,7 +326,7 @@ class StoppingPolicy(Policy):
             return prices
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
-    def estimate_critical_price(self, reading: Floats, tally: Tally | VoteRow) -> float:
+    def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
         """As `estimate_critical_prices`, of one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)

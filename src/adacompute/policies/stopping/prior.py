@@ -33,7 +33,7 @@ from adacompute.policies.stopping.critical_price import (
     look_up_price,
     look_up_prices,
 )
-from adacompute.policies.votes import VoteRow, VoteState
+from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
 
@@ -107,7 +107,7 @@ class Prior:
             prices[weighted] = share * self.trees.predict(rows[weighted]) + (1 - share) * prices[weighted]
         return prices
 
-    def estimate_critical_price(self, tally: Tally | VoteRow, row: Sequence[float] | None) -> float:
+    def estimate_critical_price(self, tally: Tally, row: Sequence[float] | None) -> float:
         """As `estimate_critical_prices`, of one tally; `row` are its features, None if it is unweighted."""
         price = look_up_price(self.table, tally)
         if self.trees is None or row is None:
