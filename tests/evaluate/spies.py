@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.policies.base import Arrays, Floats, Ints, Policy
-from adacompute.policies.votes import VoteState
+from adacompute.policies.base import Arrays, Policy
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots
 
 

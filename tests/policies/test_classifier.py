@@ -27,6 +27,11 @@ def words() -> Ballots:
     return read_votes("words").only(range(0, 440, 4))
 
 
+def predict(policy: ClassifierPolicy, reading: np.ndarray, entropy: np.ndarray) -> np.ndarray:
+    """The budgets that a policy gives to prompts that it has read, given their first samples' entropy."""
+    return policy.choose_budgets(policy.get_feature_set().build_rows(reading, entropy), None)
+
+
 def without_entropy(ballots: Ballots) -> Ballots:
     from dataclasses import replace
 
@@ -117,7 +122,7 @@ def test_with_the_entropy_one_sample_is_drawn_first_and_then_the_rest():
     policy, prompt = fitted("xgboost"), words().prompts[0]
     assert policy.more(prompt, Tally()) == 1
     one = Tally.of([Sample(answer="4", entropy=0.4)])
-    budget = int(policy._predict(policy.read([prompt]), np.array([0.4]))[0])
+    budget = int(predict(policy, policy.read([prompt]), np.array([0.4]))[0])
     assert policy.more(prompt, one) == budget - 1
     assert policy.more(prompt, Tally.of([Sample(answer="4", entropy=0.4), *["5"] * 15])) == 0
     assert (policy.one_shot, policy.max_waves) == (False, 2)
@@ -144,7 +149,7 @@ def test_a_restored_policy_decides_the_same(model: str):
     again = ClassifierPolicy.restore(policy.settings(), policy.arrays())
     entropy = np.random.default_rng(0).gamma(1.0, 0.5, size=len(words()))
     reading = policy.read(words().prompts)
-    assert (again._predict(again.read(words().prompts), entropy) == policy._predict(reading, entropy)).all()
+    assert (predict(again, again.read(words().prompts), entropy) == predict(policy, reading, entropy)).all()
 
 
 def test_many_requests_at_once_get_what_each_gets_alone():
@@ -153,9 +158,9 @@ def test_many_requests_at_once_get_what_each_gets_alone():
     rows = rng.integers(len(words()), size=6000)
     entropy = rng.choice([0.1, 0.3, 0.7, np.nan], size=6000)
     reading = policy.read(words().prompts)[rows]
-    large = policy._predict(reading, entropy)
-    assert (policy._predict(reading[:5000], entropy[:5000]) == large[:5000]).all()  # from memory
-    assert (policy._predict(reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
+    large = predict(policy, reading, entropy)
+    assert (predict(policy, reading[:5000], entropy[:5000]) == large[:5000]).all()  # from memory
+    assert (predict(policy, reading[::7], entropy[::7]) == large[::7]).all()  # too few to remember
 
 
 @pytest.mark.parametrize("model", MODELS)

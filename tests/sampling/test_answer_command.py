@@ -15,7 +15,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.pool import open_pool
 from adacompute.records import Problem
 from adacompute.sampling import RequestAnswer, SourcePlan, check_output, write_answers
-from adacompute.sampling.answer import ANSWER_COLUMNS
+from adacompute.sampling.answer_file import ANSWER_COLUMNS
 from upstream import Upstream
 
 COUNT = 24

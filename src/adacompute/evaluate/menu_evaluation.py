@@ -45,11 +45,12 @@ from adacompute.evaluate.menu_peers import (
 from adacompute.evaluate.oracle_bounds import bracket_menu_oracle
 from adacompute.evaluate.parallel import ProgressCallback, open_workers
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, kfold
-from adacompute.policies.base import Floats, Ints, PoolSource
+from adacompute.policies.base import PoolSource
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.policies.paths import MenuPaths, PolicyRun, draw_menu_paths
+from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.menu import Menu, read_modes

@@ -15,10 +15,10 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.paths import MenuPaths, PolicyRun
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import Floats, Ints
 from adacompute.solve.hull import find_hull
 
 __all__ = [

@@ -17,8 +17,6 @@ from adacompute.policies.agreement import AgreementPolicy, add_answer, count_ans
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
-    Floats,
-    Ints,
     Policy,
     check_dials,
     check_integer,
@@ -34,7 +32,7 @@ from adacompute.policies.baselines import (
     hash_to_unit,
     mix_adjacent,
 )
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 

@@ -18,8 +18,6 @@ from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
     Dial,
-    Floats,
-    Ints,
     Policy,
     check_dial,
     check_dials,
@@ -29,19 +27,9 @@ from adacompute.policies.base import (
     get_ballots,
     read_array,
 )
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
-
-__all__ = [
-    "AdaptiveConsistency",
-    "AgreementPolicy",
-    "BayesPolicy",
-    "EarlyStopping",
-    "add_answer",
-    "count_answers",
-    "place_ties",
-]
 
 _PRIOR_PROBLEMS = 250  # problems whose answers are the prior of Bayesian stopping, as in its paper
 _TABLE_LONGEST = 32  # samples: a larger table of posteriors would take minutes

@@ -25,18 +25,6 @@ import numpy.typing as npt
 from adacompute.atomic import lock_folder, publish_folder, replace_file, write_synced
 from adacompute.errors import PolicyError, PolicyInvalid, format_value
 
-__all__ = [
-    "CHART_FILE",
-    "check_folder",
-    "compute_digest",
-    "parse_json",
-    "publish",
-    "publish_beside",
-    "read_artefact",
-    "read_content",
-    "write_artefact",
-]
-
 _Array = npt.NDArray[Any]
 
 SCHEMA, VERSION = "adacompute.policy", 1

@@ -30,34 +30,6 @@ from adacompute.pool.menu import JoinedPool, Menu
 from adacompute.records import AccuracyTable, quick_dataclass
 from adacompute.score import score
 
-__all__ = [
-    "Arrays",
-    "Dial",
-    "Draw",
-    "Draws",
-    "Floats",
-    "Ints",
-    "Policy",
-    "PoolSource",
-    "VoteState",
-    "check_ascending",
-    "check_choice",
-    "check_dial",
-    "check_dials",
-    "check_flag",
-    "check_integer",
-    "check_modes",
-    "check_number",
-    "check_source",
-    "get_ballots",
-    "load_settings",
-    "log_price",
-    "parse_finite",
-    "read_array",
-    "score_votes",
-    "wrap_restore_errors",
-]
-
 Arrays = Mapping[str, npt.NDArray[Any]]  # what a policy has learned, by name
 Dial = Literal["price", "threshold"]
 PoolSource = Pool | JoinedPool | Ballots

@@ -17,8 +17,6 @@ from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
-    Floats,
-    Ints,
     Policy,
     check_ascending,
     check_dials,
@@ -28,24 +26,11 @@ from adacompute.policies.base import (
     check_source,
     get_ballots,
 )
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score
 from adacompute.solve.hull import compute_slopes, round_slopes
-
-__all__ = [
-    "BUDGETS",
-    "MAX_SEED",
-    "BudgetPolicy",
-    "FixedPolicy",
-    "OneShotPolicy",
-    "OraclePolicy",
-    "draw_budgets",
-    "hash_to_unit",
-    "mix_adjacent",
-]
-
 
 BUDGETS = (1, 2, 4, 8, 16)  # the paper's
 MAX_SEED = 2**63 - 1

@@ -28,8 +28,6 @@ from adacompute.policies.artefact import (
 from adacompute.policies.base import Dial
 from adacompute.pool.ballots import count_calls
 
-__all__ = ["Chart", "ChartRow", "read_chart", "write_chart"]
-
 SCHEMA, VERSION = "adacompute.chart", 2
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 

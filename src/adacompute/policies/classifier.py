@@ -25,8 +25,6 @@ from adacompute.errors import (
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
-    Floats,
-    Ints,
     check_ascending,
     check_choice,
     check_flag,
@@ -39,19 +37,9 @@ from adacompute.policies.base import (
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, read_forest, train_booster
+from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
-
-__all__ = [
-    "LEARNERS",
-    "SCORERS",
-    "ClassifierPolicy",
-    "FeatureScale",
-    "Learner",
-    "compute_gains",
-    "fit_network",
-    "fit_scorer",
-]
 
 _CELLS = 1 << 21  # (row, support vector) pairs held at a time
 _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # of boosting: the paper's

@@ -23,8 +23,6 @@ from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
     Draw,
-    Floats,
-    Ints,
     check_ascending,
     check_dial,
     check_dials,
@@ -35,7 +33,7 @@ from adacompute.policies.base import (
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
@@ -44,8 +42,6 @@ from adacompute.score.aggregates import compute_weight_units
 from adacompute.score.grades import grade_samples, measure_classes
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
-
-__all__ = ["CurvePolicy", "MenuRoute", "compute_critical_prices", "draw_first_sample_votes", "fit_curves"]
 
 _CELLS = 1 << 22  # pairs of draws compared at a time
 _ROUNDS = 60  # of boosting

@@ -19,23 +19,10 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import NotFitted, PolicyError
-from adacompute.policies.base import Floats, Ints, check_integer
+from adacompute.policies.base import check_integer
 from adacompute.policies.baselines import MAX_SEED, BudgetPolicy
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots
-
-__all__ = [
-    "ENTROPY_COLUMN",
-    "FEATURE_KINDS",
-    "FEATURE_NAMES",
-    "LARGEST_NUMBER",
-    "PROMPT_LIMIT",
-    "FeaturePolicy",
-    "FeatureSet",
-    "RowCache",
-    "compute_prompt_features",
-    "normalise_entropy",
-]
 
 PERCENT = frozenset({"percent", "percents", "percentage", "percentages", "pct"})
 

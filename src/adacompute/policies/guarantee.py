@@ -24,20 +24,9 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, format_value
-from adacompute.policies.base import (
-    Dial,
-    Floats,
-    Ints,
-    Policy,
-    check_dials,
-    check_integer,
-    check_source,
-    parse_finite,
-)
-from adacompute.policies.votes import VoteState
+from adacompute.policies.base import Dial, Policy, check_dials, check_integer, check_source, parse_finite
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
-
-__all__ = ["GuaranteePolicy", "compute_risk", "find_boundary"]
 
 _LONGEST = 64  # samples a request: with fewer, the certificate of a narrow lead can't be had
 _MAX_LONGEST = 256  # samples a request: the boundary of more would take long to compute

@@ -24,18 +24,6 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
 from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
-__all__ = [
-    "MenuPaths",
-    "PathLayout",
-    "Paths",
-    "PolicyRun",
-    "Walk",
-    "build_paths",
-    "compute_full_vote",
-    "draw_menu_paths",
-    "draw_paths",
-]
-
 Int16s = npt.NDArray[np.int16]
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)

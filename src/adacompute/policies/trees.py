@@ -17,9 +17,8 @@ import numpy.typing as npt
 import orjson
 
 from adacompute.errors import PolicyInvalid, needs_extra
-from adacompute.policies.base import Arrays, Floats, read_array
-
-__all__ = ["Trees", "import_xgboost", "join_trees", "read_booster", "read_forest", "train_booster"]
+from adacompute.policies.base import Arrays, read_array
+from adacompute.policies.votes import Floats
 
 Int32s = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]

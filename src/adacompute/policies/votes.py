@@ -13,17 +13,6 @@ import numpy.typing as npt
 from adacompute.answers import Tally
 from adacompute.answers.vote import WEIGHT_UNIT
 
-__all__ = [
-    "NEVER_SEEN",
-    "Floats",
-    "Ints",
-    "MenuVotes",
-    "VoteState",
-    "make_empty_state",
-    "read_tallies",
-    "take_classes",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]

@@ -25,21 +25,6 @@ from adacompute.pool import Ballots
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = [
-    "SHARPNESS",
-    "calibrate_signal_model",
-    "check_weights",
-    "dump_mode_weights",
-    "dump_weights",
-    "fit_confidence_weights",
-    "fit_score_weights",
-    "fit_signal_model",
-    "join_weights",
-    "load_mode_weights",
-    "load_weights",
-]
-
-
 SHARPNESS = 1.0  # of vote weights: see docs/findings.md
 _RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}

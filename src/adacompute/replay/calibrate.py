@@ -15,8 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
-from adacompute.policies.base import Floats, Ints, Policy, PoolSource, check_choice, parse_finite
+from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
 from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
@@ -36,15 +37,6 @@ from adacompute.replay.replay import (
 )
 from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
 from adacompute.score.grades import BlockMap
-
-__all__ = [
-    "RequestCosts",
-    "calibrate",
-    "check_calibration_budget",
-    "check_menu_budget",
-    "find_dial",
-    "parse_average",
-]
 
 _MILLION = 1e6
 _KEPT_BLOCKS = 4  # paths of several modes that are kept for the next price, each up to a hundred megabytes

@@ -15,7 +15,7 @@ import numpy as np
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Draws, Floats, Ints, Policy
+from adacompute.policies.base import Draws, Policy
 from adacompute.policies.paths import (
     MenuPaths,
     PathLayout,
@@ -26,28 +26,11 @@ from adacompute.policies.paths import (
     compute_full_vote,
     draw_menu_paths,
 )
-from adacompute.policies.votes import make_empty_state
+from adacompute.policies.votes import Floats, Ints, make_empty_state
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
-
-__all__ = [
-    "ExactReplay",
-    "PathBlock",
-    "ProblemResults",
-    "Sweep",
-    "can_replay_exactly",
-    "check_paths",
-    "compute_agreement",
-    "compute_mean_tokens",
-    "decide_first_wave",
-    "replay_block",
-    "run_policy",
-    "skip_draws",
-    "split_paths",
-    "sweep",
-]
 
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
 _MENU_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes

@@ -9,16 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import NotRecorded, PolicyError, TooFewSamples, format_value
-from adacompute.policies.base import (
-    Floats,
-    Ints,
-    Policy,
-    PoolSource,
-    check_choice,
-    check_dial,
-    check_integer,
-)
+from adacompute.policies.base import Policy, PoolSource, check_choice, check_dial, check_integer
 from adacompute.policies.paths import PathLayout
+from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
 from adacompute.replay.per_problem import (
     ExactReplay,
@@ -30,23 +23,6 @@ from adacompute.replay.per_problem import (
 from adacompute.score import MeanEstimate
 from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
-
-__all__ = [
-    "RESAMPLES",
-    "Replayed",
-    "arrange_paths",
-    "bootstrap_mean",
-    "build_result",
-    "check_memory",
-    "check_orders",
-    "check_policy",
-    "compute_interval",
-    "draw_resamples",
-    "find_replayable",
-    "replay",
-    "resolve_dial",
-    "select_replayable",
-]
 
 DEFAULT_SEED = 0  # where no generator is given, so that results repeat
 _MAX_ORDERS = 1_000_000  # of a problem: more is taken for a mistake

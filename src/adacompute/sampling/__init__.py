@@ -3,7 +3,8 @@
 Everything can be resumed at any moment. Knows nothing of terminals.
 """
 
-from adacompute.sampling.answer import Answers, RequestAnswer, answer, check_output, write_answers
+from adacompute.sampling.answer import Answers, answer
+from adacompute.sampling.answer_file import RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import Collected, SourcePlan, build_plan, collect
 from adacompute.sampling.plan import Asking
 from adacompute.sampling.workers import CollectProgress

@@ -20,14 +20,15 @@ import numpy as np
 from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_representative
 from adacompute.client import Endpoint
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Floats, Policy, check_modes
+from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Menu, Mode, Pool
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
 from adacompute.replay.replay import bootstrap_mean, check_policy
-from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
+from adacompute.sampling.answer_file import RequestAnswer
 from adacompute.sampling.collect import (
     RunResult,
     SamplerGroup,
@@ -56,30 +57,12 @@ from adacompute.sampling.waves import (
     BatchVotes,
     BatchWave,
     MenuPlanner,
-    ModeChoices,
     WavePlanner,
     highest_dial,
 )
 from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
-
-__all__ = [
-    "ANSWER_COLUMNS",
-    "Answers",
-    "RequestAnswer",
-    "answer",
-    "check_output",
-    "choose_modes",
-    "compute_limit",
-    "count_prices",
-    "estimate_plan_menu",
-    "fit_to_batch",
-    "parse_batch_budget",
-    "remove_wave_limit",
-    "select_first_samples",
-    "write_answers",
-]
 
 _Mode = TypeVar("_Mode", bound="_Named")
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
@@ -418,17 +401,18 @@ class _Batch:
         return BatchVotes(self.problems, self.pool, [plan.asking for plan in self.plans])
 
     def _make_planner(self) -> WavePlanner:
-        policy, prompts = self.policy, [problem.question for problem in self.problems]
+        policy = self.policy
+        reading = policy.read([problem.question for problem in self.problems])
         if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
             self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
             return MenuPlanner(
-                ModeChoices(policy, prompts),
+                policy,
                 self.votes,
+                reading,
                 budget=self.budget.amount,
                 find_money=self._find_money,
                 find_costs=lambda: self.costs,
             )
-        reading = policy.read(prompts)
         dial = None if policy.dial is None else highest_dial(policy)
         opening = decide_first_wave(policy, reading, dial).counts
         return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)

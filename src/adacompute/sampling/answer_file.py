@@ -15,8 +15,6 @@ from adacompute.records import Problem
 from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
-__all__ = ["ANSWER_COLUMNS", "MODE_COLUMNS", "RequestAnswer", "check_output", "write_answers"]
-
 ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
 MODE_COLUMNS = ("modes", "costs")  # of a menu
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")

@@ -43,24 +43,6 @@ from adacompute.sampling.workers import (
     handle_signals,
 )
 
-__all__ = [
-    "Collected",
-    "RunResult",
-    "SamplerGroup",
-    "SourcePlan",
-    "SourceUse",
-    "average_share",
-    "build_plan",
-    "check_arguments",
-    "collect",
-    "make_budgets",
-    "measure_source",
-    "open_samplers",
-    "prepare_pool",
-    "run_coroutine",
-    "summarise_run",
-]
-
 T = TypeVar("T")
 
 

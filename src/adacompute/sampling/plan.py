@@ -28,27 +28,6 @@ from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.problems import Template
 from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 
-__all__ = [
-    "Asking",
-    "CostBudget",
-    "CostCap",
-    "CostEstimate",
-    "RemainingSamples",
-    "SampleRun",
-    "add_problems",
-    "check_problems",
-    "check_source",
-    "choose_unit_prices",
-    "compute_batch_spent",
-    "compute_max_cost",
-    "compute_sample_limit",
-    "compute_spent",
-    "estimate_cost",
-    "estimate_prompt_size",
-    "find_remaining",
-    "find_remaining_within",
-]
-
 _RESERVED = ("messages", "model", "n", "stream", "stream_options", "logprobs", "top_logprobs", "template")
 _TOKEN_LIMITS = ("max_tokens", "max_completion_tokens")
 _SUFFIX_PARAMETER = "system_suffix"

@@ -17,15 +17,6 @@ from adacompute.atomic import WriterLock, sync_path
 from adacompute.errors import DuplicateRecord, PoolError, PoolLocked
 from adacompute.pool import DrawnSamples, Pool, open_pool
 
-__all__ = [
-    "PAD",
-    "Indexes",
-    "make_shard_path",
-    "merge_leftover_shards",
-    "merge_shard",
-    "remove_shard_folder",
-]
-
 Indexes = dict[str, set[int]]  # places of samples, by problem
 PAD = "pad"  # the file beside the shards that holds the pad of a key; it is removed with them
 _WRITER_SECONDS = 30.0  # time for a worker that was killed, or whose driver was, to be gone

@@ -17,25 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
-from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.base import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.votes import NEVER_SEEN, MenuVotes, make_empty_state, read_tallies
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
-
-__all__ = [
-    "BatchVotes",
-    "BatchWave",
-    "DialSearch",
-    "MenuPlanner",
-    "ModeChoices",
-    "WavePlanner",
-    "highest_dial",
-    "read_together",
-    "split_room",
-]
 
 Rows = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
@@ -359,54 +347,6 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
     return np.asarray(granted + extra)
 
 
-class ModeChoices:
-    """What a menu policy wants for each request of a batch, of the modes that can still be drawn."""
-
-    def __init__(self, policy: MenuPolicy, prompts: Sequence[str]) -> None:
-        self.policy = policy
-        self._reading = policy.read(prompts)
-        self.failed: Bools = np.zeros((len(prompts), len(policy.names)), dtype=np.bool_)
-        self.unpaid: Bools = np.zeros(len(policy.names), dtype=np.bool_)  # what is left can't pay a sample
-
-    def choose(self, rows: Rows, votes: MenuVotes, price: float, *, paid: bool = True) -> Ints:
-        """The mode that each request draws from now, (rows,); -1 stops. Without `paid`, whatever it costs."""
-        wanted = self.policy.choose(self._reading[rows], votes, price)
-        usable = ~self.failed[rows]
-        if paid:
-            usable &= ~self.unpaid
-        blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
-        for place in blocked.tolist():
-            row, mode = int(rows[place]), int(wanted[place])
-            has_votes = bool(votes.counts[place].any())
-            if has_votes and not self.failed[row, mode]:
-                wanted[place] = STOP  # only what is left is too little
-            else:
-                own = votes.select(np.array([place]))
-                wanted[place] = self._find_substitute(row, own, mode, usable[place], price)
-        return wanted
-
-    def _find_substitute(self, row: int, votes: MenuVotes, wanted: int, usable: Bools, price: float) -> int:
-        """Another mode for a request whose mode can't be drawn: a cheaper one, for as long as that pays.
-
-        A dearer one only where the request has no answer yet: that it would pay isn't known.
-        """
-        # votes of a cheaper mode aren't to outvote those of a dearer one because that one can't be asked
-        voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
-        cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
-        dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
-        candidates = cheaper[:1] or ([] if votes.counts.any() else dearer[:1])
-        for mode in candidates:
-            drawn = int(votes.drawn[0, mode])
-            if drawn == 0:
-                return mode
-            if drawn >= self.policy.mode_longest:
-                continue
-            critical = self.policy.estimate_critical_prices(self._reading[[row]], votes)[0, mode]
-            if np.exp(np.nan_to_num(critical)) > price * float(self.policy.costs[mode]):
-                return mode
-        return STOP
-
-
 class MenuPlanner(WavePlanner):
     """Plans the waves of a batch over several modes.
 
@@ -418,19 +358,22 @@ class MenuPlanner(WavePlanner):
 
     def __init__(
         self,
-        choices: ModeChoices,
+        policy: MenuPolicy,
         votes: BatchVotes,
+        reading: Floats,
         *,
         budget: float,
         find_money: Callable[[], float],
         find_costs: Callable[[], Floats],
     ) -> None:
         """`budget` is that of a request; `find_costs` says what a sample of each source costs, (sources,)."""
-        self._choices = choices
+        super().__init__(policy, votes, reading, find_room=self._count_room)
+        self._menu_policy = policy
         self._budget = budget
         self._find_money = find_money
         self._find_costs = find_costs
-        super().__init__(choices.policy, votes, np.zeros((len(votes), 0)), find_room=self._count_room)
+        self._failed = np.zeros((len(votes), len(policy.names)), dtype=np.bool_)  # (requests, sources)
+        self._unpaid = np.zeros(len(policy.names), dtype=np.bool_)  # what is left can't pay a sample of these
         self.dial = None  # the price falls from here, once all requests have come to their end
         self.prices = np.full(len(votes), np.nan)  # each request's; NaN: not begun
 
@@ -444,17 +387,17 @@ class MenuPlanner(WavePlanner):
     @property
     def unfinished(self) -> int:
         """How many requests the policy would continue at that price, if there were money."""
-        rows = np.flatnonzero(~self._choices.failed.all(axis=1) & ~np.isnan(self.prices))
+        rows = np.flatnonzero(~self._failed.all(axis=1) & ~np.isnan(self.prices))
         return int((self._choose(rows, paid=False) != STOP).sum()) if len(rows) else 0
 
     def begin(self, policy: Policy) -> None:  # noqa: ARG002 - it stays as it is
         """Takes up the requests that have samples of an earlier run; votes were recounted."""
         stored = np.flatnonzero(self._votes.drawn > 0)
-        self.prices[stored] = self._choices.policy.find_price(self._budget / self._find_scale())
+        self.prices[stored] = self._menu_policy.find_price(self._budget / self._find_scale())
 
     def plan_next(self, width: int) -> BatchWave | None:
         """The next wave; None: the money is spent, or no request continues at any price."""
-        if self._find_money() <= 0 or self._choices.unpaid.all():
+        if self._find_money() <= 0 or self._unpaid.all():
             return None
         rows, modes = self._list_continuing()
         granted = self._grant_money(rows, modes)
@@ -475,8 +418,8 @@ class MenuPlanner(WavePlanner):
 
     def mark_unpaid(self, mode: int) -> None:
         """Records that what is left can't pay for a sample of this mode."""
-        if not self._choices.unpaid[mode]:
-            self._choices.unpaid[mode] = True
+        if not self._unpaid[mode]:
+            self._unpaid[mode] = True
             active = self._dial_search.active
             self._dial_search = DialSearch(len(self._votes), self._ask_policy)
             self._dial_search.active = active
@@ -486,8 +429,8 @@ class MenuPlanner(WavePlanner):
 
     def leave_out(self, row: int, mode: int) -> None:
         """Records that a mode failed for a request: it isn't asked for it again in this run."""
-        self._choices.failed[row, mode] = True
-        self._dial_search.active[row] = not self._choices.failed[row].all()
+        self._failed[row, mode] = True
+        self._dial_search.active[row] = not self._failed[row].all()
 
     def _list_continuing(self) -> tuple[Rows, Ints]:
         """The requests that continue at their prices, and the mode of each."""
@@ -496,14 +439,41 @@ class MenuPlanner(WavePlanner):
         return rows[modes != STOP], modes[modes != STOP]
 
     def _choose(self, rows: Rows, *, paid: bool = True) -> Ints:
-        """The mode of each request at its own price, (rows,); -1 stops."""
-        chosen = np.full(len(rows), STOP, dtype=np.int64)
+        """The source of each request at its own price, (rows,); -1 stops. `paid=False`: whatever it costs."""
         prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
-        for price in np.unique(prices).tolist():
-            same = prices == price
-            state = self._votes.state(rows[same])
-            chosen[same] = self._choices.choose(rows[same], state, price, paid=paid)
-        return chosen
+        votes = self._votes.state(rows)
+        wanted = self._menu_policy.choose(self._reading[rows], votes, prices)
+        usable = ~self._failed[rows] & ~(self._unpaid & paid)
+        blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
+        for place in blocked.tolist():
+            row, mode = int(rows[place]), int(wanted[place])
+            own = votes.select(np.array([place]))
+            if own.counts.any() and not self._failed[row, mode]:
+                wanted[place] = STOP  # only what is left is too little
+            else:
+                wanted[place] = self._find_substitute(row, own, mode, usable[place], prices[place])
+        return wanted
+
+    def _find_substitute(self, row: int, votes: MenuVotes, wanted: int, usable: Bools, price: float) -> int:
+        """Another mode for a request whose mode can't be drawn: a cheaper one, for as long as that pays.
+
+        A dearer one only where the request has no answer yet: that it would pay isn't known.
+        """
+        # votes of a cheaper mode aren't to outvote those of a dearer one because that one can't be asked
+        voted = np.flatnonzero(votes.counts[0].any(axis=1)).max(initial=0)
+        cheaper = [mode for mode in range(wanted - 1, voted - 1, -1) if usable[mode]]
+        dearer = [mode for mode in range(wanted + 1, len(usable)) if usable[mode]]
+        candidates = cheaper[:1] or ([] if votes.counts.any() else dearer[:1])
+        for mode in candidates:
+            drawn = int(votes.drawn[0, mode])
+            if drawn == 0:
+                return mode
+            if drawn >= self._menu_policy.mode_longest:
+                continue
+            critical = self._menu_policy.estimate_critical_prices(self._reading[[row]], votes)[0, mode]
+            if np.exp(np.nan_to_num(critical)) > price * float(self._menu_policy.costs[mode]):
+                return mode
+        return STOP
 
     def _begin_requests(self, count: int) -> None:
         """Begins so many requests, at the price that what is left buys for all that are to come.
@@ -516,19 +486,19 @@ class MenuPlanner(WavePlanner):
             count = min(count, _TRIAL_REQUESTS)
         if count <= 0:
             return
-        expected = self._find_scale() * self._choices.policy.find_costs(self.prices[begun])
+        expected = self._find_scale() * self._menu_policy.find_costs(self.prices[begun])
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
         trial = _TRIAL_REQUESTS * self._budget  # requests so far count for more, the more they are
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
-        price = self._choices.policy.find_price(each / (hardness * self._find_scale()))
+        price = self._menu_policy.find_price(each / (hardness * self._find_scale()))
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:
         """What a sample costs here, as a multiple of what the policy learned: the mean over modes."""
-        costs, learned = self._find_costs(), self._choices.policy.costs
+        costs, learned = self._find_costs(), self._menu_policy.costs
         known = (learned > 0) & (costs > 0)
         if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
             known = measured
@@ -539,7 +509,7 @@ class MenuPlanner(WavePlanner):
 
         It isn't lowered any more where a mode can't be paid: only what the others give would be left to buy.
         """
-        while not self._choices.unpaid.any():
+        while not self._unpaid.any():
             ceiling = float(self.prices.max()) if self.dial is None else self.dial
             lower = self._dial_search.find_highest(ceiling, self._count_least(width))
             if lower is None:

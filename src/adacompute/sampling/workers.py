@@ -43,20 +43,6 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRun, estimate_prompt_size
 
-__all__ = [
-    "CollectProgress",
-    "LocalEngine",
-    "PoolWriter",
-    "Sampler",
-    "SamplingEngine",
-    "SamplingWorkers",
-    "StopReason",
-    "add_score",
-    "handle_signals",
-    "read_responses",
-    "start_workers",
-]
-
 Scores = Mapping[int, float]  # of responses, by their place in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]

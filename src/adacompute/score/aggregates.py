@@ -33,18 +33,6 @@ from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.records import SIGNAL_NAMES
 from adacompute.score.grades import DECIMALS, AccuracyEstimates, BlockMap, mask_votable, measure_classes
 
-__all__ = [
-    "compute_log_odds",
-    "compute_weight_units",
-    "fit_vote_weights",
-    "has_signals",
-    "read_model_signals",
-    "score_any_correct",
-    "score_best_of",
-    "score_weighted_vote",
-    "sum_moments",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -12,15 +12,6 @@ from adacompute.pool.ballots import ABSENT, Ballots, PromptCharge, count_calls
 from adacompute.records import TokenPrices
 from adacompute.score.grades import Floats, Ints
 
-__all__ = [
-    "Costs",
-    "check_budgets",
-    "choose_charge",
-    "compute_costs",
-    "compute_mean_output",
-    "count_prompt_tokens",
-]
-
 _UNITS = ("samples", "tokens")  # of cost; the third is money
 _MILLION = 1e6
 

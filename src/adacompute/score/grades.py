@@ -17,22 +17,6 @@ from adacompute.errors import NotRecorded, ScoreError, TooFewSamples
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.pool import Pool
 
-__all__ = [
-    "DECIMALS",
-    "AccuracyEstimates",
-    "BlockMap",
-    "Bools",
-    "ClassNumbers",
-    "Floats",
-    "Ints",
-    "grade_samples",
-    "halves",
-    "mask_graded",
-    "mask_votable",
-    "measure_classes",
-    "select_scorable",
-]
-
 _NAMED = 3  # problems in a message
 _MAX_NAMED = 5  # problems in a refusal to score
 DECIMALS = 13  # digits kept of a score: rounding errors are smaller, so equal scores compare equal

@@ -31,8 +31,6 @@ from adacompute.score.grades import (
     measure_classes,
 )
 
-__all__ = ["score_mixed_vote"]
-
 MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly
 
 

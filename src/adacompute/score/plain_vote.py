@@ -28,13 +28,6 @@ from adacompute.score.grades import (
     measure_classes,
 )
 
-__all__ = [
-    "MAX_EXACT_BUDGET",
-    "compute_agreement",
-    "score_exact_vote",
-    "score_window_vote",
-]
-
 _Longs = npt.NDArray[np.longdouble]
 
 MAX_EXACT_BUDGET = 256  # larger budgets take seconds a problem

@@ -20,8 +20,6 @@ from adacompute.records import Account
 from adacompute.score.grades import Bools, Floats, Ints, grade_samples, mask_graded, mask_votable
 from adacompute.score.plain_vote import compute_agreement, score_exact_vote
 
-__all__ = ["MeanEstimate", "SourceSummary", "Summary", "estimate_mean", "summarise"]
-
 PROTOCOL = (
     "a vote of b: the mean over all subsets of b of a problem's samples; "
     "ties shared, abstentions ignored; 95% interval over problems"

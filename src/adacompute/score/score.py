@@ -33,8 +33,6 @@ from adacompute.score.grades import (
 from adacompute.score.mixed_vote import MAX_EXACT_MIX, score_mixed_vote
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 
-__all__ = ["MENU_BUDGETS", "Aggregate", "Budgets", "Estimator", "MenuColumn", "list_columns", "score"]
-
 Estimator = Literal["exact", "windows"]
 Aggregate = Literal["vote", "weighted", "best-of", "any-correct"]
 By = Literal["logprob", "entropy"] | VoteWeights | npt.ArrayLike

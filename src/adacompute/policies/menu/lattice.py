@@ -20,23 +20,11 @@ import numpy.typing as npt
 
 from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import PolicyInvalid, needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints, read_array
+from adacompute.policies.base import Arrays, read_array
 from adacompute.policies.paths import MenuPaths
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
-from adacompute.policies.votes import MenuVotes, take_classes
-
-__all__ = [
-    "FEATURES_PER_MODE",
-    "JOINT_FEATURES",
-    "STOP",
-    "Lattice",
-    "LatticeModel",
-    "LatticePoint",
-    "average_paths",
-    "choose_caps",
-    "fit_lattice",
-]
+from adacompute.policies.votes import Floats, Ints, MenuVotes, take_classes
 
 _CellTree = tuple[Any, Ints]  # scikit-learn's, and the number of each node's leaf
 Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops

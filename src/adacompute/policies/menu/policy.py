@@ -23,8 +23,6 @@ from adacompute.policies.base import (
     Dial,
     Draw,
     Draws,
-    Floats,
-    Ints,
     Policy,
     PoolSource,
     check_choice,
@@ -63,7 +61,7 @@ from adacompute.policies.paths import MenuPaths, draw_menu_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.pool_model import HINT_COUNT
-from adacompute.policies.votes import NEVER_SEEN, MenuVotes, VoteState
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, VoteState
 from adacompute.policies.weights import (
     check_weights,
     dump_mode_weights,
@@ -75,8 +73,6 @@ from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
-
-__all__ = ["MIN_PROBLEMS", "MenuPolicy"]
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted

@@ -12,25 +12,10 @@ from typing import Any
 import numpy as np
 
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Ints, check_integer, check_number
+from adacompute.policies.base import check_integer, check_number
 from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
-from adacompute.policies.votes import MenuVotes
+from adacompute.policies.votes import Floats, Ints, MenuVotes
 from adacompute.solve.hull import find_hull
-
-__all__ = [
-    "CascadeRule",
-    "LatticeRule",
-    "Rule",
-    "RulePoint",
-    "StateInputs",
-    "StoppingRule",
-    "compute_corner_prices",
-    "doubt_by_error",
-    "list_cascade_points",
-    "list_honest_points",
-    "list_plain_cascades",
-    "load_rule",
-]
 
 _CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
 _AGREEMENTS = (1, 2, 3, 4)  # equal answers of the second mode that end a cascade

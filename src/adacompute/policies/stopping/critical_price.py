@@ -16,26 +16,11 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints, log_price
+from adacompute.policies.base import Arrays, log_price
 from adacompute.policies.paths import Paths
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.records import quick_dataclass
-
-__all__ = [
-    "FEATURE_NAMES",
-    "WAVE_QUANTILES",
-    "CriticalPriceTrees",
-    "WavePlan",
-    "build_price_table",
-    "compute_state_features",
-    "compute_tally_features",
-    "find_crossing",
-    "find_unweighted",
-    "fit_critical_prices",
-    "look_up_price",
-    "look_up_prices",
-]
 
 Bools = npt.NDArray[np.bool_]
 

@@ -19,8 +19,6 @@ from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
     Dial,
-    Floats,
-    Ints,
     Policy,
     check_ascending,
     check_choice,
@@ -48,7 +46,7 @@ from adacompute.policies.stopping.prior import (
     load_bundled_prior,
     select_unseen_prior,
 )
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import (
     SHARPNESS,
     calibrate_signal_model,
@@ -58,8 +56,6 @@ from adacompute.policies.weights import (
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
-
-__all__ = ["StoppingPolicy"]
 
 _ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")

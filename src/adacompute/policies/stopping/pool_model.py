@@ -16,13 +16,12 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyInvalid
-from adacompute.policies.base import Arrays, Floats, Ints, read_array
+from adacompute.policies.base import Arrays, read_array
 from adacompute.policies.paths import Paths, draw_paths
 from adacompute.policies.stopping.critical_price import FEATURE_NAMES, CriticalPriceTrees, fit_critical_prices
 from adacompute.policies.stopping.prior import Prior, compute_values, fingerprint_prompts
+from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
-
-__all__ = ["HINT_COUNT", "PoolModel", "fit_hints", "fit_pool_model"]
 
 HINT_COUNT = 3  # hints a prompt
 BUCKETS = 4096  # that words are hashed into

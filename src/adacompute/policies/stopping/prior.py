@@ -19,7 +19,7 @@ from adacompute.answers import Tally
 from adacompute.answers.vote import SignalModel
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
-from adacompute.policies.base import Arrays, Floats, read_array
+from adacompute.policies.base import Arrays, read_array
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.paths import Paths, draw_paths
 from adacompute.policies.stopping.critical_price import (
@@ -33,26 +33,9 @@ from adacompute.policies.stopping.critical_price import (
     look_up_price,
     look_up_prices,
 )
-from adacompute.policies.votes import VoteState
+from adacompute.policies.votes import Floats, VoteState
 from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
-
-__all__ = [
-    "BUNDLED_PRIORS",
-    "FALLBACK_PRIOR",
-    "Prior",
-    "build_leakage_error",
-    "compute_values",
-    "count_known",
-    "exclude_shared",
-    "fingerprint_prompts",
-    "fit_prior",
-    "load_bundled_chart",
-    "load_bundled_prior",
-    "narrow_arrays",
-    "select_unseen_prior",
-    "widen_arrays",
-]
 
 BUNDLED_PRIORS = (  # the first was learned on every recording, each other on all but one
     "all",

@@ -24,13 +24,14 @@ from adacompute.answers.vote import SignalModel, transform_signal
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Floats, Policy, check_modes
+from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, read_chart
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
+from adacompute.policies.votes import Floats
 from adacompute.pool import Menu
 from adacompute.records import Budget, Sample
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts

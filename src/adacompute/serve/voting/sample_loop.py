@@ -14,7 +14,8 @@ from typing import Any
 from adacompute.answers import Tally, VoteWeights, pick_representative
 from adacompute.client import AttemptTracer, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.policies.base import Draw, Floats
+from adacompute.policies.base import Draw
+from adacompute.policies.votes import Floats
 from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
 from adacompute.serve.messages.request_parser import ChatRequest, Route
