@@ -212,13 +212,6 @@ def parse_price(text: str) -> float:
     return price
 
 
-def _parse_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number; give one, e.g. 2") from None
-
-
 def _parse_whole(text: str) -> int:
     try:
         return int(text)
@@ -249,7 +242,7 @@ def parse_total(text: str) -> float | str:
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    float: _parse_float,
+    float: parse_finite,
     int: _parse_whole,
     float | str: parse_budget,
 }

@@ -19,8 +19,7 @@ import orjson
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, needs_extra, to_one_line
 from adacompute.pool.rows import Flaw, describe_questions, has_no_samples, raise_flaw
-from adacompute.pool.sqlite import map_errors
-from adacompute.pool.verification import DAMAGE_ERRORS, Json, to_canonical_json
+from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical_json
 
 __all__ = [
     "BUFFER_BYTES",

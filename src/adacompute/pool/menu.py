@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
@@ -40,7 +39,7 @@ from adacompute.pool.ballots import (
 )
 from adacompute.pool.pool import Pool
 from adacompute.pool.pool_files import bundled, bundled_names, open_pool
-from adacompute.pool.verification import to_canonical_json
+from adacompute.pool.sqlite import to_canonical_json
 from adacompute.records import TokenPrices
 
 __all__ = [
@@ -283,9 +282,7 @@ class JoinedPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 from adacompute.errors import ProblemsInvalid, format_value, needs_extra, to_one_line
 from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_json, unpack_stream
-from adacompute.pool.verification import DAMAGE_ERRORS, Json
+from adacompute.pool.sqlite import DAMAGE_ERRORS, Json
 
 __all__ = [
     "STDIN",
