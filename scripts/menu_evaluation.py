@@ -8,6 +8,7 @@ ratios" measures a pair of modes at other ratios of their costs.
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,19 +19,20 @@ from typing import Any, Literal
 from menu_evaluation_page import page
 from recordings import FOLDER
 
-from adacompute.evaluate.menu_evaluation import evaluate_menu
+from adacompute.evaluate import Evaluation, Match, evaluate
+from adacompute.evaluate.mode_rivals import SINGLES
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
 from adacompute.pool.menu import Menu
-from adacompute.report.exhibits.menu import find_single
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "menu-evaluation.md"
 RATIO_FILE = ROOT / "docs" / "figures" / "menu-ratios.json"
 FOLDS, ORDERS, SEED = 5, 40, 0
 Found = dict[str, Any]
+WORDS = {"pays": ("Worth it", True), "single modes are as good": ("Not worth it", False)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,20 +134,54 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
     """One menu beside its peers, as plain data."""
     ballots = read_menu_ballots(recorded.files)
     started = time.monotonic()
-    evaluation = evaluate_menu(
+    evaluation = evaluate(
         ballots,
-        Menu.of(ballots, costs=recorded.costs),
+        menu=Menu.of(ballots, costs=recorded.costs),
         budgets=recorded.budgets,
         folds=FOLDS,
         families=recorded.families,
         orders=options.orders,
         seed=SEED,
         workers=options.workers,
-        weigh=recorded.weigh,
+        votes="auto" if recorded.weigh else "plain",
         fitted=fit_elsewhere(recorded),
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
-    return {**evaluation.to_dict(), "seconds": round(time.monotonic() - started)}
+    return {**describe(evaluation), "seconds": round(time.monotonic() - started)}
+
+
+def describe(evaluation: Evaluation) -> Found:
+    """What the page needs of an evaluation, as plain data."""
+    verdict = evaluation.verdict
+    word, worth = WORDS.get(verdict.decided, ("Can't tell", None))
+    return {
+        "menu": evaluation.get_menu().dump(),
+        "problems": evaluation.problems,
+        "families": evaluation.families,
+        "worth": worth,
+        "verdict": f"{word}: {verdict.support[0].lower()}{verdict.support[1:]}",
+        "budgets": list(evaluation.budgets),
+        "rows": [describe_match(match) for match in evaluation.matched],
+        "oracle": [asdict(bracket) for bracket in evaluation.oracle],
+        "gain": asdict(verdict.gains["single modes"]),
+        "cascade_gain": asdict(verdict.gains["cascades"]),
+        "savings": {
+            f"{row.budget:g}": row.worth.mean if math.isfinite(row.worth.mean) else None
+            for row in verdict.rows
+        },
+    }
+
+
+def describe_match(match: Match) -> Found:
+    """One policy at one cost; its gain is the menu's over it."""
+    return {
+        "policy": "shuffled" if match.policy == "shuffled draws" else match.policy,
+        "budget": match.budget,
+        "cost": match.cost,
+        "accuracy": {"mean": match.accuracy, "low": match.low, "high": match.high},
+        "gain": None if match.lead is None else asdict(match.lead),
+        "draws": dict(match.draws),
+    }
 
 
 def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None:
@@ -153,22 +189,22 @@ def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None
     ballots = read_menu_ballots(MENUS[name].files)
     cheap, dear = MENUS[name].costs
     for ratio in RATIOS.get(name, OTHER_RATIOS):
-        evaluation = evaluate_menu(
+        evaluation = evaluate(
             ballots,
-            Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
+            menu=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
             budgets=[budget for budget in RATIO_BUDGETS[name] if budget * ratio >= 1],
             folds=RATIO_FOLDS,
             orders=RATIO_ORDERS,
             seed=SEED,
             workers=options.workers,
-            oracle=False,
+            policies=(),
         )
         for budget in evaluation.budgets:
-            single = find_single(evaluation, budget)
-            if single is None or single.gain is None:
+            single = evaluation.find_best(SINGLES, budget)
+            if single is None or single.lead is None:
                 continue
             line = found.setdefault(f"{name}, at cost {budget:g}", {"budget": budget, "gain": {}})
-            line["gain"][str(ratio)] = asdict(single.gain)
+            line["gain"][str(ratio)] = asdict(single.lead)
             print_progress(f"{name}, ratio {ratio}, at cost {budget:g}: {line['gain'][str(ratio)]}")
 
 
