@@ -126,6 +126,17 @@ def test_a_connection_is_used_again_after_a_whole_reply(raw: bytes):
     assert server.connections == 1
 
 
+def test_replies_of_one_length_that_come_in_one_piece_are_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(connector, "_MAX_FRAMING_BYTES", 4096)  # less than a reply, which is one piece
+    server = Server(reply(b" " * 20_000 + BODY))
+
+    async def ask(transport: Transport, url: URL) -> list[Any]:
+        return [await post(transport, url) for _ in range(3)]
+
+    assert run(server, ask) == [{"choices": []}] * 3
+    assert server.connections == 1
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -117,7 +117,7 @@ class EndpointProtocol(ResponseHandler):
     def set_response_params(self, **params: Any) -> None:  # noqa: ANN401 - aiohttp's own
         """A request is sent next."""
         self.is_idle = self._has_reply = False
-        self._framing_bytes = 0
+        self._payload, self._framing_bytes = None, 0  # the body before may be as long as the next
         super().set_response_params(**params)
 
     def is_connected(self) -> bool:
