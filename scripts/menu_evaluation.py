@@ -12,20 +12,36 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from menu_evaluation_page import page
 from recordings import FOLDER
 
 from adacompute.evaluate import Evaluation, Match, evaluate
-from adacompute.evaluate.mode_rivals import SINGLES
+from adacompute.evaluate.comparison import pool_folds
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation, make_bootstrap
+from adacompute.evaluate.measure import EvaluationSetup, SplitResult
+from adacompute.evaluate.mode_rivals import (
+    SINGLES,
+    Mix,
+    apply_mixes,
+    draw_mode_paths,
+    follow_runs,
+    list_targets,
+)
+from adacompute.evaluate.mode_verdict import judge_modes
+from adacompute.evaluate.protocols import bracket_graded, run_modes
+from adacompute.evaluate.resampling import Split
+from adacompute.policies.base import Floats
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
 from adacompute.pool.menu import Menu
+from adacompute.replay.per_problem import run_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "menu-evaluation.md"
@@ -130,13 +146,50 @@ def fit_elsewhere(recorded: RecordedMenu) -> dict[str, MenuPolicy]:
     return {f"transferred from {recorded.taught_by}": policy}
 
 
+def mix_by_cost(cost: Floats, budget: float) -> Mix:
+    """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
+
+    >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
+    Mix(low=1, high=2, share=0.25)
+    """
+    dearer = np.flatnonzero(cost > budget)
+    above = int(dearer[0]) if len(dearer) else len(cost)
+    if above in (0, len(cost)):
+        end = min(above, len(cost) - 1)
+        return Mix(low=end, high=end, share=0.0)
+    share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
+    return Mix(low=above - 1, high=above, share=float(share))
+
+
+def measure_fitted(setup: EvaluationSetup, splits: Sequence[Split], policy: MenuPolicy) -> list[SplitResult]:
+    """A policy that was fitted elsewhere, on every split: its price is chosen by cost on the other folds."""
+    recorded = [int(votes.drawn.min()) for votes in setup.ballots.parts]
+    longest = [min(pair) for pair in zip(policy.longest_by_mode, recorded, strict=True)]
+    paths = draw_mode_paths(setup, policy.weigh, longest, number=len(splits))
+    reading = policy.read(setup.ballots.prompts)
+    runs = [run_policy(policy, paths, dial=float(price), reading=reading) for price in policy.prices_]
+    settings, results = follow_runs(paths, runs, agreement=setup.basis == "agreement"), []
+    for split in splits:
+        costs = settings.cost[:, split.train].mean(axis=1)
+        mixes = [mix_by_cost(costs, target) for target in list_targets(setup)]
+        results.append(apply_mixes(setup, settings, mixes, split.test))
+    return results
+
+
+def add_fitted(runs: EvaluationRuns, name: str, policy: MenuPolicy) -> EvaluationRuns:
+    """The runs with one more policy, which was fitted elsewhere."""
+    results = enumerate(measure_fitted(runs.setup, runs.splits, policy))
+    pooled = pool_folds({(number, name): result for number, result in results}, name, runs.splits)
+    return replace(runs, everyone=(*runs.everyone, pooled))
+
+
 def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace) -> Found:
     """One menu beside its peers, as plain data."""
     ballots = read_menu_ballots(recorded.files)
     started = time.monotonic()
-    evaluation = evaluate(
+    runs = run_modes(
         ballots,
-        menu=Menu.of(ballots, costs=recorded.costs),
+        Menu.of(ballots, costs=recorded.costs),
         budgets=recorded.budgets,
         folds=FOLDS,
         families=recorded.families,
@@ -144,9 +197,13 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
         seed=SEED,
         workers=options.workers,
         votes="auto" if recorded.weigh else "plain",
-        fitted=fit_elsewhere(recorded),
+        beside={"oracle": bracket_graded},
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
+    for other, policy in fit_elsewhere(recorded).items():
+        runs = add_fitted(runs, other, policy)
+    verdict = judge_modes(runs, make_bootstrap(runs.setup))
+    evaluation = assemble_evaluation(runs, verdict, oracle=runs.beside["oracle"])
     return {**describe(evaluation), "seconds": round(time.monotonic() - started)}
 
 

@@ -9,8 +9,7 @@ from menu_modes import make_modes
 
 from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
 from adacompute.evaluate import Bootstrap, Evaluation, Match, evaluate
-from adacompute.policies.menu import MenuPolicy
-from adacompute.pool import Mode, join_pools
+from adacompute.pool import join_pools
 from adacompute.pool.menu import Menu
 
 COSTS = {"small": 0.1, "large": 1.0}
@@ -29,7 +28,6 @@ PEERS = {
     "stopping: large",
     "prompt router",
     "random router",
-    "transferred",
 }
 
 
@@ -55,11 +53,7 @@ def get(evaluation: Evaluation, policy: str, budget: float) -> Match:
 @pytest.fixture(scope="module")
 def evaluation() -> Evaluation:
     """With so few problems that no lattice is learned: the other rules decide."""
-    taught = make_modes(problems=20, samples=8, seed=3)
-    policy = MenuPolicy(Menu.of(taught, costs=COSTS)).fit(taught)
-    return evaluate_modes(
-        problems=42, budgets=(*BUDGETS, 1.5), policies=("oracle",), fitted={"transferred": policy}
-    )
+    return evaluate_modes(problems=42, budgets=(*BUDGETS, 1.5), policies=("oracle",))
 
 
 def test_everyone_is_compared_at_the_same_cost(evaluation: Evaluation):
@@ -108,14 +102,6 @@ def test_an_evaluation_is_plain_data(evaluation: Evaluation):
     assert len(stored["matched"]) == len(evaluation.matched)
     assert [row["budget"] for row in stored["verdict"]["rows"]] == [0.4, 0.7, 1.5]
     assert "2 folds over problems" in stored["verdict"]["protocol"]
-
-
-def test_a_policy_fitted_elsewhere_is_judged_beside_the_others(evaluation: Evaluation):
-    row = get(evaluation, "transferred", 0.7)
-    assert row.cost == pytest.approx(
-        0.7
-    )  # its price is chosen by cost, though its costs elsewhere were others
-    assert row.accuracy > get(evaluation, "shuffled draws", 0.7).accuracy
 
 
 def test_the_verdict_agrees_with_its_interval(evaluation: Evaluation):
@@ -183,16 +169,6 @@ def test_whole_families_are_resampled():
     assert np.allclose(shares[:, 0], shares[:, 1])
     assert np.allclose(shares[:, 3], shares[:, 5])
     assert not np.allclose(shares[:, 0], shares[:, 2])
-
-
-def test_a_policy_of_other_modes_is_refused():
-    ballots = make_modes(problems=12, samples=4)
-    menu = Menu.of(ballots, costs=COSTS)
-    other = Menu(modes=(Mode(name="tiny", cost=0.1), Mode(name="large", cost=1.0)))
-    with pytest.raises(
-        PolicyError, match="policy 'other' is for modes tiny, large, and the menu has small, large"
-    ):
-        evaluate(ballots, menu=menu, budgets=[0.5], fitted={"other": MenuPolicy(other)})
 
 
 def test_budgets_and_menus_that_cannot_be_compared_are_refused():

@@ -73,10 +73,7 @@ HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) bo
 
 _TOLERANCE = 1e-9  # of a cost: sums in another order differ by less
 _ROUNDING = 1e-12  # of an accuracy
-_POOLED_FIELDS = (
-    *("cost", "accuracy", "waves", "tokens"),
-    *("point_cost", "point_accuracy", "point_waves", "point_tokens", "point_draws"),
-)
+_POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
 UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
 SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
@@ -283,14 +280,14 @@ class Verdict:
 
     decided: Decision
     sentence: str
-    support: str  # the interval that it rests on, and the protocol, in words
-    policy: str | None  # None: there was none to judge
-    budget: float | None  # average samples that the sentence is about
+    support: str = ""  # the interval that it rests on, and the protocol, in words
+    policy: str | None = None  # None: there was none to judge
+    budget: float | None = None  # average samples that the sentence is about
     basis: Basis
-    problems: int  # judged; those with the same question count as one
-    problems_needed: int | None  # how many more may decide it, at most 10,000; None: it is decided
-    protocol: str
-    rows: tuple[VerdictRow, ...]  # one for each budget that was looked at
+    problems: int = 0  # judged; those with the same question count as one
+    problems_needed: int | None = None  # how many more may decide it, at most 10,000; None: it is decided
+    protocol: str = ""
+    rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
     prompt_tokens: float | None = None  # of an average prompt
     charge: str = ""  # how prompts are paid for, in words
     gains: Mapping[str, Interval] = field(default_factory=dict)  # of a menu, by rival, mean over budgets
@@ -451,12 +448,8 @@ def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
     pooled = {
         field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _list_fields(parts)
     }
-    spread = [
-        np.std(
-            [getattr(part, field_).mean(axis=1) for part in parts], axis=0, ddof=1 if len(parts) > 1 else 0
-        )
-        for field_ in ("cost", "accuracy")
-    ]
+    means, ddof = [part.rows[:2].mean(axis=2) for part in parts], 1 if len(parts) > 1 else 0
+    spread = np.std(means, axis=0, ddof=ddof)
     return replace(_make_result(name, parts, pooled), cost_std=spread[0], accuracy_std=spread[1])
 
 
@@ -465,26 +458,25 @@ def _list_fields(parts: Sequence[SplitResult]) -> list[str]:
 
 
 def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floats]) -> PolicyResult:
-    imitations = [(part.imitation, part.cost.shape[1]) for part in parts if part.imitation is not None]
+    imitations = [(part.imitation, part.rows.shape[2]) for part in parts if part.imitation is not None]
     imitation = None
     if imitations:
         imitation = np.average(
             [shares for shares, _ in imitations], axis=0, weights=[size for _, size in imitations]
         )
     dials_by_budget = zip(*(part.dials for part in parts), strict=True)
+    (cost, accuracy, waves, tokens), points = pooled["rows"], pooled["points"]
     return PolicyResult(
         name=name,
-        cost=pooled["cost"],
-        accuracy=pooled["accuracy"],
-        waves=pooled["waves"],
-        tokens=pooled["tokens"],
+        cost=cost,
+        accuracy=accuracy,
+        waves=waves,
+        tokens=tokens,
         reached=tuple(all(dial is None or dial.reached for dial in each) for each in dials_by_budget),
-        points=PolicyPoints(
-            cost=pooled["point_cost"], accuracy=pooled["point_accuracy"], labels=parts[0].labels
-        ),
-        point_tokens=pooled["point_tokens"],
-        point_waves=pooled["point_waves"],
-        point_draws=pooled.get("point_draws"),
+        points=PolicyPoints(cost=points[0], accuracy=points[1], labels=parts[0].labels),
+        point_waves=points[2],
+        point_tokens=points[3],
+        point_draws=pooled.get("draws"),
         imitation=imitation,
     )
 

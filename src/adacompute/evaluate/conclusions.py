@@ -18,7 +18,7 @@ from adacompute.evaluate.comparison import (
     match_policies,
 )
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup
-from adacompute.evaluate.resampling import Bootstrap
+from adacompute.evaluate.resampling import Bootstrap, Split
 
 __all__ = ["EvaluationRuns", "assemble_evaluation", "format_samples", "make_bootstrap"]
 
@@ -38,7 +38,7 @@ class EvaluationRuns:
     dropped: int = 0  # problems without grades
     left_out: tuple[str, ...] = ()  # policies that can't learn without grades
     protocol: ProtocolName = "held-out"
-    fewest_fitted: int = 0  # problems that a policy was fitted on, at least
+    splits: tuple[Split, ...] = field(default=(), repr=False)
     beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what other work gave, by its name
 
     def get(self, name: str) -> PolicyResult:

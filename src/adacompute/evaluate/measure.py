@@ -503,17 +503,11 @@ class CalibratedDial:
 class SplitResult:
     """One policy on the test problems of one split; NaN where a value isn't known."""
 
-    cost: Floats  # (budgets, problems)
-    accuracy: Floats
-    waves: Floats
-    tokens: Floats
+    rows: Floats  # (4, budgets, problems) cost, accuracy, waves and tokens
+    points: Floats  # (4, settings, problems) the same
     dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
-    point_cost: Floats  # (settings, problems)
-    point_accuracy: Floats
-    point_waves: Floats
-    point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
-    point_draws: Floats | None = None  # (settings, modes, problems) samples, of several modes
+    draws: Floats | None = None  # (settings, modes, problems) samples, of several modes
     imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
 
 
@@ -578,17 +572,10 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
                 CalibratedDial(first=grid[at], second=grid[next_at], probability=share, reached=reached)
             )
             rows.append((1 - share) * test_values[:, at] + share * test_values[:, next_at])
-    cost, accuracy, waves, tokens = np.stack(rows, axis=1)[:, 1:]
     return SplitResult(
-        cost=cost,
-        accuracy=accuracy,
-        waves=waves,
-        tokens=tokens,
+        rows=np.stack(rows, axis=1)[:, 1:],
+        points=test_values,
         dials=tuple(calibrated),
-        point_cost=test_values[0],
-        point_accuracy=test_values[1],
-        point_waves=test_values[2],
-        point_tokens=test_values[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
     )
 
@@ -607,20 +594,13 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
     runs = [
         sweep_policy(policy, data.test_paths(policy.weigh), [None], setup.basis)[:, 0] for policy in policies
     ]
-    cost, accuracy, waves, tokens = np.stack(runs, axis=1)  # (settings, problems) each
-    budget_count = len(setup.budgets)
+    points, count = np.stack(runs, axis=1), len(setup.budgets)
     return SplitResult(
-        cost=cost[:budget_count],
-        accuracy=accuracy[:budget_count],
-        waves=waves[:budget_count],
-        tokens=tokens[:budget_count],
-        dials=(None,) * budget_count,
-        point_cost=cost,
-        point_accuracy=accuracy,
-        point_waves=waves,
-        point_tokens=tokens,
+        rows=points[:, :count],
+        points=points,
+        dials=(None,) * count,
         labels=tuple(f"budget {budget:g}" for budget in budgets),
-        imitation=measure_imitation(policies[:budget_count], data) if setup.basis == "accuracy" else None,
+        imitation=measure_imitation(policies[:count], data) if setup.basis == "accuracy" else None,
     )
 
 

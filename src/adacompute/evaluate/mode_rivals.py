@@ -38,6 +38,8 @@ __all__ = [
     "Mix",
     "ModeRivals",
     "Settings",
+    "apply_mixes",
+    "draw_mode_paths",
     "follow_cascades",
     "follow_joint_votes",
     "follow_router",
@@ -45,8 +47,7 @@ __all__ = [
     "follow_stopping",
     "follow_votes",
     "join_settings",
-    "measure_fitted",
-    "mix_by_cost",
+    "list_targets",
     "mix_modes",
     "mix_points",
     "mix_settings",
@@ -129,21 +130,6 @@ def mix_points(cost: Floats, worth: Floats, budget: float) -> Mix:
         return Mix(low=corner, high=corner, share=0.0)
     low, high = int(corners[above - 1]), int(corners[above])
     return Mix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
-
-
-def mix_by_cost(cost: Floats, budget: float) -> Mix:
-    """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
-
-    >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
-    Mix(low=1, high=2, share=0.25)
-    """
-    dearer = np.flatnonzero(cost > budget)
-    above = int(dearer[0]) if len(dearer) else len(cost)
-    if above in (0, len(cost)):
-        end = min(above, len(cost) - 1)
-        return Mix(low=end, high=end, share=0.0)
-    share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
-    return Mix(low=above - 1, high=above, share=float(share))
 
 
 def mix_modes(settings: Settings, train: Ints, budget: float) -> Mix:
@@ -449,13 +435,14 @@ class ModeRivals:
         )
         policy.fit(data.train, labels=setup.labels)
         weighed, plain = (
-            _draw_paths(setup, weigh, policy.longest_by_mode, data.number) for weigh in (policy.weigh, None)
+            draw_mode_paths(setup, weigh, policy.longest_by_mode, data.number)
+            for weigh in (policy.weigh, None)
         )
         results = _measure_menu(setup, policy, weighed.only(split.test), split, data.number)
         return results | _measure_rivals(setup, policy, weighed, plain, split)
 
 
-def _draw_paths(
+def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
 ) -> MenuPaths:
     """Random orders of every problem's samples: on one split the same ones, however votes are weighed."""
@@ -469,7 +456,7 @@ def _make_votes(setup: EvaluationSetup, paths: MenuPaths) -> JointVotes:
     return JointVotes(paths, judged=judged, chosen=chosen)
 
 
-def _list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
+def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
     """Costs that every rival aims at: the neighbours of each budget, budget by budget."""
     return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
 
@@ -478,7 +465,7 @@ def _measure_menu(
     setup: EvaluationSetup, policy: MenuPolicy, paths: MenuPaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
     """The policy at the corners of its own hull that the targets need, and the shuffled control."""
-    mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in _list_targets(setup)]
+    mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
     corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
     reading = policy.read([setup.ballots.prompts[row] for row in split.test])
     runs = [
@@ -490,24 +477,9 @@ def _measure_menu(
     shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
     rows = np.arange(len(split.test))
     return {
-        MENU: _apply(setup, settings, mixes, rows),
-        "shuffled draws": _apply(setup, shuffled, mixes, rows),
+        MENU: apply_mixes(setup, settings, mixes, rows),
+        "shuffled draws": apply_mixes(setup, shuffled, mixes, rows),
     }
-
-
-def measure_fitted(setup: EvaluationSetup, splits: Sequence[Split], policy: MenuPolicy) -> list[SplitResult]:
-    """A policy that was fitted elsewhere, on every split: its price is chosen by cost on the other folds."""
-    recorded = [int(votes.drawn.min()) for votes in setup.ballots.parts]
-    longest = [min(pair) for pair in zip(policy.longest_by_mode, recorded, strict=True)]
-    paths = _draw_paths(setup, policy.weigh, longest, number=len(splits))
-    reading = policy.read(setup.ballots.prompts)
-    runs = [run_policy(policy, paths, dial=float(price), reading=reading) for price in policy.prices_]
-    settings, results = follow_runs(paths, runs, agreement=setup.basis == "agreement"), []
-    for split in splits:
-        costs = settings.cost[:, split.train].mean(axis=1)
-        mixes = [mix_by_cost(costs, target) for target in _list_targets(setup)]
-        results.append(_apply(setup, settings, mixes, split.test))
-    return results
 
 
 def _measure_rivals(
@@ -541,9 +513,9 @@ def _measure_rivals(
     }
     if not setup.learns_by_agreement:
         rivals["prompt router"] = _follow_prompt_router(setup, plain, split)
-    targets = (*_list_targets(setup), *_list_grid(fixed))
+    targets = (*list_targets(setup), *_list_grid(fixed))
     results = {
-        name: _apply(
+        name: apply_mixes(
             setup, settings, [mix_settings(settings, split.train, target) for target in targets], split.test
         )
         for name, settings in rivals.items()
@@ -551,7 +523,7 @@ def _measure_rivals(
     most = min(weighed_paths.longest[0], weighed_paths.longest[-1])
     ends = join_settings([follow_votes(weighed, mode, most=most) for mode in (0, len(names) - 1)])
     random = [mix_modes(ends, split.train, target) for target in targets]
-    return {**results, "random router": _apply(setup, ends, random, split.test)}
+    return {**results, "random router": apply_mixes(setup, ends, random, split.test)}
 
 
 def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Split) -> Settings:
@@ -573,22 +545,17 @@ def _list_grid(fixed: Settings) -> list[float]:
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
 
 
-def _apply(setup: EvaluationSetup, settings: Settings, mixes: Sequence[Mix], rows: Ints) -> SplitResult:
+def apply_mixes(setup: EvaluationSetup, settings: Settings, mixes: Sequence[Mix], rows: Ints) -> SplitResult:
     """What the mixes give on some problems; those at the budgets themselves are the rows."""
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
-    at = [place * len(NEIGHBOURS) + NEIGHBOURS.index(1.0) for place in range(len(setup.budgets))]
     unknown = np.full(cost.shape, np.nan)
+    points = np.stack([cost, accuracy, unknown, unknown])
+    at = [place * len(NEIGHBOURS) + NEIGHBOURS.index(1.0) for place in range(len(setup.budgets))]
     return SplitResult(
-        cost=cost[at],
-        accuracy=accuracy[at],
-        waves=unknown[at],
-        tokens=unknown[at],
+        rows=points[:, at],
+        points=points,
         dials=(None,) * len(at),
-        point_cost=cost,
-        point_accuracy=accuracy,
-        point_waves=unknown,
-        point_tokens=unknown,
-        point_draws=np.stack([mix.apply(settings.draws)[:, rows] for mix in mixes]),
         labels=(),
+        draws=np.stack([mix.apply(settings.draws)[:, rows] for mix in mixes]),
     )

@@ -83,7 +83,6 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
         budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,
         basis=setup.basis,
         problems=len(setup.ballots),
-        problems_needed=None,
         protocol=_describe_protocol(runs),
         rows=tuple(rows),
         gains=gains,
@@ -186,7 +185,7 @@ def _describe_protocol(runs: EvaluationRuns) -> str:
         "same cost, or the most that it can spend, on its own held-out curve; 95% intervals by bootstrap "
         f"over {held}, paired"
     )
-    if runs.fewest_fitted < MIN_PROBLEMS:
+    if min(len(split.train) for split in runs.splits) < MIN_PROBLEMS:
         words += (
             f"; fitted on fewer than {MIN_PROBLEMS} problems, the menu has cascades and single modes only"
         )

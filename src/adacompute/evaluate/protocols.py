@@ -9,7 +9,6 @@ in mixes, routers and cascades. The results of a run can be made less noisy by a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,14 +43,13 @@ from adacompute.evaluate.measure import (
     select_policies,
     uses_weighted_votes,
 )
-from adacompute.evaluate.mode_rivals import ModeRivals, measure_fitted
+from adacompute.evaluate.mode_rivals import ModeRivals
 from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import Compared, ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import fit_confidence_weights, get_ballots
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.policy import MenuSource
 from adacompute.pool import Ballots, JoinedPool, Menu
 from adacompute.pool.menu import read_modes
@@ -126,7 +124,6 @@ def evaluate(
     prices: TokenPrices | None = None,
     menu: Menu | None = None,
     labels: bool | None = None,
-    fitted: Mapping[str, MenuPolicy] | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
@@ -141,8 +138,7 @@ def evaluate(
 
     With a joined pool or a `menu`, a `MenuPolicy` over its modes is compared with every mode alone, mixes,
     routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the dearest
-    mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades; `fitted` are
-    policies fitted on other recordings, by the names of their rows, of which only costs are adapted.
+    mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
 
     `families=True` holds out and resamples whole subjects. Without any grade, agreement with the vote of all
     samples of a problem (of the dearest mode) stands in for accuracy, and the result says so. `workers` above
@@ -164,7 +160,6 @@ def evaluate(
             orders=_MODE_ORDERS if orders is None else orders,
             seed=seed,
             labels=labels,
-            fitted=fitted,
             workers=workers,
             progress=progress,
             beside={ORACLE: bracket_graded} if ORACLE in policies else None,
@@ -325,7 +320,6 @@ def run_modes(
     orders: int = _MODE_ORDERS,
     seed: int = 0,
     labels: bool | None = None,
-    fitted: Mapping[str, MenuPolicy] | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
     beside: Mapping[str, SetupWork] | None = None,
@@ -342,14 +336,9 @@ def run_modes(
         labels=labels,
     )
     splits = kfold(setup.groups, folds, np.random.default_rng([seed, 0xF01D]))
-    others = {
-        name: partial(measure_fitted, splits=splits, policy=_check_modes(name, policy, setup.modes))
-        for name, policy in (fitted or {}).items()
-    }
-    beside = {**(beside or {}), **others}
     if progress is not None:
         progress(0, len(splits), "samples read")
-    runs = _run(setup, (ModeRivals(),), splits, "held-out", workers, progress, beside, joined=tuple(others))
+    runs = _run(setup, (ModeRivals(),), splits, "held-out", workers, progress, beside)
     return replace(runs, dropped=dropped)
 
 
@@ -361,32 +350,19 @@ def _run(
     workers: int,
     progress: ProgressCallback | None,
     beside: Mapping[str, SetupWork] | None,
-    *,
-    joined: Sequence[str] = (),
 ) -> EvaluationRuns:
-    """Measure every split, and pool what was measured; of the work `beside`, `joined` are policies too."""
+    """Measure every split, and pool what was measured."""
     results, others = measure_all(setup, splits, compared, workers=workers, progress=progress, beside=beside)
-    for name in joined:
-        results |= {(number, name): result for number, result in enumerate(others.pop(name))}
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
     names = [name for number, name in results if number == 0]
     return EvaluationRuns(
         setup=setup,
         everyone=tuple(pool_results(results, name, splits) for name in names),
         parts=len(splits),
+        splits=splits,
         protocol=protocol,
-        fewest_fitted=min(len(split.train) for split in splits),
         beside=others,
     )
-
-
-def _check_modes(name: str, policy: MenuPolicy, menu: Menu) -> MenuPolicy:
-    if policy.names != menu.names:
-        raise PolicyError(
-            f"policy {name!r} is for modes {', '.join(policy.names)}, and the menu has "
-            f"{', '.join(menu.names)}; give one for modes of these names"
-        )
-    return policy
 
 
 def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> tuple[Split, ...]:

@@ -379,7 +379,6 @@ def judge(results: PairedResults) -> Verdict:
     draft = Verdict(
         decided=decided,
         sentence="",
-        support="",
         policy=results.policy,
         budget=row.budget,
         basis=results.basis,
@@ -568,12 +567,13 @@ def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | 
     if recorded is not None:
         verb = "has" if problems == 1 else "have"
         here = f"{problems} of {recorded:,} problems {verb} gold answers or grades"
-    return _make_undecided(
-        "too few problems to tell",
-        f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, {needed} more.",
-        basis,
+    return Verdict(
+        decided="too few problems to tell",
+        sentence=f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, "
+        f"{needed} more.",
         support="What few problems show is mostly chance; 100 to 300 usually decide it.",
         policy=policy,
+        basis=basis,
         problems=problems,
         problems_needed=needed,
     )
@@ -582,31 +582,8 @@ def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | 
 def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
     """No verdict, and why."""
     sentence = f"Nothing to compare: {reason}."
-    return _make_undecided("nothing to compare", sentence, basis, policy=policy, problems=problems)
-
-
-def _make_undecided(
-    decided: Decision,
-    sentence: str,
-    basis: Basis,
-    *,
-    support: str = "",
-    policy: str | None,
-    problems: int,
-    problems_needed: int | None = None,
-) -> Verdict:
-    """A verdict without rows: nothing was measured."""
     return Verdict(
-        decided=decided,
-        sentence=sentence,
-        support=support,
-        policy=policy,
-        budget=None,
-        basis=basis,
-        problems=problems,
-        problems_needed=problems_needed,
-        protocol="",
-        rows=(),
+        decided="nothing to compare", sentence=sentence, basis=basis, policy=policy, problems=problems
     )
 
 
