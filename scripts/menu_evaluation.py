@@ -33,7 +33,7 @@ from adacompute.evaluate.mode_rivals import (
     list_targets,
 )
 from adacompute.evaluate.mode_verdict import judge_modes
-from adacompute.evaluate.protocols import bracket_graded, run_modes
+from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.evaluate.resampling import Split
 from adacompute.policies.base import Floats
 from adacompute.policies.menu import MenuPolicy
@@ -187,7 +187,7 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
     """One menu beside its peers, as plain data."""
     ballots = read_menu_ballots(recorded.files)
     started = time.monotonic()
-    runs = run_modes(
+    runs, evaluation = evaluate_modes(
         ballots,
         Menu.of(ballots, costs=recorded.costs),
         budgets=recorded.budgets,
@@ -197,13 +197,12 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
         seed=SEED,
         workers=options.workers,
         votes="auto" if recorded.weigh else "plain",
-        beside={"oracle": bracket_graded},
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
     for other, policy in fit_elsewhere(recorded).items():
         runs = add_fitted(runs, other, policy)
     verdict = judge_modes(runs, make_bootstrap(runs.setup))
-    evaluation = assemble_evaluation(runs, verdict, oracle=runs.beside["oracle"])
+    evaluation = assemble_evaluation(runs, verdict, oracle=evaluation.oracle)
     return {**describe(evaluation), "seconds": round(time.monotonic() - started)}
 
 

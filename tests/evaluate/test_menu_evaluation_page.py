@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from menu_modes import make_modes
 
-from adacompute.evaluate.protocols import run_modes
+from adacompute.evaluate.protocols import evaluate_modes
 from adacompute.policies.menu import MenuPolicy
 from adacompute.pool import Menu
 from harness import import_script
@@ -143,7 +143,8 @@ def test_a_page_shows_every_peer_and_what_is_saved(numbers: dict[str, Any]):
 def test_a_policy_fitted_elsewhere_is_judged_beside_the_others():
     taught, ballots = make_modes(problems=20, samples=8, seed=3), make_modes(problems=42, samples=6)
     costs = {"small": 0.1, "large": 1.0}
-    runs = run_modes(ballots, Menu.of(ballots, costs=costs), budgets=(0.7,), folds=2, orders=6)
+    options = {"budgets": (0.7,), "folds": 2, "orders": 6, "oracle": False}
+    runs, _ = evaluate_modes(ballots, Menu.of(ballots, costs=costs), **options)
     policy = MenuPolicy(Menu.of(taught, costs=costs)).fit(taught)
     with_it = measured.add_fitted(runs, "transferred", policy)
     match = with_it.get("transferred").match(0.7, 0)

@@ -64,10 +64,9 @@ __all__ = [
     "EvaluationRuns",
     "PolicyChoices",
     "Votes",
-    "bracket_graded",
     "evaluate",
+    "evaluate_modes",
     "reduce_order_noise",
-    "run_modes",
     "run_policies",
     "score_uniform_exactly",
     "uses_weighted_votes",
@@ -150,23 +149,20 @@ def evaluate(
         or isinstance(pool, JoinedPool)
         or (isinstance(pool, Ballots) and len(pool.modes) > 1)
     ):
-        runs = run_modes(
+        return evaluate_modes(
             read_modes(pool),
             Menu.of(pool) if menu is None else menu,
             budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
             folds=folds,
             families=families,
             votes=votes,
-            orders=_MODE_ORDERS if orders is None else orders,
+            orders=orders,
             seed=seed,
             labels=labels,
+            oracle=ORACLE in policies,
             workers=workers,
             progress=progress,
-            beside={ORACLE: bracket_graded} if ORACLE in policies else None,
-        )
-        return assemble_evaluation(
-            runs, judge_modes(runs, make_bootstrap(runs.setup)), oracle=runs.beside.get(ORACLE, ())
-        )
+        )[1]
     if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
     ballots = get_ballots(pool)
@@ -191,7 +187,7 @@ def evaluate(
         policies=policies,
         seed=int(np.random.default_rng(seed).integers(2**31)),
         progress=first_progress,
-        beside={ORACLE: bracket_graded} if ORACLE in policies else None,
+        beside={ORACLE: _bracket_graded} if ORACLE in policies else None,
         **options,
     )
     verdict = judge_pool(
@@ -206,7 +202,7 @@ def evaluate(
     return assemble_evaluation(runs, verdict, oracle=runs.beside.get(ORACLE, ()), short=short)
 
 
-def bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
+def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
     """The oracle's bounds; none where there are no grades."""
     return bracket_oracle(setup) if setup.basis == "accuracy" else ()
 
@@ -309,7 +305,7 @@ def run_policies(
     return replace(runs, dropped=dropped, left_out=left_out)
 
 
-def run_modes(
+def evaluate_modes(
     ballots: Ballots,
     menu: Menu,
     *,
@@ -317,20 +313,20 @@ def run_modes(
     folds: int = 5,
     families: bool = False,
     votes: Votes = "auto",
-    orders: int = _MODE_ORDERS,
+    orders: int | None = None,
     seed: int = 0,
     labels: bool | None = None,
+    oracle: bool = True,
     workers: int = 1,
     progress: ProgressCallback | None = None,
-    beside: Mapping[str, SetupWork] | None = None,
-) -> EvaluationRuns:
-    """As `run_policies`, for a policy over several modes and its rivals."""
+) -> tuple[EvaluationRuns, Evaluation]:
+    """A policy over several modes and its rivals: the runs, and what they come to."""
     setup, dropped = prepare_modes(
         ballots,
         menu,
         budgets,
         votes=votes,
-        orders=orders,
+        orders=_MODE_ORDERS if orders is None else orders,
         seed=seed,
         families=families,
         labels=labels,
@@ -338,8 +334,10 @@ def run_modes(
     splits = kfold(setup.groups, folds, np.random.default_rng([seed, 0xF01D]))
     if progress is not None:
         progress(0, len(splits), "samples read")
+    beside = {ORACLE: _bracket_graded} if oracle else None
     runs = _run(setup, (ModeRivals(),), splits, "held-out", workers, progress, beside)
-    return replace(runs, dropped=dropped)
+    brackets, runs = runs.beside.get(ORACLE, ()), replace(runs, dropped=dropped, beside={})
+    return runs, assemble_evaluation(runs, judge_modes(runs, make_bootstrap(setup)), oracle=brackets)
 
 
 def _run(

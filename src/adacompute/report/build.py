@@ -15,9 +15,8 @@ import numpy as np
 
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate.comparison import Evaluation, Verdict
-from adacompute.evaluate.conclusions import assemble_evaluation, make_bootstrap
+from adacompute.evaluate.conclusions import assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup, leave_out_short, select_graded
-from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
 from adacompute.evaluate.protocols import (
@@ -25,9 +24,8 @@ from adacompute.evaluate.protocols import (
     LONGEST,
     EvaluationRuns,
     Votes,
-    bracket_graded,
+    evaluate_modes,
     reduce_order_noise,
-    run_modes,
     run_policies,
     score_uniform_exactly,
 )
@@ -77,7 +75,7 @@ POLICIES = (
 _EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
-_MODE_ORDERS, _FEW_MODE_ORDERS = 40, 12
+_FEW_MODE_ORDERS = 12
 _QUICK_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher. Leave --quick out "
     "for the full one."
@@ -210,22 +208,20 @@ def build_report(
     verdict_steps = 0 if several or wait_for_verdict is not None else count_verdict_steps(ballots)
     first_progress, rest_progress = split_progress(progress, verdict_steps + len(jobs))
     verdict_progress, second_progress = split_progress(rest_progress, len(jobs))
-    oracle = None
+    options: dict[str, Any] = {"votes": votes, "seed": seed, "workers": workers, "progress": first_progress}
+    oracle, kept = None, ballots
     if menu is not None:
-        runs, evaluation = _evaluate_several(
-            ballots, menu, quick=quick, votes=votes, seed=seed, workers=workers, progress=first_progress
-        )
+        folds, orders = _choose_folds(ballots, quick=quick), _FEW_MODE_ORDERS if quick else None
+        runs, evaluation = evaluate_modes(ballots, menu, folds=folds, orders=orders, **options)
     else:
-        runs, evaluation, oracle = _evaluate_one(
-            ballots,
-            quick=quick,
-            votes=votes,
-            seed=seed,
-            workers=workers,
-            first_progress=first_progress,
-            verdict_progress=verdict_progress,
-            wait_for_verdict=wait_for_verdict,
-        )
+        kept, short = leave_out_short(ballots)
+        runs, oracle = _run_policies(kept, quick=quick, **options)
+        if wait_for_verdict is None:
+            judged = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+        else:
+            judged = wait_for_verdict()
+        brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
+        evaluation = assemble_evaluation(runs, judged, oracle=brackets, short=short)
     inputs = ReportInputs(
         name=name,
         runs=runs,
@@ -236,7 +232,6 @@ def build_report(
         seed=seed,
     )
     sections = run_jobs(inputs, jobs, workers=workers, progress=second_progress)
-    kept = ballots if several else leave_out_short(ballots)[0]
     facts = collect_facts(kept, evaluation, seed=seed, quick=quick, command=command)
     return Report(
         name=name,
@@ -250,69 +245,25 @@ def build_report(
     )
 
 
-def _evaluate_one(
+def _run_policies(
     ballots: Ballots,
     *,
     quick: bool,
-    votes: Votes,
-    seed: int,
-    workers: int,
-    first_progress: ProgressCallback,
-    verdict_progress: ProgressCallback,
-    wait_for_verdict: Callable[[], Verdict] | None,
-) -> tuple[EvaluationRuns, Evaluation, Oracle | None]:
-    """One mode: every policy, with less noise, and the verdict by its own protocol."""
-    kept, short = leave_out_short(ballots)
-    graded, _ = select_graded(kept)
+    **options: Any,  # noqa: ANN401 - of run_policies
+) -> tuple[EvaluationRuns, Oracle | None]:
+    """Every policy of one mode, with less noise: the oracle is exact, and they are compared with it."""
+    graded, _ = select_graded(ballots)
     beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
     runs = run_policies(
-        kept,
+        ballots,
         budgets=_choose_budgets(graded),
         policies=POLICIES,
         parts=_choose_folds(graded, quick=quick),
-        votes=votes,
         orders=_FEW_ORDERS if quick else _ORDERS,
-        seed=seed,
-        workers=workers,
-        progress=first_progress,
         beside=beside,
+        **options,
     )
-    # the oracle is exact, so what it is compared with should be less noisy
-    others, oracle = runs.beside, runs.beside[_ORACLE]
-    runs = reduce_order_noise(replace(runs, beside={}), others[_EXACT])
-    if wait_for_verdict is None:
-        verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
-    else:
-        verdict = wait_for_verdict()
-    brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
-    return runs, assemble_evaluation(runs, verdict, oracle=brackets, short=short), oracle
-
-
-def _evaluate_several(
-    ballots: Ballots,
-    menu: Menu,
-    *,
-    quick: bool,
-    votes: Votes,
-    seed: int,
-    workers: int,
-    progress: ProgressCallback,
-) -> tuple[EvaluationRuns, Evaluation]:
-    """Several modes: a policy over all of them beside its rivals."""
-    runs = run_modes(
-        ballots,
-        menu,
-        folds=_choose_folds(ballots, quick=quick),
-        votes=votes,
-        orders=_FEW_MODE_ORDERS if quick else _MODE_ORDERS,
-        seed=seed,
-        workers=workers,
-        progress=progress,
-        beside={_ORACLE: bracket_graded},
-    )
-    brackets, runs = runs.beside[_ORACLE], replace(runs, beside={})
-    verdict = judge_modes(runs, make_bootstrap(runs.setup))
-    return runs, assemble_evaluation(runs, verdict, oracle=brackets)
+    return reduce_order_noise(replace(runs, beside={}), runs.beside[_EXACT]), runs.beside[_ORACLE]
 
 
 def _build_parts(

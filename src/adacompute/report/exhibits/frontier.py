@@ -530,7 +530,7 @@ def _describe_lead(ours: CostCurve, frontier: PolicyFrontier) -> str:
     name, base = ("Stopping" if frontier.menu is None else "The menu"), frontier.base_name
     scale, unit = 1, "samples on average"
     if frontier.menu is not None:
-        scale, unit = frontier.menu.shown_requests, frontier.menu.cost_unit
+        scale, unit = frontier.menu.shown_requests, f"on average ({frontier.menu.cost_unit})"
     if not len(clear_costs):
         return f"{name} is nowhere clearly above {base}: its band holds the zero line."
     best = int(np.where(clear, ours.gain, -1.0).argmax())
