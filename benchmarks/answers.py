@@ -147,7 +147,7 @@ def build_parser() -> Callable[[bytes], None]:
     request = response_parser.SentRequest(body, 1, None, 0.0, 0.5)
 
     def parse(raw: bytes) -> None:
-        value, _ = response_parser.read_json(raw, key, signals_only=True)
+        value, _ = response_parser.read_json(raw, key)
         reply = response_parser.HttpReply(200, value)
         done = response_parser.interpret_reply(request, reply, key=key, url=url, quirks=quirks)
         (response,) = done.responses

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import adacompute as ac
-from adacompute.replay.replay import settle_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "docs" / "figures" / "numbers.json"
@@ -35,7 +34,7 @@ def measure_votes() -> dict[str, Any]:
 def run_requests(dial: float) -> list[dict[str, Any]]:
     """Some requests of `facts` as they would have run: answers as recorded, and where it stopped."""
     pool = ac.bundled("facts")
-    policy = settle_policy(ac.StoppingPolicy(), pool.ballots())
+    policy = ac.StoppingPolicy().settle(pool.ballots())
     shown = []
     for recorded in pool:
         if recorded.problem.id not in ASKED:

@@ -137,7 +137,7 @@ def installed(tmp_path: Path) -> Run:
     return run
 
 
-DEMO_SCRIPT = 'cd "$1" && "$0" demo words facts >out.txt 2>err.txt && mv out.txt said.txt'
+DEMO_SCRIPT = 'cd "$1" && "$0" demo >out.txt 2>err.txt && mv out.txt said.txt'
 
 
 @dataclass(frozen=True)

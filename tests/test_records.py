@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Budget, Mix
+from adacompute.records import AccuracyTable, Budget
 from adacompute.solve import Frontier
+from adacompute.solve.pricing import Allocation, Mix
 
 GOOD = [[0.5, 0.9], [0.6, 0.8]]
 

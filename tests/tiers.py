@@ -66,12 +66,11 @@ BY_PATH = {  # how a path begins, from the repository's root
 }
 COSTLY = ("browser", "demo", "local_model", "nightly", "ray", "slow", "study")
 LEFT_OUT = {"quick": COSTLY, "check": ("nightly",)}  # the markers that a tier leaves out
-EXAMPLES = {"quick": 10, "check": 20}  # a law's examples, at most
+FEW = 10  # examples of a law, at most, but for `make nightly`
 ROOT = Path(__file__).parent.parent
 
 settings.register_profile("full", deadline=None)  # a busy machine breaks no law
-for tier, examples in EXAMPLES.items():
-    settings.register_profile(tier, settings.get_profile("full"), max_examples=examples)
+settings.register_profile("few", settings.get_profile("full"), max_examples=FEW)
 
 
 def leave_to_nightly(cases: Iterable[Any], *, but: int = 1) -> list[Any]:
@@ -92,7 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tier = config.option.tier
     if tier and not config.option.markexpr:
         config.option.markexpr = _join_left_out(tier)
-    settings.load_profile(config.getoption("--hypothesis-profile") or tier or "full")
+    settings.load_profile(config.getoption("--hypothesis-profile") or ("few" if tier else "full"))
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Named(config))
 
@@ -124,8 +123,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for name in sorted(names | _list_markers(item.path)):
             item.add_marker(name)
     items.sort(key=lambda item: item.get_closest_marker("demo") is not None)
-    if most := EXAMPLES.get(settings.get_current_profile_name()):
-        _draw_few(items, most)
+    if settings.get_current_profile_name() == "few":
+        _draw_few(items)
 
 
 @contextlib.contextmanager
@@ -153,13 +152,13 @@ def _list_markers(path: Path) -> set[str]:
     return {marker for start, marker in BY_PATH.items() if place.startswith(start)}
 
 
-def _draw_few(items: Sequence[pytest.Item], most: int) -> None:
+def _draw_few(items: Sequence[pytest.Item]) -> None:
     """Laws that ask for more examples by themselves get as few as the others."""
     for item in items:
         law = getattr(item, "obj", None)
         own = getattr(law, "_hypothesis_internal_use_settings", None)
-        if own is not None and own.max_examples > most:
-            getattr(law, "__func__", law)._hypothesis_internal_use_settings = settings(own, max_examples=most)
+        if own is not None and own.max_examples > FEW:
+            getattr(law, "__func__", law)._hypothesis_internal_use_settings = settings(own, max_examples=FEW)
 
 
 class Named:

@@ -47,22 +47,14 @@ if TYPE_CHECKING:  # for type checkers and editors; `_MODULES` says the same to 
         open_pool,
     )
     from adacompute.problems import Template, read_problems, read_samples
-    from adacompute.records import (
-        AccuracyTable,
-        Allocation,
-        Budget,
-        Failure,
-        Problem,
-        Recorded,
-        Sample,
-        TokenPrices,
-    )
+    from adacompute.records import AccuracyTable, Budget, Failure, Problem, Recorded, Sample, TokenPrices
     from adacompute.replay import Replayed, calibrate, replay
     from adacompute.sampling import Answers, Asking, Collected, SourcePlan, answer, collect, write_answers
     from adacompute.score import Summary, halves, score, summarise
-    from adacompute.serve.ask.asker import Asker, Reply, ask
+    from adacompute.serve.ask.asker import Asker, ask
+    from adacompute.serve.ask.prompt_engine import Reply
     from adacompute.serve.http.asgi import gateway
-    from adacompute.solve import Cap, Frontier, frontier, solve
+    from adacompute.solve import Allocation, Cap, Frontier, frontier, solve
 
 __version__ = "0.1.0"
 
@@ -179,7 +171,6 @@ _MODULES = {  # the public names of each module
     "adacompute.problems": ("Template", "read_problems", "read_samples"),
     "adacompute.records": (
         "AccuracyTable",
-        "Allocation",
         "Budget",
         "Failure",
         "Problem",
@@ -197,10 +188,11 @@ _MODULES = {  # the public names of each module
         "collect",
         "write_answers",
     ),
-    "adacompute.serve.ask.asker": ("Asker", "Reply", "ask"),
+    "adacompute.serve.ask.asker": ("Asker", "ask"),
+    "adacompute.serve.ask.prompt_engine": ("Reply",),
     "adacompute.score": ("Summary", "halves", "score", "summarise"),
     "adacompute.serve.http.asgi": ("gateway",),
-    "adacompute.solve": ("Cap", "Frontier", "frontier", "solve"),
+    "adacompute.solve": ("Allocation", "Cap", "Frontier", "frontier", "solve"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -7,23 +7,21 @@ such as a command's options.
 
 import contextlib
 import itertools
-import json
-import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import msgspec
 from msgspec import Meta
 
-from adacompute.errors import BudgetInvalid, ConfigError, format_value, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Secret, TokenPrices
+from adacompute.errors import BudgetInvalid, ConfigError, convert, format_value, suggest_name
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Secret, TokenPrices
 
 __all__ = [
     "AnswersConfig",
@@ -31,21 +29,20 @@ __all__ = [
     "Config",
     "EndpointConfig",
     "KeyConfig",
-    "MenuConfig",
-    "ModeConfig",
     "ScoreConfig",
     "ServeConfig",
     "VerifierConfig",
-    "apply_menu",
     "average_budget",
     "compile_vote_pattern",
+    "convert_table",
+    "convert_value",
     "forget_metrics_folder",
     "load_config",
     "parse_serve_budgets",
     "read_key",
     "read_keys",
-    "read_menu_file",
     "read_ray_address",
+    "read_toml",
     "setting",
 ]
 
@@ -67,7 +64,7 @@ _ORIGIN = r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?
 
 Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
-Price = Annotated[float, Meta(ge=0)]
+Price = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
 Total = Price | Annotated[str, Meta(description="a text such as '5 USD'")]
 Currency = Annotated[str, _match(r"(?!(samples|tokens|money)\Z)[A-Za-z]{1,16}", "its name, e.g. USD or EUR")]
@@ -441,7 +438,7 @@ def load_config(path: Path | None = None, *, environ: Mapping[str, str] | None =
 
 
 def _build_section(section: type, table: Mapping[str, Any], places: Mapping[str, str]) -> Any:  # noqa: ANN401 - one of the dataclasses of settings
-    values = _convert_table(table, get_type_hints(section, include_extras=True), places)
+    values = convert_table(table, get_type_hints(section, include_extras=True), places)
     try:
         return section(**values)
     except ConfigError as exc:  # settings that don't go together
@@ -470,13 +467,26 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
         return tuple(convert_value(item, get_args(kind)[0], place) for item in items)
     plain = value.strip() if isinstance(value, str) and kind is not str else value
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    for each in kinds:  # a number where it is one, else a text
-        with contextlib.suppress(ValueError):
-            converted = msgspec.convert(plain, each, strict=not isinstance(plain, str))
-            if not isinstance(converted, float) or math.isfinite(converted):
-                return converted
-    shown = "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
-    raise ConfigError(f"{place} is {shown}; give {' or '.join(map(_describe_kind, kinds))}")
+
+    def convert_to(each: Any) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
+        return convert(
+            plain,
+            Finite if each is float else each,
+            place=place,
+            find_remedy=lambda _: f"give {' or '.join(map(_describe_kind, kinds))}",
+            build_error=lambda where, fault: ConfigError(f"{where} {fault}"),
+            show=lambda *_: _show_setting(value),
+            strict=not isinstance(plain, str),
+        )
+
+    for each in kinds[:-1]:  # a number where it is one, else a text
+        with contextlib.suppress(ConfigError):
+            return convert_to(each)
+    return convert_to(kinds[-1])
+
+
+def _show_setting(value: object) -> str:
+    return "***" if isinstance(value, str) and _SECRET_PART.search(value) else format_value(value)
 
 
 _SECRET_PART = re.compile(r"[@?#]|:(?!//|[0-9]+(?:/|$))")  # stands in an address beside a password or a key
@@ -492,9 +502,10 @@ def _describe_kind(kind: Any) -> str:  # noqa: ANN401 - a type hint
     kind, meta = get_args(kind)
     if meta.description:
         return str(meta.description)
+    is_open = meta.le in (None, sys.float_info.max)
     if meta.ge is None:
-        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if meta.le is None else f", up to {meta.le:,}")
-    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if meta.le is None else f"to {meta.le:,}")
+        return f"{_NAMES[kind]} above {meta.gt:,}" + ("" if is_open else f", up to {meta.le:,}")
+    return f"{_NAMES[kind]} from {meta.ge:,} " + ("up" if is_open else f"to {meta.le:,}")
 
 
 @cache
@@ -511,7 +522,7 @@ def _check_limits(section: object) -> None:
         object.__setattr__(section, name, convert_value(getattr(section, name), kind, name))
 
 
-def _convert_table(
+def convert_table(
     table: Mapping[str, Any], kinds: Mapping[str, Any], places: Mapping[str, str]
 ) -> dict[str, Any]:
     """The values of a table as their types; a ConfigError names the key's place, also of an unknown key."""
@@ -529,7 +540,8 @@ def _suggest(name: str, known: list[str]) -> str:
 _KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # what a key may be called
 _KEY_TEXT = re.compile(r"[!-~]+")  # ASCII without blanks
 _CLIENT_KEY = re.compile(r"[!-~]{16,}")
-_KEY_KINDS = {"key": Any, "key_env": str, "cap": Annotated[float, Meta(gt=0)] | str, "operator": bool}
+_Cap = Annotated[float, Meta(gt=0, le=sys.float_info.max)] | str
+_KEY_KINDS = {"key": Any, "key_env": str, "cap": _Cap, "operator": bool}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -597,7 +609,7 @@ def read_keys(file: Path, *, environ: Mapping[str, str] | None = None) -> tuple[
 def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapping[str, str]) -> KeyConfig:
     if not _KEY_NAME.fullmatch(name):
         raise ConfigError(f"{place}: the name of a key is 1 to 64 of A-Z a-z 0-9 _ . -; rename the section")
-    values = _convert_table(table, _KEY_KINDS, dict.fromkeys(table, place))
+    values = convert_table(table, _KEY_KINDS, dict.fromkeys(table, place))
     if ("key" in values) == ("key_env" in values):
         raise ConfigError(f"{place}: give either key or key_env, the variable that holds the key")
     source, text = "key", values.pop("key", None)
@@ -612,182 +624,6 @@ def _read_client_key(place: str, name: str, table: dict[str, Any], environ: Mapp
             "make one with `openssl rand -hex 24`"
         )
     return KeyConfig(name=name, key=Secret(text), **values)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeConfig:
-    """A mode of a menu: one table of menu.toml. It says how a sample is asked for, and what tokens cost."""
-
-    name: str
-    endpoint: EndpointConfig  # its upstream, model, key, limits, timeouts and prices
-    cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
-    system_suffix: str = ""  # added to the system message
-    is_default: bool = False  # answers what can't be voted on
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MenuConfig:
-    """The modes of a menu, in the order of their file, and the currency of all their prices."""
-
-    modes: tuple[ModeConfig, ...]
-    currency: str = DEFAULT_CURRENCY
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the modes."""
-        return tuple(mode.name for mode in self.modes)
-
-    @property
-    def has_prices(self) -> bool:
-        """Whether any mode costs money."""
-        return any(mode.endpoint.input_price or mode.endpoint.output_price for mode in self.modes)
-
-    @property
-    def by_cost(self) -> "tuple[ModeConfig, ...]":
-        """The modes, cheapest first, by what a sample may cost; of equal ones the later is the dearer."""
-        return tuple(sorted(self.modes, key=self._guess_cost))
-
-    def _guess_cost(self, mode: ModeConfig) -> float:
-        limits = [mode.options.get(name) for name in ("max_tokens", "max_completion_tokens")]
-        unit: BudgetUnit = "money" if self.has_prices else "tokens"
-        return mode.endpoint.prices.guess_cost(max_tokens=min(filter(None, limits), default=None), unit=unit)
-
-    @property
-    def default(self) -> ModeConfig:
-        """The mode that answers what can't be voted on: the one that says so, else the dearest."""
-        marked = [mode for mode in self.modes if mode.is_default]
-        return marked[0] if marked else self.by_cost[-1]
-
-
-_MODE_KINDS = {  # types of what a mode's table may hold: all settings of an [endpoint], and these
-    "upstream": str,
-    "cached_price": Price,
-    "options": dict,
-    "prompt_tokens": Any,  # how long a prompt is, for recorded samples
-    "default": bool,
-    **get_type_hints(EndpointConfig, include_extras=True),
-}
-del _MODE_KINDS["url"]
-MODE_KEYS = tuple(_MODE_KINDS)
-_SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
-# what would draw more samples or longer ones than are counted, or change what is voted on
-_REFUSED_OPTIONS = (
-    *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
-    *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
-)
-_RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
-_MODE_REMEDIES = {
-    "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
-    "model": "its name at the upstream",
-}
-_MAX_MODES = 16
-_MODE_NAME = 64  # characters
-
-
-def read_menu_file(file: Path) -> MenuConfig:
-    """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
-
-    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
-    another's key.
-    """
-    tables = read_toml(file, "menu")
-    if not tables:
-        raise ConfigError(f"menu {str(file)!r} has no mode; add a table such as [small] with upstream = ...")
-    if len(tables) > _MAX_MODES:
-        raise ConfigError(f"menu {str(file)!r} has {len(tables)} modes; give {_MAX_MODES} at most")
-    modes = tuple(_read_mode(f"{file}, [{name}]", name, table) for name, table in tables.items())
-    defaults = [mode.name for mode in modes if mode.is_default]
-    if len(defaults) > 1:
-        raise ConfigError(f"{file}, [{defaults[1]}]: default is true, as in [{defaults[0]}]; leave one out")
-    currencies = {mode.endpoint.currency: mode.name for mode in modes}
-    if len(currencies) > 1:
-        (currency, name), (other, other_name) = list(currencies.items())[:2]
-        raise ConfigError(
-            f"{file}, [{other_name}]: currency is {other!r}, and {currency!r} in [{name}]; "
-            "give all prices in one currency, as nothing is converted"
-        )
-    _check_mode_prices(file, tables)
-    return MenuConfig(modes=modes, currency=next(iter(currencies)))
-
-
-def _check_mode_prices(file: Path, tables: Mapping[str, Any]) -> None:
-    """A price that was forgotten would make a mode look free: all modes have both, or none has any."""
-    names = ("input_price", "output_price")
-    priced = [(mode, name) for mode, table in tables.items() for name in names if name in table]
-    missing = [(mode, name) for mode, table in tables.items() for name in names if name not in table]
-    if priced and missing:
-        mode, name = missing[0]
-        raise ConfigError(
-            f"{file}, [{mode}]: has no {name}, and [{priced[0][0]}] has {priced[0][1]}; give the money for a "
-            "million tokens, 0 where it is free"
-        )
-
-
-def _read_mode(place: str, name: str, table: object) -> ModeConfig:
-    if not isinstance(table, dict):
-        raise ConfigError(f"{place}: is {table!r:.60}, no table; give upstream and model in one")
-    is_plain = name.isprintable() and name == name.strip() and "," not in name
-    if not 0 < len(name) <= _MODE_NAME or not is_plain or name in _RESERVED_MODES:
-        raise ConfigError(
-            f"{place}: can't be a mode's name; give 1 to {_MODE_NAME} characters without a comma, "
-            f"and not {' or '.join(_RESERVED_MODES)}"
-        )
-    values = _convert_table(table, _MODE_KINDS, dict.fromkeys(table, place))
-    values.pop("prompt_tokens", None)
-    for key, remedy in _MODE_REMEDIES.items():
-        if not values.get(key):
-            raise ConfigError(f"{place}: has no {key}; give {remedy}")
-    options = _check_mode_options(place, values.pop("options", {}))
-    cached, input_price = values.pop("cached_price", None), values.get("input_price", 0.0)
-    if cached is not None and cached > input_price:
-        raise ConfigError(f"{place}: cached_price is {cached:g}; give 0 to {input_price:g}, the input_price")
-    return ModeConfig(
-        name=name,
-        cached_price=cached,
-        system_suffix=convert_value(options.pop("system_suffix", ""), str, f"{place}: options.system_suffix"),
-        options=options,
-        is_default=values.pop("default", False),
-        endpoint=EndpointConfig(url=values.pop("upstream"), **{"key_env": "", **values}),
-    )
-
-
-def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
-    for key in options:
-        if key in _SET_OPTIONS:
-            raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
-        if key in _REFUSED_OPTIONS:
-            raise ConfigError(f"{place}: options.{key} is not supported; leave it out, or give max_tokens")
-    for key in ("max_tokens", "max_completion_tokens"):
-        if key in options:
-            options[key] = convert_value(options[key], Count, f"{place}: options.{key}")
-    try:
-        json.dumps(options, allow_nan=False)
-    except (TypeError, ValueError) as exc:  # a date, or nan
-        raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
-    return options
-
-
-def apply_menu(config: Config, menu: MenuConfig) -> Config:
-    """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
-
-    The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
-    """
-    default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
-    budget = parse_serve_budgets(config.serve)[0]
-    if budget.unit == "samples" and len(menu.modes) > 1:
-        remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
-        raise ConfigError(
-            f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "
-            f"something else; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"
-        )
-    endpoint = replace(
-        default.endpoint,
-        model=MENU_MODEL if len(menu.modes) > 1 else default.endpoint.model,
-        input_price=max(endpoint.input_price for endpoint in endpoints),
-        output_price=max(endpoint.output_price for endpoint in endpoints),
-    )
-    return replace(config, endpoint=endpoint)
 
 
 def read_ray_address(environ: MutableMapping[str, str] | None = None) -> str | None:

@@ -59,9 +59,9 @@ of something that was renamed.
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 __all__ = [
     "AdacomputeError",
@@ -114,6 +114,7 @@ __all__ = [
     "TooFewSamples",
     "Unauthorized",
     "WeakVote",
+    "convert",
     "format_value",
     "needs_extra",
     "shorten",
@@ -430,6 +431,44 @@ def format_value(value: object) -> str:
     except (ValueError, RecursionError):  # such as an integer of more digits than Python writes
         return f"a value of type {type(value).__name__} that is too long to write"
     return shorten(" ".join(text.split()), _MAX_VALUE)
+
+
+T = TypeVar("T")
+_MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)  # a field, and its place
+
+
+def convert(
+    value: Any,  # noqa: ANN401 - plain data
+    kind: type[T],
+    *,
+    find_remedy: Callable[[str], str],
+    build_error: Callable[[str, str], Exception],
+    place: str = "",
+    show: Callable[[str, object], str] = lambda _, part: format_value(part),
+    strict: bool = True,
+) -> T:
+    """The value as this type; else an error with the place, the value and the remedy.
+
+    msgspec's own messages name neither value nor remedy. `find_remedy` gives the one for a part, such as
+    `samples[].text`; `build_error` gets where that part is, and what is wrong with it.
+    """
+    import msgspec  # imported here, so that `adacompute --version` starts without it
+
+    try:
+        return msgspec.convert(value, kind, strict=strict)
+    except msgspec.ValidationError as exc:
+        match = _MISFIT.search(str(exc))
+    assert match is not None
+    field, path = match.groups("")
+    part = value
+    for key in re.findall(r"\w+", path):
+        part = part[int(key)] if isinstance(part, list) else part[key]
+    if field:
+        part, path = part.get(field, msgspec.UNSET), f"{path}.{field}".removeprefix(".")
+    general = re.sub(r"\[[0-9]+\]", "[]", path)
+    shown = "missing" if part is msgspec.UNSET else show(general, part)
+    where = f"{place}.{path}".strip(".")
+    raise build_error(where, f"is {shown}; {find_remedy(general)}")
 
 
 def shorten(text: str, length: int) -> str:

@@ -6,7 +6,7 @@ Fields have names and units. A `Secret` is a key that is never printed.
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
@@ -25,16 +25,12 @@ __all__ = [
     "SIGNAL_NAMES",
     "Account",
     "AccuracyTable",
-    "Allocation",
     "Budget",
     "BudgetUnit",
     "Call",
-    "CapUse",
     "Failure",
     "Finite",
-    "Mix",
     "ModeName",
-    "Move",
     "Paid",
     "Problem",
     "Recorded",
@@ -42,7 +38,6 @@ __all__ = [
     "Secret",
     "Signals",
     "TokenPrices",
-    "Trace",
     "format_lower_bound",
     "format_money",
     "quick_dataclass",
@@ -658,119 +653,6 @@ def _make_mode_names(costs: Floats) -> tuple[ModeName, ...]:
     if costs.ndim == 2 or len(np.unique(costs)) < len(costs):
         return tuple(range(costs.shape[-1]))
     return tuple(int(cost) if cost.is_integer() else cost for cost in costs.tolist())
-
-
-Ints = npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
-    """With this probability the problem gets this mode instead of its choice."""
-
-    problem: int  # row
-    mode: int  # column
-    probability: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mix:
-    """The problems that are mixed between modes, so that the expected cost is exactly the budget.
-
-    At most one under one budget (at most as many as there are limits under several); the paper's method
-    mixes every problem whose choice changes between two prices. Iterates over `Move`s.
-    """
-
-    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) rows
-    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) columns
-    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # (moves,) 0 to 1
-
-    def __len__(self) -> int:
-        return len(self.problems)
-
-    def __iter__(self) -> Iterator[Move]:
-        for i, k, p in zip(self.problems, self.modes, self.probabilities, strict=True):
-            yield Move(problem=int(i), mode=int(k), probability=float(p))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Trace:
-    """The steps of a bisection, for its diagnostics: one entry a step."""
-
-    low: Floats  # (steps,) lower end of the price bracket before the step
-    high: Floats  # (steps,) upper end
-    price: Floats  # (steps,) the price tried, their middle
-    cost: Floats  # (steps,) average cost at that price
-    cost_low: Floats  # (steps,) average cost at the lower end
-    cost_high: Floats  # (steps,) average cost at the upper end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapUse:
-    """How one cap was used. The table's own cost under `budget` comes first, by its unit."""
-
-    name: str
-    at_most: float
-    price: float  # accuracy per unit; 0: the limit isn't binding
-    cost: float  # average of the deterministic choice
-    mixed_cost: float  # average with the mixed problems mixed
-
-    @property
-    def slack(self) -> float:
-        """What is left of the cap in expectation; 0 where it binds."""
-        return max(0.0, self.at_most - self.mixed_cost)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Allocation:
-    """A mode for each problem. `choice` is deterministic and keeps the budget; arrays are read-only.
-
-    The best deterministic choice there is lies between `accuracy` and `bound`. Mixing reaches `bound`.
-    """
-
-    budget: float  # the average cost asked for
-    price: float  # accuracy per unit of cost that one more unit must buy; 0: the budget isn't binding
-    choice: Ints  # (problems,) columns of the table
-    mix: Mix  # what to change, and how often, so that the expected cost is the budget
-    cost: float  # average of `choice`
-    accuracy: float  # average of `choice`
-    mixed_cost: float  # expected, with the mix
-    mixed_accuracy: float  # expected, with the mix
-    bound: float  # no allocation within the budget is more accurate, mixed or not
-    modes: tuple[ModeName, ...]
-    unit: str = "samples"
-    limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
-    trace: Trace | None = None  # of a bisection
-
-    @property
-    def gap(self) -> float:
-        """How far `choice` may be from the best possible accuracy: bound less accuracy."""
-        return max(0.0, self.bound - self.accuracy)
-
-    @property
-    def binding(self) -> bool:
-        """Whether a larger budget would buy accuracy."""
-        return self.price > 0
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """How many problems have each mode, (modes,)."""
-        return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
-
-    def draw(self, rng: np.random.Generator) -> Ints:
-        """A choice with the mixed problems drawn, (problems,): its expected cost is `mixed_cost`."""
-        if not isinstance(rng, np.random.Generator):
-            raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
-        modes = self.choice.copy()
-        rows, which = np.unique(self.mix.problems, return_inverse=True)
-        chance = rng.random(len(rows))[which]  # (moves,) one random number a problem
-        start = np.zeros(len(which))  # where the move's share of [0, 1) begins
-        used = np.zeros(len(rows))
-        for at, row in enumerate(which) if len(rows) < len(which) else ():
-            start[at] = used[row]
-            used[row] += self.mix.probabilities[at]
-        hit = (start <= chance) & (chance < start + self.mix.probabilities)
-        modes[self.mix.problems[hit]] = self.mix.modes[hit]
-        return modes
 
 
 def format_lower_bound(value: float) -> str:

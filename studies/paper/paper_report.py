@@ -22,8 +22,7 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_options import read_ballots
-from adacompute.cli.progress import show_progress
-from adacompute.cli.terminal import format_path, print_line, print_paragraph
+from adacompute.cli.terminal import format_path, print_line, print_paragraph, show_progress
 from adacompute.evaluate.parallel import ProgressCallback
 from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.pool import Ballots

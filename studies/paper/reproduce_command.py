@@ -20,8 +20,14 @@ from adacompute.cli.options import (
     load_settings,
 )
 from adacompute.cli.pool_options import read_ballots
-from adacompute.cli.progress import show_progress
-from adacompute.cli.terminal import format_count, format_path, print_json, print_line, print_message
+from adacompute.cli.terminal import (
+    format_count,
+    format_path,
+    print_json,
+    print_line,
+    print_message,
+    show_progress,
+)
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolNotFound, ReportError, SourceAmbiguous, TooFewSamples
 from adacompute.pool import bundled_names

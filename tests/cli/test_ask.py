@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from behaviours import Reply, Stall, Status
 
+from tiers import leave_to_nightly
 from upstream import Upstream
 from warm import COMMAND
 
@@ -214,7 +215,7 @@ def test_what_the_endpoint_refuses_is_said_in_its_words(adacompute):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", leave_to_nightly([signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_ends_it_with_one_line_whatever_is_under_way(number: signal.Signals, tmp_path: Path):
     with Upstream(Stall()) as up:
         process = subprocess.Popen(

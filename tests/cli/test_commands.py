@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tiers import leave_to_nightly
+
 LINES = [
     {
         "id": "p1",
@@ -178,6 +180,9 @@ def test_a_flipped_grade_is_found_and_named(adacompute, samples, tmp_path: Path)
         (("--config", "no.toml", "demo"), 1, ["no.toml"]),
         (("export", "samples.jsonl", "x.csv"), 1, ["x.csv", ".jsonl"]),
         (("export", "samples.jsonl", "bad.jsonl"), 1, ["bad.jsonl", "already exists"]),
+        (("export", "none.jsonl", "no/x.jsonl"), 1, ["no/x.jsonl", "create no first"]),
+        (("export", "none.jsonl", ".", "--shards", "2"), 1, ["already exists"]),
+        (("fit", "none.jsonl", "-o", "no/such"), 1, ["no/such", "its folder is not there; create"]),
         (("pool",), 2, ["POOL"]),
         (("pool", "samples.jsonl", "--percent", "half"), 2, ["half"]),
         (("import", "samples.jsonl", "--pool", "p.sqlite", "--format", "csv"), 2, ["csv"]),
@@ -265,7 +270,7 @@ def test_an_output_that_takes_nothing_gives_no_traceback(samples, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", leave_to_nightly([signal.SIGINT, signal.SIGTERM]))
 def test_a_stopped_import_says_so_and_leaves_nothing(tmp_path: Path, number: signal.Signals):
     # long enough that the signal comes in the middle of it
     samples = [{"answer": "1"}] * 4

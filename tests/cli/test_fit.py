@@ -98,7 +98,6 @@ def test_votes_are_plain_on_request(adacompute, pool):
         (("--longest", "0"), 2, "--longest"),
         (("--budget", "0.5"), 1, "budget 0.5 can't be spent"),
         (("--policy", "curve", "--max-waves", "3"), 2, "is for --policy stopping, not curve"),
-        (("--policy", "curve", "--learner", "mlp"), 2, "is for --policy classifier, not curve"),
         (("--policy", "bayes", "--features", "text"), 2, "is for --policy curve and classifier, not bayes"),
         (("--policy", "curve", "--no-labels"), 2, "is for --policy stopping, not curve"),
         (("--policy", "curve", "--delta", "0.1"), 2, "is for --policy guarantee, not curve"),

@@ -15,8 +15,6 @@ from tiers import leave_to_nightly
             (("--aggregate", "weighted", "--by", "entropy"), "weighted by entropy"),
             (("--aggregate", "best-of", "--by", "logprob"), "best of b samples by logprob"),
             (("--aggregate", "any-correct"), "whether any of b samples is right"),
-            (("--estimator", "windows"), "disjoint windows"),
-            (("--method", "bisection"), "all subsets"),
         ]
     ),
 )
@@ -36,9 +34,3 @@ def test_any_correct_is_cross_fitted_as_such(adacompute):
     words = ("solve", "facts", "--budget", "99", "--budgets", "1,8", "--aggregate", "any-correct", "--json")
     body = json.loads(adacompute(*words).stdout)
     assert body["crossfitted"]["accuracy"] == pytest.approx(body["uniform"]["accuracy"], abs=0.02)
-
-
-def test_both_methods_find_the_same_bound(adacompute):
-    words = ("solve", "facts", "--budget", "2.3", "--json")
-    exact, paper = (json.loads(adacompute(*words, "--method", m).stdout) for m in ("exact", "bisection"))
-    assert exact["bound"] == pytest.approx(paper["bound"], abs=1e-9)

@@ -103,17 +103,6 @@ def test_where_halves_are_too_small_the_lower_end_is_said_to_be_untold(adacomput
     assert "up to +4.2 points (upper end only) at the same average cost" in shown
 
 
-def test_the_paper_s_method_mixes_all_that_are_tied_and_the_exact_one_at_most_one(adacompute, pool):
-    line = json.loads(lines().splitlines()[0])
-    (pool / "a.jsonl").write_text("".join(json.dumps(line | {"id": f"p{i}"}) + "\n" for i in range(4)))
-    exact, paper = (
-        strict(adacompute(*SMALL, "--json", "--method", m).stdout) for m in ("exact", "bisection")
-    )
-    assert (len(exact["mix"]), len(paper["mix"])) == (1, 4)
-    shown = adacompute(*SMALL, "--method", "bisection").stdout
-    assert "4 problems given more 33.3% of the time, else as above, spend all of it" in shown
-
-
 def test_samples_without_any_answer_are_said_to_be_so(adacompute, pool):
     (pool / "a.jsonl").write_text(lines(samples=[{"text": ""}] * 4))
     done = adacompute(*SMALL, "--json")
@@ -232,7 +221,6 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
         ((*SMALL[:-1], "4,2"), 2, ["[4, 2]", "ascending", "--budgets"]),
         ((*SMALL[:-1], "1,two"), 2, ["'1,two'", "--budgets"]),
         ((*SMALL, "--aggregate", "weighted"), 1, ["log-probabilities", "--aggregate vote"]),
-        ((*SMALL, "--aggregate", "weighted", "--estimator", "windows"), 1, ["windows", "exact"]),
         ((*SMALL, "--cost", "money", "--input-price", "-2", "--output-price", "1"), 2, ["-2", "from 0 up"]),
         (("solve", "a.jsonl"), 2, ["--budget"]),
         (("solve", "--budget", "2"), 2, ["POOL"]),
@@ -242,7 +230,6 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
         ((*SMALL, "--aggregate", "median"), 2, ["median"]),
         ((*SMALL, "--by", "entropy"), 2, ["entropy", "--by", "weighted"]),
         ((*SMALL, "--aggregate", "weighted", "--by", "length"), 2, ["length"]),
-        ((*SMALL, "--estimator", "guess"), 2, ["guess"]),
         ((*SMALL, "--cost", "time"), 2, ["time"]),
         ((*SMALL, "--cost", "money"), 2, ["--input-price", "--output-price"]),
         ((*SMALL, "--input-price", "1"), 2, ["--cost money"]),
@@ -253,7 +240,6 @@ def test_extraction_and_budgets_come_from_options_settings_and_environment(adaco
             ["'tokens'", "--currency"],
         ),
         ((*SMALL, "--too-few", "skip"), 2, ["skip"]),
-        ((*SMALL, "--method", "newton"), 2, ["newton"]),
         ((*SMALL, "--parameters", "{t"), 2, ["{t", "JSON"]),
         ((*SMALL, "--parameters", "[1]"), 2, ["[1]", "temperature"]),
     ],

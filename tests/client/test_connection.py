@@ -16,8 +16,7 @@ from client_runs import endpoint
 from yarl import URL
 
 from adacompute.client import connector
-from adacompute.client.response_parser import CertificateUntrusted
-from adacompute.client.transport import Transport
+from adacompute.client.transport import CertificateUntrusted, Transport
 from adacompute.client.verifier import Verifier
 from adacompute.errors import ConnectionLost, EndpointError, EndpointUnreachable, ReplyInvalid
 

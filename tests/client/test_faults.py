@@ -63,10 +63,10 @@ def test_c01_attempts_are_bounded():
 
 def test_c01_the_deadline_of_a_call_bounds_all_its_attempts():
     done = run_draw(
-        Status(code=429), 1, retries=Retries(attempts=1000, first=0.05, longest=0.1, deadline=0.5)
+        Status(code=429), 1, retries=Retries(attempts=1000, first=0.05, longest=0.1, deadline=2.0)
     )
-    assert 2 <= done.up.count.requests < 15
-    assert done.seconds <= 0.5 * 1.1 + 0.5  # a busy machine; 1000 attempts would take a minute
+    assert 2 <= done.up.count.requests <= 80
+    assert done.seconds < 25.0  # 1000 attempts take longer
     assert isinstance(done.error, RateLimited)
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from adacompute.client.local import LocalModel
-from adacompute.config import read_menu_file
+from adacompute.client.modes import read_menu_file
 
 PROGRAM = str(Path(sys.executable).parent / "adacompute")
 

@@ -227,7 +227,7 @@ def test_tokens_that_were_reserved_and_not_used_are_given_back():
 
 
 def test_a_real_server_sees_no_more_at_once_than_allowed():
-    done = run_draw(Honest(n="ignore", latency=0.02), 40, limits=RateLimits(concurrency=5))
+    done = run_draw(Honest(n="ignore", latency=0.1), 40, limits=RateLimits(concurrency=5))
     assert done.up.count.peak == 5
     assert len(done.responses) == 40
 
@@ -244,11 +244,11 @@ def test_a_real_server_sees_no_more_requests_a_minute_than_allowed():
 
 
 def test_tokens_a_minute_slow_calls_down_and_true_counts_speed_them_up():
-    limits = RateLimits(tokens_per_minute=60 * 1000)
+    limits = RateLimits(tokens_per_minute=60 * 400)
     done = run_draw(Honest(n="ignore", tokens=12), 30, {**BODY, "max_tokens": 200}, limits=limits)
     # reserved are 30 * (200 + prompt) > 6000 tokens, used 30 * (12 + prompt) < 1000
     assert len(done.responses) == 30
-    assert done.seconds < 3.0
+    assert done.seconds < 12.0  # what was reserved would take 14
 
 
 def test_a_server_with_little_room_is_found_out_and_kept_busy():
@@ -275,7 +275,7 @@ def test_without_adapting_all_go_at_once():
         assert client.concurrency == 30
         await asyncio.gather(*(client.call(BODY) for _ in range(30)))
 
-    done = run_client(Reply(delay=0.1), run, limits=RateLimits(concurrency=30, adaptive=False))
+    done = run_client(Reply(delay=2.0), run, limits=RateLimits(concurrency=30, adaptive=False))
     assert done.up.count.peak == 30
 
 
@@ -284,7 +284,7 @@ def test_a_429_halves_what_runs_at_the_same_time():
         await asyncio.gather(*(client.call(BODY) for _ in range(8)))
         assert client.concurrency in (4, 5)  # 8 complaints of one round halved it once; it creeps up again
 
-    run_client(lambda number, body: Status(code=429, delay=0.02) if number <= 8 else Reply(), run)
+    run_client(lambda number, body: Status(code=429, delay=0.5) if number <= 8 else Reply(), run)
 
 
 def test_a_model_that_asks_to_slow_down_holds_back_itself_only():
@@ -297,11 +297,11 @@ def test_a_model_that_asks_to_slow_down_holds_back_itself_only():
         limited = {**BODY, "model": "limited"}
         for said in ("slow down", None):  # the second call isn't sent, and nothing was said to it
             with pytest.raises(RateLimited) as caught:
-                await client.call(limited, deadline=2.0)
+                await client.call(limited, deadline=9.0)
             reply = caught.value.reply
             assert (None if reply is None else reply.fields["message"]) == said
             assert 10 < caught.value.retry_after <= 17
-        assert (await client.call(BODY, deadline=2.0)).responses
+        assert (await client.call(BODY, deadline=9.0)).responses
 
     assert run_client(script, run).up.count.requests == 2
 
@@ -312,8 +312,8 @@ def test_a_model_that_hangs_takes_no_turns_from_others():
         while up.count.in_flight < 8:
             await asyncio.sleep(0.01)
         for _ in range(3):
-            assert (await client.call(BODY, deadline=5.0)).responses
-        async with asyncio.timeout(5):  # a reply may be here before the upstream has counted it as done
+            assert (await client.call(BODY, deadline=60.0)).responses
+        async with asyncio.timeout(60):  # a reply may be here before the upstream has counted it as done
             while up.count.in_flight != 8:
                 await asyncio.sleep(0.01)
         for task in hanging:

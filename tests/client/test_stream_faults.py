@@ -107,12 +107,12 @@ def test_an_end_that_no_empty_line_ends_counts():
 
 
 def test_a_stream_that_stalls_is_ended_by_the_time_it_has_in_all():
-    timeouts = Timeouts(first_byte=0.2, total=0.6)
+    timeouts = Timeouts(first_byte=1.4, total=1.5)
     done, stream, seen, error = run_stream(Break(how="stall"), timeouts=timeouts)
     assert isinstance(error, EndpointTimeout)
     assert "in all" in str(error)
     assert len(seen) == 3
-    assert 0.59 <= done.seconds < 5.0
+    assert done.seconds >= 1.49
     assert stream.call.paid == "maybe"
 
 
@@ -130,17 +130,17 @@ def test_a_first_event_that_does_not_come_is_a_timeout_and_not_asked_for_again(f
 
 
 def test_the_time_to_the_first_event_does_not_bound_the_rest():
-    timeouts = Timeouts(first_byte=0.3, total=30.0)
-    done, _, seen, error = run_stream(Reply(gap=0.08, pieces=6), timeouts=timeouts)
+    timeouts = Timeouts(first_byte=1.0, total=30.0)
+    done, _, seen, error = run_stream(Reply(gap=0.25, pieces=6), timeouts=timeouts)
     assert error is None
     assert len(seen) == 10
-    assert done.seconds > 0.5
+    assert done.seconds > 1.25
 
 
 def test_a_deadline_of_the_caller_ends_a_stream_and_the_breaker_does_not_mind():
     async def run(client, up):
         for _ in range(2):
-            async with client.stream(BODY, deadline=0.3) as stream:
+            async with client.stream(BODY, deadline=1.5) as stream:
                 with pytest.raises(EndpointTimeout, match="deadline of the call"):
                     await asyncio.gather(*[rest(stream)])
                 assert (stream.call.kind, stream.call.paid) == ("timeout", "maybe")
@@ -156,8 +156,8 @@ def test_who_reads_slowly_is_left_alone_and_gets_what_has_come():
     async def run(client, up):
         async with client.stream(BODY) as stream:
             seen = [await anext(stream)]
-            await asyncio.sleep(0.5)  # beyond the time that the stream has
+            await asyncio.sleep(2.0)  # beyond the time that the stream has
             seen += [event async for event in stream]
         assert texts(seen) == {0: text_of(0, 1, 0, 12)}
 
-    run_client(Reply(), run, timeouts=Timeouts(first_byte=0.2, total=0.3))
+    run_client(Reply(), run, timeouts=Timeouts(first_byte=1.4, total=1.5))

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.policies.base import Arrays, Floats, Ints, Policy, VoteState
+from adacompute.policies.base import Arrays, Floats, Ints, Policy
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots
 
 
@@ -22,7 +23,7 @@ class Margin(Policy):
         self.seen_ = frozenset(pool.prompts)
         return self
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         assert dial is not None
         open_ = np.exp(-(state.lead - state.runner)) * 0.3 > dial
         return ((state.drawn == 0) | (open_ & (state.drawn < self.longest))).astype(np.int64)
@@ -58,7 +59,7 @@ class Lengths(Margin):
         super().__init__(longest=longest, weigh=weigh)
         self.budget = budget
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         return np.maximum(int(min(self.longest, self.budget)) - state.drawn, 0)
 
 

@@ -21,7 +21,7 @@ from adacompute.evaluate.mode_rivals import (
     mix_settings,
     shuffle_runs,
 )
-from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
+from adacompute.policies.paths import MenuPaths, draw_menu_paths
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from adacompute.replay import PolicyRun

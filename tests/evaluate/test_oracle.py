@@ -20,6 +20,7 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.pool.menu import Menu
 from adacompute.score.grades import halves
 from shared import read_votes
+from tiers import leave_to_nightly
 
 BUDGETS = (1, 2, 4, 8)
 VOTE = Scoring()
@@ -63,7 +64,7 @@ def test_of_pure_luck_in_sample_claims_much_and_crossfitted_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [1.5, 2, 3, 4, 6])
+@pytest.mark.parametrize("budget", leave_to_nightly([3, 1.5, 2, 4, 6]))
 def test_on_a_recording_crossfitted_lies_between_alike_and_in_sample(words, table, budget: float):
     found = compare_with_uniform(table, solve(table, budget=budget), score_halves(words, table, scoring=VOTE))
     assert found.crossfitted is not None

@@ -8,9 +8,9 @@ from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import sweep_with_cache
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.agreement import AdaptiveConsistency
-from adacompute.policies.base import fit_confidence_weights
 from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.replay import sweep
 from shared import read_votes
 from tiers import leave_to_nightly
@@ -76,7 +76,7 @@ def test_a_rule_that_draws_several_at_a_time_is_asked_at_every_dial(words: Ballo
 
 def test_a_subclass_that_decides_otherwise_is_asked_itself(words: Ballots):
     class Hasty(AdaptiveConsistency):
-        def decide(self, reading, state, dial):
+        def count_draws(self, reading, state, dial):
             return np.where(state.drawn < 2, 1, 0)
 
     drawn = draw_paths(words, rng=np.random.default_rng(0), orders=4)

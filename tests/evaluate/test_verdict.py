@@ -327,7 +327,7 @@ def test_the_candidate_is_ours_or_else_the_first_one_named():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gold", [True, False])
+@pytest.mark.parametrize("gold", leave_to_nightly([True, False]))
 def test_few_problems_are_judged_by_no_command_and_no_seed(adacompute, tmp_path: Path, gold: bool):
     (tmp_path / "a.jsonl").write_text(lines(12, gold=gold))
     few = ("--policies", "fixed,stopping", "--folds", "2", "--orders", "2", "--workers", "1")

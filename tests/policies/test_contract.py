@@ -10,7 +10,8 @@ from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyError
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies import POLICIES, load_policy
-from adacompute.policies.base import Policy, VoteState
+from adacompute.policies.base import Policy
+from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from adacompute.replay import build_paths, draw_paths, replay, run_policy
 from adacompute.score.grades import grade_samples, measure_classes
@@ -124,24 +125,28 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
         assert run_policy(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
 
 
-PRICED: list[tuple[str, dict[str, object]]] = [
-    *((kind, {}) for kind in KINDS if COMPARED[kind].dial == "price"),
+DIALED: list[tuple[str, dict[str, object]]] = [
+    *((kind, {}) for kind in KINDS if COMPARED[kind].dial is not None),
+    ("asc", {"wave": 4}),
     ("stopping", {"max_waves": 3}),
     ("stopping", {"ladder": (1, 2, 4, 8)}),
 ]
 
 
-@pytest.mark.parametrize(("kind", "options"), PRICED, ids=str)
-def test_requests_with_prices_of_their_own_are_decided_as_at_one_price(kind, options):
-    policy, prices = made(kind, **options), np.array(DIALS["price"])
+@pytest.mark.parametrize(("kind", "options"), DIALED, ids=str)
+def test_requests_with_dials_of_their_own_are_decided_as_at_one_dial(kind, options):
+    policy = made(kind, **options)
+    dials = np.array(DIALS[policy.dial])
     ways = draw_paths(ballots(), rng=np.random.default_rng(1), orders=8, weigh=policy.weigh)
-    own = np.resize(prices, len(ways))
+    own = np.resize(dials, len(ways))
     mixed = run_policy(policy, ways, dial=own)
-    for price in prices.tolist():
-        alone = run_policy(policy, ways, dial=price)
-        assert (mixed.drawn[own == price] == alone.drawn[own == price]).all()
-    with pytest.raises(PolicyError, match=r"price .* can't be used"):
-        run_policy(policy, ways, dial=np.where(own == 0, -1.0, own))
+    for dial in dials.tolist():
+        alone = run_policy(policy, ways, dial=dial)
+        assert (mixed.drawn[own == dial] == alone.drawn[own == dial]).all()
+        assert (mixed.waves[own == dial] == alone.waves[own == dial]).all()
+    for wrong in (-1.0, np.nan):
+        with pytest.raises(PolicyError, match=rf"{policy.dial} .* can't be used"):
+            run_policy(policy, ways, dial=np.where(own == 0, wrong, own))
 
 
 @kinds
@@ -212,7 +217,7 @@ def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
         assert not replay(policy, b, price=some(policy)[0], orders=4).exact
         return
     for dial in some(policy):
-        budgets = policy.decide(policy.read(b.prompts), VoteState.empty(len(b)), dial)
+        budgets = policy.count_draws(policy.read(b.prompts), VoteState.empty(len(b)), dial)
         assert replay(policy, b, price=dial).cost == budgets.mean()
         for votes in (["a"], ["a", "b", None], ["a"] * 9):
             left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)
@@ -276,9 +281,9 @@ def test_a_prompt_that_says_nothing_of_the_first_wave_is_not_read_for_it(reads):
             seen.extend(prompts)
             return np.ones((len(prompts), 3))
 
-        def decide(self, reading, state, dial):
+        def count_draws(self, reading, state, dial):
             assert reading.shape == (len(state), 3 if reads or state.drawn.any() else 0)
-            return super().decide(reading, state, dial)
+            return super().count_draws(reading, state, dial)
 
     policy = Late()
     assert policy.more("a", Tally(), 0.1) == 1

@@ -12,13 +12,13 @@ from hypothesis.extra.numpy import arrays
 
 from adacompute import AccuracyTable, Ballots, Tally, VoteWeights, score
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid, TooFewSamples
-from adacompute.policies.base import VoteState
 from adacompute.policies.curve import (
     CurvePolicy,
     compute_critical_prices,
     draw_first_sample_votes,
     fit_curves,
 )
+from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from adacompute.solve import best_at
 from shared import read_votes
@@ -238,9 +238,9 @@ def test_many_requests_at_once_get_what_each_gets_alone():
     state = replace_entropy(VoteState.empty(6000), rng.choice([0.1, 0.3, 0.7, np.nan], size=6000))
     reading = policy.read(words().prompts)[rows]
     for price in (0.002, 0.01):  # the second from memory
-        large = policy.decide(reading, state, price)
+        large = policy.count_draws(reading, state, price)
         parts = [
-            policy.decide(reading[i : i + 500], state.select(np.arange(i, i + 500)), price)
+            policy.count_draws(reading[i : i + 500], state.select(np.arange(i, i + 500)), price)
             for i in range(0, 6000, 500)
         ]
         assert (np.concatenate(parts) == large).all()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError
 from adacompute.policies import AdaptiveConsistency, GuaranteePolicy
-from adacompute.policies.base import VoteState
 from adacompute.policies.guarantee import compute_risk, find_boundary
+from adacompute.policies.votes import VoteState
 from adacompute.replay import replay
 from shared import read_votes
 

@@ -15,7 +15,8 @@ from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
-from adacompute.policies.menu.votes import MenuVotes, _shuffle, draw_menu_paths
+from adacompute.policies.paths import _shuffle, draw_menu_paths
+from adacompute.policies.votes import MenuVotes
 from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu

@@ -10,9 +10,9 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, ScoreWeights
 from adacompute.errors import PolicyError, TaskError
 from adacompute.policies import load_policy
-from adacompute.policies.base import dump_weights, fit_score_weights, load_weights
 from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.weights import dump_weights, fit_score_weights, load_weights
 from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.score.aggregates import compute_weight_units

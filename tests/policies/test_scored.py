@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from adacompute import Ballots, score
-from adacompute.policies.base import fit_confidence_weights, score_votes
+from adacompute.policies.base import score_votes
+from adacompute.policies.weights import fit_confidence_weights
 from shared import read_votes
 
 

@@ -16,16 +16,11 @@ from adacompute.evaluate.comparison import PolicyPoints, match_cost
 from adacompute.evaluate.measure import sweep_with_cache
 from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies import load_policy
-from adacompute.policies.base import (
-    VoteState,
-    dump_weights,
-    fit_confidence_weights,
-    fit_signal_model,
-    load_weights,
-)
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import fit_prior, load_bundled_prior
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import dump_weights, fit_confidence_weights, fit_signal_model, load_weights
 from adacompute.pool import Ballots
 from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
@@ -110,7 +105,7 @@ def test_replayed_tallies_with_signals_equal_live_ones_and_are_decided_alike():
         live = VoteState.from_tallies(tallies)
         for name in ("lead", "runner", "total"):
             assert getattr(live, name).tolist() == getattr(replayed, name).tolist()
-        decisions = policy.decide(np.zeros((len(rows), 0)), replayed, 0.02).tolist()
+        decisions = policy.count_draws(np.zeros((len(rows), 0)), replayed, 0.02).tolist()
         assert decisions == [policy.more("", tally, 0.02) for tally in tallies]
 
 

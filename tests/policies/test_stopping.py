@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies import load_policy
-from adacompute.policies.paths import Paths, VoteState, draw_paths
+from adacompute.policies.paths import Paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import (
     WavePlan,
@@ -36,6 +36,7 @@ from adacompute.policies.stopping.prior import (
     select_unseen_prior,
     widen_arrays,
 )
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, bundled
 from adacompute.records import Sample
 from adacompute.replay import calibrate, replay, run_policy
@@ -461,7 +462,7 @@ def test_a_price_may_be_per_token():
     at = make_state(drawn=2, answered=2, first=1, second=1, kinds=2, lead=1.0, runner=1.0, total=2.0)
     one = np.zeros((1, 0))
     for price in PRICES:
-        assert policy.decide(one, at, price / 300) == StoppingPolicy().decide(one, at, price)
+        assert policy.count_draws(one, at, price / 300) == StoppingPolicy().count_draws(one, at, price)
 
 
 def _of_answers(answers: np.ndarray) -> Ballots:
@@ -526,7 +527,7 @@ def test_one_request_is_decided_as_in_a_batch_whatever_its_votes(make):
     ]
     assert alone == critical.tolist()
     for price in (0.0, 0.005, 0.04, *np.exp(critical[:3])):
-        together = policy.decide(reading, state, float(price)).tolist()
+        together = policy.count_draws(reading, state, float(price)).tolist()
         one_by_one = [
             policy.more(prompt, tally, float(price), reading=row)
             for prompt, tally, row in zip(prompts, tallies, reading[:, None], strict=True)
@@ -538,7 +539,7 @@ def test_a_subclass_that_decides_otherwise_is_asked_every_time():
     class Fickle(StoppingPolicy):
         times = 0
 
-        def decide(self, reading, state, dial):
+        def count_draws(self, reading, state, dial):
             self.times += 1
             return np.full(len(state), self.times)
 

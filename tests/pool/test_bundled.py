@@ -20,7 +20,7 @@ SOURCES = {
 SIZES = {"facts": (353, 64), "words": (441, 64), "facts-qwen": (353, 64), "words-direct": (441, 64)}
 
 
-@pytest.mark.parametrize("name", bundled_names())
+@pytest.mark.parametrize("name", leave_to_nightly(bundled_names()))
 def test_a_recording_verifies_and_its_card_names_licence_model_digest_and_parameters(name: str):
     card = bundled_card(name)
     with bundled(name) as pool:

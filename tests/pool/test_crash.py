@@ -47,11 +47,12 @@ def test_kill_at_any_point_loses_nothing_that_returned(tmp_path: Path):
             assert writer.stdout is not None
             if point % 5 == 4:  # while starting, too: creating, recovering, opening
                 time.sleep(rng.uniform(0.1, 0.4))
+                said = ""
             else:
-                assert writer.stdout.readline() == "open\n"
-                time.sleep(rng.uniform(0.0, 0.12))
+                said = "".join(writer.stdout.readline() for _ in range(rng.randint(1, 40)))
+                assert said.startswith("open\n")
             writer.send_signal(signal.SIGKILL)
-            whole = writer.stdout.read().split("\n")[:-1]  # the last line may have been cut off by the kill
+            whole = (said + writer.stdout.read()).split("\n")[:-1]  # the kill may have cut off the last line
             lines = [text.split() for text in whole if " " in text]
         returned |= {(name, int(index)) for name, index in lines}
         with open_pool(path) as pool:
@@ -61,7 +62,7 @@ def test_kill_at_any_point_loses_nothing_that_returned(tmp_path: Path):
             assert len(stored - returned) <= 1 + point  # at most the one call in flight each time
     with open_pool(path, write=True) as pool:
         assert pool.verify().ok
-        assert len(returned) > 10  # a busy machine stores fewer
+        assert len(returned) > 100
     assert [p.name for p in tmp_path.iterdir()] == ["pool.sqlite"]
 
 

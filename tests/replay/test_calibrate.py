@@ -10,8 +10,8 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, PolicyError, TooFewSamples
 from adacompute.evaluate.rivals import DoublingPolicy, RandomPolicy
 from adacompute.policies.agreement import AdaptiveConsistency, EarlyStopping
-from adacompute.policies.base import VoteState
 from adacompute.policies.baselines import FixedPolicy, OraclePolicy
+from adacompute.policies.votes import VoteState
 from adacompute.replay import calibrate, draw_paths, replay, run_policy
 from shared import read_votes
 from tiers import leave_to_nightly
@@ -59,18 +59,18 @@ def test_a_price_is_found_wherever_it_lies(words):
 
         unit = 1.0
 
-        def decide(self, reading, state, dial):
-            return super().decide(reading, state, dial * self.unit)
+        def count_draws(self, reading, state, dial):
+            return super().count_draws(reading, state, dial * self.unit)
 
     policy = Scaled().fit(words)
     plain = calibrate(policy, words, 2.0)
     assert 0 < plain < 1
-    assert policy.decide(policy.read(words.prompts), VoteState.empty(80), plain).mean() <= 2.0
+    assert policy.count_draws(policy.read(words.prompts), VoteState.empty(80), plain).mean() <= 2.0
     for unit in (1e-7, 1e-3, 1e3, 1e7):
         policy.unit = unit
         dial = calibrate(policy, words, 2.0)
-        cost = policy.decide(policy.read(words.prompts), VoteState.empty(80), dial).mean()
-        nearer = policy.decide(policy.read(words.prompts), VoteState.empty(80), dial * (1 - 1e-6)).mean()
+        cost = policy.count_draws(policy.read(words.prompts), VoteState.empty(80), dial).mean()
+        nearer = policy.count_draws(policy.read(words.prompts), VoteState.empty(80), dial * (1 - 1e-6)).mean()
         assert cost <= 2.0
         assert cost >= 1.99 or nearer > 2.0
 

@@ -13,7 +13,6 @@ from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.paths import draw_paths
 from adacompute.replay.per_problem import run_policy
-from adacompute.replay.replay import settle_policy
 
 PRICES = ac.TokenPrices(input=0.5, output=1.5, currency="EUR")
 
@@ -25,7 +24,7 @@ def facts():
 
 def measure(policy: ac.StoppingPolicy, ballots, price: float) -> tuple[float, float, float]:
     """Mean samples, output tokens and estimated prompt tokens of requests at a price, on other orders."""
-    policy = settle_policy(policy, ballots)
+    policy = policy.settle(ballots)
     paths = draw_paths(
         ballots, rng=np.random.default_rng(9), orders=50, longest=policy.longest, weigh=policy.weigh
     )

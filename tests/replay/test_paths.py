@@ -10,7 +10,7 @@ from made_ballots import made
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import TooFewSamples
-from adacompute.policies.base import VoteState
+from adacompute.policies.votes import VoteState
 from adacompute.replay import Paths, build_paths, draw_paths
 from adacompute.score.grades import grade_samples, measure_classes
 

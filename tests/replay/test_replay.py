@@ -182,13 +182,13 @@ def test_grades_without_answers_can_not_be_replayed(words):
 
 def test_a_policy_that_draws_nothing_or_too_much_is_refused(words):
     class Nothing(FixedPolicy):
-        def decide(self, reading, state, dial):
+        def count_draws(self, reading, state, dial):
             return np.zeros(len(state), dtype=np.int64)
 
     class Much(FixedPolicy):
         one_shot = False
 
-        def decide(self, reading, state, dial):
+        def count_draws(self, reading, state, dial):
             return np.full(len(state), 9)
 
     with pytest.raises(PolicyError, match="no sample on an empty tally"):

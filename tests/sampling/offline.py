@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from adacompute.policies.base import Policy
-from adacompute.policies.paths import Paths, VoteState, build_paths
+from adacompute.policies.paths import Paths, build_paths
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots
 from adacompute.replay import calibrate, replay
 from adacompute.replay.per_problem import decide_first_wave
@@ -56,7 +57,7 @@ def batch_on(
     votes = PathVotes(paths)
     reading = fitted.read(ballots.prompts)
     limit = int(budget * len(ballots))
-    opening = decide_first_wave(fitted, reading, None if fitted.dial is None else highest_dial(fitted))
+    opening = decide_first_wave(fitted, reading, None if fitted.dial is None else highest_dial(fitted)).counts
     room = {"opening": opening, "find_room": lambda: limit - votes.spent}
     rounds = WavePlanner(fitted, votes, reading, **room)  # type: ignore[arg-type]
     chosen = rounds.plan_first()

@@ -138,7 +138,7 @@ def test_max_cost_stops_it_and_says_so(adacompute: Callable, questions: str):
         ([], 1, "no endpoint is named; give --endpoint URL"),
         (["--endpoint", "http://127.0.0.1:9/v1"], 1, "--model NAME saves that"),
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--samples", "0"], 2, "--samples"),
-        (["--endpoint", "http://x/v1", "--model", "m", "--parameter", "top_k"], 2, "no NAME=JSON"),
+        (["--endpoint", "http://x/v1", "--model", "m", "--parameter", "top_k"], 2, "is not NAME=JSON"),
         (["--endpoint", "http://x/v1", "--model", "m", "--parameter", "n=3"], 1, "'n' is set by adacompute"),
         (["--endpoint", "http://x/v1", "--model", "m", "--template", "boxd"], 1, "boxed"),
         (["--endpoint", "http://x/v1", "--model", "m", "--max-cost", "1"], 1, "max cost needs prices"),

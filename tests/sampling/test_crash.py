@@ -16,6 +16,7 @@ from killed import CONCURRENCY, PROBLEMS, SAMPLES
 from adacompute.client import Timeouts
 from adacompute.errors import PoolFull, PoolLocked
 from adacompute.pool import open_pool
+from tiers import leave_to_nightly
 from upstream import Honest, Upstream
 
 KILLED = Path(__file__).with_name("killed.py")
@@ -24,7 +25,7 @@ KILLS = 50
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("manners", ["ignore", "honour"])
+@pytest.mark.parametrize("manners", leave_to_nightly(["ignore", "honour"]))
 def test_c29_killed_at_many_random_points_and_resumed_it_has_exactly_the_planned_samples(
     tmp_path: Path, manners: str
 ):
@@ -69,7 +70,7 @@ def test_c29_the_command_killed_and_given_again_goes_on(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", leave_to_nightly([signal.SIGINT, signal.SIGTERM]))
 def test_c32_a_signal_finishes_what_is_in_flight_so_the_account_is_the_servers_count(
     tmp_path: Path, number: signal.Signals
 ):

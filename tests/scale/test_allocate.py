@@ -17,21 +17,16 @@ from typer.testing import CliRunner
 from adacompute.cli.app import app
 from adacompute.errors import AdacomputeError, BudgetOutOfRange, NotFitted, PolicyError, ScaleError
 from adacompute.policies.agreement import AdaptiveConsistency
-from adacompute.policies.base import Policy, VoteState
+from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import VoteState
 from adacompute.pool import bundled
 from adacompute.records import AccuracyTable
 from adacompute.scale.allocate import AllocateProgress, allocate
 from adacompute.solve import solve
-from shared import read_votes
-
-
-@pytest.fixture(scope="module")
-def curve() -> CurvePolicy:
-    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 @pytest.mark.slow
@@ -74,7 +69,7 @@ def test_a_price_buys_what_the_policy_decides_at_it(tmp_path: Path, curve: Curve
     prompts = questions()[:400]
     source = file_of(tmp_path / "in.parquet", prompts)
     told = allocate(source, curve, price=0.0123, into=tmp_path / "out.parquet")
-    decided = curve.decide(curve.read(prompts), VoteState.empty(len(prompts)), 0.0123)
+    decided = curve.count_draws(curve.read(prompts), VoteState.empty(len(prompts)), 0.0123)
     assert budgets_in(tmp_path / "out.parquet") == decided.tolist()
     assert told.cost == decided.mean()
     assert (told.budget, told.price, told.bound, told.mix) == (None, 0.0123, None, None)
@@ -92,7 +87,7 @@ def test_policies_without_a_price_give_their_own_budgets_and_say_what_that_comes
         ]
     for policy in policies:
         told = allocate(source, policy, budget=3, into=tmp_path / "out.parquet", overwrite=True)
-        decided = policy.decide(policy.read(prompts), VoteState.empty(len(prompts)), None)
+        decided = policy.count_draws(policy.read(prompts), VoteState.empty(len(prompts)), None)
         assert budgets_in(tmp_path / "out.parquet") == decided.tolist()
         assert told.cost == decided.mean()
         assert (told.price, told.accuracy, told.bound) == (None, None, None)

@@ -18,14 +18,8 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.pool import open_pool
 from adacompute.scale.allocate import AllocateResult, allocate
-from shared import read_votes
 
 pytestmark = pytest.mark.usefixtures("on_ray")
-
-
-@pytest.fixture(scope="module")
-def curve() -> CurvePolicy:
-    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 def same(one: Path, other: Path) -> bool:
@@ -74,6 +68,7 @@ def test_every_prompt_of_the_recordings_gets_the_same(tmp_path: Path, recordings
     check_equal(source, policy, tmp_path, budget=1.9)
 
 
+@pytest.mark.nightly
 def test_a_policy_without_a_price_gives_the_same_and_workers_find_relative_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -87,6 +82,7 @@ def test_a_policy_without_a_price_gives_the_same_and_workers_find_relative_paths
     assert numbers(told[0]) == numbers(told[1])
 
 
+@pytest.mark.nightly
 def test_what_is_wrong_with_a_file_comes_back_in_one_line_and_nothing_is_written(
     tmp_path: Path, curve: CurvePolicy
 ):

@@ -149,6 +149,7 @@ def test_a_column_called_mode_is_kept_where_no_mode_is_chosen(tmp_path: Path):
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_on_ray_every_prompt_gets_the_same_mode_and_budget(tmp_path: Path, router: CurvePolicy):
     source = file_of(tmp_path / "in.parquet", make_prompts(300), group=50)

@@ -35,6 +35,7 @@ def run(path: Path, plans: list[SourcePlan]) -> Answers:
         return answer(problems(24), pool, plans, policy=menu_policy(), budget="90 USD per 1000")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("on_ray")
 def test_a_menu_on_the_cluster_draws_what_one_process_does_within_the_same_money(tmp_path: Path):
     with Upstream(Steady(), key=KEYS["small"]) as small, Upstream(Steady(), key=KEYS["large"]) as large:

@@ -98,15 +98,17 @@ def test_shards_hold_the_ballots_of_the_pool(both):
 
 @pytest.mark.parametrize(
     "way",
-    [
-        {},
-        {"cost": "tokens"},
-        {"estimator": "windows"},
-        {"aggregate": "best-of", "by": "entropy"},
-        {"aggregate": "any-correct"},
-        {"aggregate": "weighted", "draws": 200},
-        {"cost": ac.TokenPrices(input=1, output=2)},
-    ],
+    leave_to_nightly(
+        [
+            {},
+            {"cost": "tokens"},
+            {"estimator": "windows"},
+            {"aggregate": "best-of", "by": "entropy"},
+            {"aggregate": "any-correct"},
+            {"aggregate": "weighted", "draws": 200},
+            {"cost": ac.TokenPrices(input=1, output=2)},
+        ]
+    ),
     ids=lambda way: "-".join(map(str, way)) or "plain",
 )
 def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str, Any], monkeypatch):
@@ -119,12 +121,14 @@ def test_every_way_of_scoring_gives_the_table_of_one_machine(both, way: dict[str
 
 @pytest.mark.parametrize(
     ("policy", "price"),
-    [
-        (FixedPolicy(budget=4), None),
-        (ac.StoppingPolicy(longest=8), 0.01),
-        (ac.StoppingPolicy(longest=8, max_waves=3, weigh=None), 0.01),
-    ],
-    ids=["exact", "weighted", "waves"],
+    leave_to_nightly(
+        [
+            (ac.StoppingPolicy(longest=8), 0.01),
+            (FixedPolicy(budget=4), None),
+            (ac.StoppingPolicy(longest=8, max_waves=3, weigh=None), 0.01),
+        ]
+    ),
+    ids=["weighted", "exact", "waves"],
 )
 def test_a_policy_is_replayed_on_the_very_paths_of_one_machine(both, policy, price, monkeypatch):
     ballots, map_blocks, pool = both
@@ -146,6 +150,7 @@ def test_the_dial_for_a_budget_is_that_of_one_machine(both, kind, monkeypatch):
     assert found == ac.calibrate(policy, pool, 3.0, orders=3)
 
 
+@pytest.mark.nightly
 def test_a_fitted_policy_is_said_to_be_in_sample(both):
     ballots, map_blocks, pool = both
     policy = ac.StoppingPolicy(longest=2, weigh=None, features=False).fit(pool)
@@ -182,6 +187,7 @@ def below(process: int, top: int) -> bool:
     return process == top
 
 
+@pytest.mark.nightly  # `allocate` has the same law
 def test_a_killed_worker_changes_nothing(both, folder: Path, ray_pid: int):
     stop, killed = threading.Event(), []
 

@@ -17,14 +17,8 @@ from adacompute.errors import ScaleError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.curve import CurvePolicy
 from adacompute.scale.allocate import allocate
-from shared import read_votes
 
 FIXED = FixedPolicy(2.0)
-
-
-@pytest.fixture(scope="module")
-def curve() -> CurvePolicy:
-    return CurvePolicy(features="text").fit(read_votes("words").only(range(0, 440, 2)))
 
 
 def write_jsonl(path: Path, prompts: list[str]) -> Path:

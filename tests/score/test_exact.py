@@ -11,6 +11,7 @@ from made_ballots import Draw, jackknife, made, over_subsets
 from adacompute.errors import ScoreError
 from adacompute.score.grades import AccuracyEstimates, grade_samples
 from adacompute.score.plain_vote import score_exact_vote
+from tiers import leave_to_nightly
 
 draws = st.tuples(st.integers(-1, 3), st.sampled_from([0.0, 0.0, 1.0, 1.0, 0.5, 0.25]))
 
@@ -75,7 +76,7 @@ def worth_by_class(kinds: np.ndarray, right: dict[int, float]) -> list[Draw]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [2, 5, 16, 33])
+@pytest.mark.parametrize("budget", leave_to_nightly([5, 2, 16, 33]))
 def test_sixty_four_samples_agree_with_simulation(budget: int):
     kinds = np.random.default_rng(3).choice(
         [-1, 0, 1, 2, 3, 4, 5, 6], size=64, p=[0.1, 0.25, 0.25, *[0.08] * 5]

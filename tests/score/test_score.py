@@ -14,6 +14,7 @@ from adacompute.errors import AdacomputeError, NotRecorded, ScoreError, SourceAm
 from adacompute.score.aggregates import score_any_correct, score_best_of
 from adacompute.score.grades import grade_samples
 from adacompute.score.plain_vote import score_window_vote
+from tiers import leave_to_nightly
 
 ONE: list[Draw] = [(0, 1.0), (1, 0.0), (0, 1.0), (-1, 0.0)]
 TWO: list[Draw] = [(0, 0.0), (1, 1.0), (2, 0.0), (1, 1.0)]
@@ -199,7 +200,7 @@ def test_budgets_may_be_numpys_own_whole_numbers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["facts", "words"])
+@pytest.mark.parametrize("name", leave_to_nightly(["facts", "words"]))
 def test_pool_summaries_and_tables_show_the_same_numbers(name: str):
     with ac.bundled(name) as pool:
         table, (source,) = ac.score(pool), ac.summarise(pool).sources

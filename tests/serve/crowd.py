@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 from running import PATIENCE, QUESTION, Answer, Running
+from wires import until
 
 from adacompute.serve.spending.ledger import Balance
 
@@ -77,14 +77,6 @@ class Watched:
 
 def ledger_of(gate: Running) -> Balance:
     return gate.gateway.resources.ledger.account()
-
-
-def until(true: Callable[[], Any], seconds: float = PATIENCE) -> None:
-    """Waits for it."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it doesn't come true"
-        time.sleep(0.01)
 
 
 def settled(gate: Running) -> Balance:

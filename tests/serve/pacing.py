@@ -19,7 +19,6 @@ import numpy.typing as npt
 import adacompute as ac
 from adacompute.policies.paths import draw_paths
 from adacompute.replay import PolicyRun, run_policy
-from adacompute.replay.replay import settle_policy
 from adacompute.serve.pricing.pacer import Pacer
 from shared import read_votes
 
@@ -56,7 +55,7 @@ class Costs:
 def recorded(name: str, points: int = 40) -> Costs:
     """The stopping policy, as it comes, on one of the bundled recordings."""
     ballots = read_votes(name)
-    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    policy = ac.StoppingPolicy().settle(ballots)
     along = draw_paths(
         ballots, rng=np.random.default_rng(7), orders=4, longest=policy.longest, weigh=policy.weigh
     )

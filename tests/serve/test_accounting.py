@@ -187,7 +187,7 @@ def test_a_client_that_leaves_counts_towards_the_average():
             end(line, "fin")
         assert settled(gate).maybe.samples == 1
         until(lambda: gate.gateway.observability.dashboard_data()["ever"]["requests"] == 1)
-        assert gate.gateway.pacers.state()['["stopping", 2.0]']["spent"] == 1.0
+        assert gate.gateway.pacers.state()['["stopping", 2.0, "samples", ""]']["spent"] == 1.0
         assert gate.gateway.observability.dashboard_data()["ever"]["average"] == 1.0
 
 

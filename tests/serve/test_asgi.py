@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
+from wires import until
 
 import adacompute as ac
 from adacompute.errors import ConfigError
@@ -49,9 +49,7 @@ class Served:
     def __enter__(self) -> "Served":
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        until = time.monotonic() + PATIENCE
-        while not self._server.started and self._thread.is_alive() and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: self._server.started or not self._thread.is_alive())
         assert self._server.started, "the application doesn't start"
         self.port = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -254,15 +252,8 @@ def test_a_client_that_leaves_cancels_its_samples_under_a_prefix(make, upstream)
                 b"POST /llm/v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
                 b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
             )
-            wait_until(lambda: upstream.count.in_flight > 0)
-        wait_until(lambda: upstream.count.in_flight == 0)
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not happened():
-        assert time.monotonic() < until, "it doesn't happen"
-        time.sleep(0.01)
+            until(lambda: upstream.count.in_flight > 0)
+        until(lambda: upstream.count.in_flight == 0)
 
 
 @pytest.mark.parametrize("build", [in_starlette, in_fastapi])
@@ -274,7 +265,7 @@ def test_a_shutdown_finishes_the_request_in_progress_and_writes_down_what_it_spe
     with Served(build(make())) as app, client_of(f"{app.url}/llm") as client:
         asking = threading.Thread(target=lambda: replies.append(ask(client)))
         asking.start()
-        wait_until(lambda: upstream.count.in_flight > 0)
+        until(lambda: upstream.count.in_flight > 0)
         app.begin_to_stop()
         asking.join(PATIENCE)
     assert replies[0].choices[0].message.content
@@ -344,7 +335,7 @@ def test_a_request_that_uvicorn_cuts_off_is_told_to_try_again(make, upstream):
     ):
         asking = threading.Thread(target=ask_in_vain, args=(client,))
         asking.start()
-        wait_until(lambda: upstream.count.in_flight > 0)
+        until(lambda: upstream.count.in_flight > 0)
         app.begin_to_stop()
         asking.join(PATIENCE)
     assert [(error.status_code, error.code) for error in errors] == [(503, "overloaded")]
@@ -524,7 +515,7 @@ def test_a_server_that_runs_it_alone_opens_and_closes_it(upstream, tmp_path):
             stderr=log,
         )
     try:
-        wait_until(lambda: process.poll() is not None or can_connect(port))
+        until(lambda: process.poll() is not None or can_connect(port))
         with client_of(f"http://127.0.0.1:{port}") as client:
             samples = ask(client).adacompute["samples"]
     finally:

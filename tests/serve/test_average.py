@@ -61,8 +61,8 @@ def test_c18_clients_that_name_many_budgets_do_not_make_the_operators_forgotten(
         lanes = gate.gateway.pacers.state()
         assert gate.ask().status == 200
         assert len(lanes) == 65
-        assert lanes['["stopping", 2.0]']["requests"] == 1
-        assert gate.gateway.pacers.state()['["stopping", 2.0]']["requests"] == 2
+        assert lanes['["stopping", 2.0, "samples", ""]']["requests"] == 1
+        assert gate.gateway.pacers.state()['["stopping", 2.0, "samples", ""]']["requests"] == 2
 
 
 UNVOTABLE = ({"temperature": 0}, {"messages": [{"role": "user", "content": "Write a poem about the sea."}]})
@@ -131,7 +131,7 @@ def test_both_averages_are_there_again_after_a_restart_and_another_choice_keeps_
             }
             until(lambda: read_settled(gate)["requests"] == 60)
             before = read_settled(gate)
-            price = gate.gateway.pacers.state()['["stopping", 2.0]']["centre"]
+            price = gate.gateway.pacers.state()['["stopping", 2.0, "samples", ""]']["centre"]
         with Running(up.url, folder=tmp_path, budget=2.0) as gate:
             (after,) = gate.gateway.observability.dashboard_data()["dials"]
             assert (after["averages"], after["average"]) == (before["averages"], before["average"])
@@ -139,7 +139,7 @@ def test_both_averages_are_there_again_after_a_restart_and_another_choice_keeps_
             assert gate.get("/dashboard/data").json["ever"]["requests"] == 0  # since the start
         with Running(up.url, folder=tmp_path, budget=2.0, average="all") as gate:
             assert gate.ask(temperature=0).status == 200
-            lane = gate.gateway.pacers.state()['["stopping", 2.0]']
+            lane = gate.gateway.pacers.state()['["stopping", 2.0, "samples", ""]']
             assert (lane["requests"], lane["spent"], lane["average"]) == (1.0, 1.0, "all")
             assert lane["centre"] == pytest.approx(price, abs=0.5)
 

@@ -111,7 +111,7 @@ def test_c08_who_goes_away_takes_all_upstream_calls_along(
         seconds = until(lambda: upstream.count.in_flight == 0)
         until(lambda: gate.gateway.under_way == 0)
     print(f"{way}, {how}: aborted after {seconds * 1000:.0f} ms")
-    assert seconds < 3.0  # 1 s, and what a loaded machine may stall for
+    assert seconds < 15.0  # 1 s, and what a loaded machine may stall for
     assert upstream.count.aborted - aborted == calls
     account = gate.gateway.resources.ledger.account()
     assert (account.reserved.samples, account.reserved.tokens) == (0, 0)

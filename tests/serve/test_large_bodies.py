@@ -13,6 +13,7 @@ from test_event_loop import Ticks
 
 from adacompute.config import ServeConfig
 from adacompute.serve.routes import chat
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 MEGA = 2**20
@@ -42,11 +43,13 @@ def ask(gate: Running, path: str, body: dict[str, Any], times: int = 2) -> tuple
 
 @pytest.mark.parametrize(
     ("path", "body"),
-    [
-        (CHAT, {"messages": [{"role": "user", "content": PARTS}]}),
-        (RESPONSES, {"input": [{"role": "user", "content": ITEMS}]}),
-        (CHAT, {"messages": [{"role": "user", "content": ("two words " * 8 + "\n") * (MEGA // 4)}]}),
-    ],
+    leave_to_nightly(
+        [
+            (CHAT, {"messages": [{"role": "user", "content": PARTS}]}),
+            (RESPONSES, {"input": [{"role": "user", "content": ITEMS}]}),
+            (CHAT, {"messages": [{"role": "user", "content": ("two words " * 8 + "\n") * (MEGA // 4)}]}),
+        ]
+    ),
     ids=["photo", "response", "text"],
 )
 def test_c12_a_large_body_is_served_and_holds_up_nobody(gate: Running, path: str, body: dict[str, Any]):

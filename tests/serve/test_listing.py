@@ -1,14 +1,13 @@
 """The upstream's models: asked for once for all, known once it is up, and never taken for a budget."""
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from other_routes import OtherRoutes, status
 from running import QUESTION, Running
+from wires import until
 
 from adacompute.client import ModelList, client
 from adacompute.errors import EndpointError
@@ -31,13 +30,6 @@ class Asked:
         if self.fails:
             raise EndpointError("it is down")
         return [{"id": "m"}]
-
-
-def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it doesn't come true"
-        time.sleep(0.05)
 
 
 def test_all_who_want_to_know_at_the_same_time_ask_once():

@@ -13,6 +13,7 @@ from running import Process, Running
 from test_average import asked, script
 
 from clusters import RedisServer
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 PATH = "/admin/budget"
@@ -103,7 +104,7 @@ def test_the_average_meets_the_new_budget_soon_and_all_that_is_shown_is_of_it(ke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", leave_to_nightly([1, 2]))
 def test_sighup_rereads_the_settings_and_says_what_takes_a_restart(
     workers: int, keys: str, tmp_path: Path, upstream: Upstream, redis_server: RedisServer
 ):

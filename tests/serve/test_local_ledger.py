@@ -51,9 +51,7 @@ def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
     assert writers.count("adacompute-ledger") >= 16
 
 
-def test_a_reservation_is_on_disk_when_it_is_granted_and_what_is_settled_with_the_next(
-    tmp_path: Path, writers: list[str]
-) -> None:
+def test_a_reservation_is_on_disk_when_it_is_granted(tmp_path: Path, writers: list[str]) -> None:
     async def scenario() -> None:
         ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
         with sqlite3.connect(tmp_path / "l.sqlite") as other:
@@ -62,9 +60,7 @@ def test_a_reservation_is_on_disk_when_it_is_granted_and_what_is_settled_with_th
                 with pytest.raises(StopIteration) as done:  # it doesn't even give way to the loop
                     held.send(None)
                 ids = [id_ for (id_,) in other.execute("SELECT id FROM reserved").fetchall()]
-                assert ids == [done.value.value.number]
-                spent = other.execute("SELECT sum(samples) FROM hours").fetchone()[0]
-                assert (spent or 0) == number
+                assert ids[-1] == done.value.value.number == number + 1
                 ledger.settle(done.value.value, ONE)
         other.close()
         assert set(writers[1:]) == {threading.current_thread().name}  # the first is of opening it
@@ -87,7 +83,7 @@ async def main():
             ledger.settle(reserved, Spend(samples=1, tokens=10), Spend(samples=number % 2))
         if number == 150:
             await asyncio.sleep(0.2)  # the first 150 are committed
-    await ledger.reserve(sys.argv[2], Spend())  # all before it is on the disk
+    await asyncio.sleep(0.2)  # all of it is on the disk
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

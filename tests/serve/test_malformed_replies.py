@@ -197,7 +197,8 @@ class Replayer:
 
 @contextlib.contextmanager
 def serve() -> Iterator[tuple[Replayer, Running]]:
-    endpoint = {"attempts": 1, "first_byte_timeout": 20.0, "total_timeout": 30.0}
+    # A thousand pieces take long on a busy machine.
+    endpoint = {"attempts": 1, "first_byte_timeout": 120.0, "total_timeout": 120.0}
     with Replayer() as up, Running(up.url, endpoint=endpoint, mode="pass") as gate:
         yield up, gate
 
@@ -216,7 +217,7 @@ def ask(gate: Running, route: str, token: bytes) -> Answer | None:
         body = {"model": "scripted", "messages": [{"role": "user", "content": text}]}
     # a MemoryError is http.client's, for a length that it believes
     with contextlib.suppress(http.client.HTTPException, ConnectionError, MemoryError):
-        return gate.ask(body, path=path, **({"stream": True} if route == "stream" else {}))
+        return gate.ask(body, path=path, timeout=150.0, **({"stream": True} if route == "stream" else {}))
     return None
 
 

@@ -17,13 +17,13 @@ from sdk_clients import sdk
 from test_operations import documented, families
 
 import adacompute as ac
-from adacompute.cli.options import choose_menu
+from adacompute.cli.menus import choose_menu
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.serve.pricing.policy_registry import MenuScales
-from adacompute.serve.pricing.start import choose_explore, guess_start
+from adacompute.serve.pricing.policy_registry import LiveScales, guess_start
+from adacompute.serve.routes.lifespan import choose_explore
 from tiers import leave_to_nightly
 
 BUDGET = "0.00005 USD"  # half a sample of the large mode
@@ -428,7 +428,7 @@ def test_without_a_policy_cascades_decide_a_little_is_explored_and_a_policy_is_l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("budget", [3e-5, 8e-5, 3e-4])
+@pytest.mark.parametrize("budget", leave_to_nightly([8e-5, 3e-5, 3e-4]))
 @pytest.mark.parametrize("repeated", [False, True])
 def test_without_a_policy_the_average_cost_is_the_budget(tmp_path: Path, budget: float, repeated: bool):
     count = 300
@@ -581,11 +581,12 @@ def test_requests_that_name_modes_are_not_explored(policy: str, tmp_path: Path):
 
 @pytest.mark.slow
 def test_confidence_by_mode_is_kept_when_a_policy_takes_anothers_place():
-    scales = MenuScales(fit_policy().weigh)
+    scales = LiveScales(fit_policy().weigh)
     scales.observe([ac.Sample(answer="a", tokens=10, logprob=-1.0)] * 50, "small")
-    rebased = scales.rebase(fit_policy().weigh)
-    assert rebased.state() == scales.state()
-    assert rebased.state()["modes"]["small"][0] == 50
+    again = LiveScales(fit_policy().weigh)
+    assert again.restore(scales.state())
+    assert again.state() == scales.state()
+    assert again.state()["small"][0] == 50
 
 
 def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):

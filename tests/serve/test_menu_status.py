@@ -20,9 +20,9 @@ from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
 from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.watching.drift import DRIFT_WINDOW
-from adacompute.serve.watching.logs import request_log
 from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
 from adacompute.serve.watching.observability import Observability
+from adacompute.serve.watching.reporter import request_log
 from upstream import Reply, Status, Upstream
 
 PRICES = EndpointConfig(input_price=2.0, output_price=8.0)

@@ -115,7 +115,7 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
     with Upstream(script) as up:
         with Running(up.url, budget=2.0, folder=tmp_path) as gate:  # as older versions kept it
             crowd(gate, visits(10), at_once=2)
-            assert set(gate.gateway.pacers.state()) == {'["stopping", 2.0]'}
+            assert set(gate.gateway.pacers.state()) == {'["stopping", 2.0, "samples", ""]'}
         with Running(up.url, **own) as gate:
             crowd(gate, visits(40), at_once=4)
             before = gate.gateway.pacers.state()['["stopping", 0.002, "money", "EUR"]']
@@ -124,7 +124,7 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
         with Running(up.url, **own) as gate:
             lanes = gate.gateway.pacers.state()
             assert lanes['["stopping", 0.002, "money", "EUR"]'] == before
-            assert lanes['["stopping", 2.0]']["requests"] == 10
+            assert lanes['["stopping", 2.0, "samples", ""]']["requests"] == 10
             assert gate.gateway.costs.find("money") == mean
             dials = {dial["unit"]: dial for dial in gate.get("/dashboard/data").json["dials"]}
             assert dials["money"]["averages"] == pytest.approx(averages)
@@ -161,7 +161,7 @@ def test_requests_in_other_units_have_lanes_of_their_own():
         lanes = [json.loads(name) for name in gate.gateway.pacers.state()]
     assert refused.status == 400
     money = [["stopping", 0.004, "money", "EUR"], ["stopping", 0.002, "money", "EUR"]]
-    assert lanes == [["stopping", 3.0], *money]
+    assert lanes == [["stopping", 3.0, "samples", ""], *money]
 
 
 def test_a_call_that_failed_counts_as_samples_cost_and_not_as_the_most_that_it_could():

@@ -33,7 +33,7 @@ from adacompute.replay import run_policy
 from adacompute.serve.pricing.policy_registry import (
     MEMORY,
     ConfidenceScale,
-    ModelScales,
+    LiveScales,
     PolicyRegistry,
     ServedPolicy,
 )
@@ -445,7 +445,7 @@ def test_no_sample_and_no_number_of_them_moves_the_scale_out_of_reach(signal, ow
 
 def test_the_sixteen_models_last_heard_of_have_a_scale_of_their_own():
     own = VoteWeights(signal="logprob", scale=-1.0)
-    scales = ModelScales(own)
+    scales = LiveScales(own)
     scales.observe([sure(-2.0)] * 30, "small")
     scales.observe([sure(-0.5)] * 30, "large")
     assert [scales.weigh(name).scale for name in ("small", "large", "new")] == [-2.0, -0.5, -1.0]
@@ -453,11 +453,11 @@ def test_the_sixteen_models_last_heard_of_have_a_scale_of_their_own():
         scales.observe([sure(-3.0)], f"other {number}")
         scales.observe([sure(-2.0)], "small")
         scales.observe([sure(-0.5)], "large")
-    assert scales.weigh("other 99").scale == pytest.approx(-3.0)  # of all those that share one
+    assert scales.weigh("other 99") is own  # with one sample
     assert scales.weigh("small").scale == -2.0
     state = json.loads(json.dumps(scales.state()))
-    assert len(state["models"]) == 16
-    again = ModelScales(own)
+    assert len(state) == 16
+    again = LiveScales(own)
     assert again.restore(state)
     assert again.state() == state
     assert again.weigh("large") == scales.weigh("large")
@@ -515,7 +515,7 @@ def signalled(confidence: float, answer_sum: float = -0.01) -> Sample:
 
 def test_the_centre_and_spread_of_signals_follow_live_samples_and_survive_a_restart():
     own = VoteWeights(signal="logprob", scale=-0.1, sharpness=1.0, model=MODEL)
-    scales = ModelScales(own)
+    scales = LiveScales(own)
     scales.observe([signalled(9.0), signalled(11.0)] * 9, "m")
     assert scales.weigh("m") is own  # too few
     scales.observe([signalled(9.0), signalled(11.0)] * 9, "m")
@@ -526,29 +526,18 @@ def test_the_centre_and_spread_of_signals_follow_live_samples_and_survive_a_rest
     assert scales.weigh("m") is weigh
     scales.observe([signalled(9.0), signalled(11.0), replace(signalled(99.0), answer=None)], "m")
     assert scales.weigh("m") is weigh  # it hasn't moved
-    again = ModelScales(own)
+    again = LiveScales(own)
     assert again.restore(json.loads(json.dumps(scales.state())))
     assert again.state() == scales.state()
     assert again.weigh("m").model.centre == pytest.approx(weigh.model.centre)
 
 
 def test_placeholders_move_no_signal_out_of_reach():
-    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    scales = LiveScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
     scales.observe([signalled(-9999.0, -9999.0)] * 1000)
     model = scales.weigh().model
     assert model.centre[2] == pytest.approx(13.0 - 10.0)
     assert min(ours / own for ours, own in zip(model.spread, MODEL.spread, strict=True)) >= 0.25
-
-
-def test_scales_that_were_stored_before_there_were_signals_are_continued():
-    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
-    assert scales.restore({"signal": "logprob", "models": {"m": [30, -0.2]}, "others": [0, 0.0]})
-    assert scales.weigh("m").scale == -0.2
-    assert scales.weigh("m").model == MODEL
-    bare = ModelScales(VoteWeights(signal="logprob", scale=-0.1))
-    assert not bare.restore(
-        {"signal": "logprob", "models": {}, "others": [30, -0.2, {"tail": [1, -1.0, 1.0]}]}
-    )
 
 
 @pytest.mark.parametrize(
@@ -556,55 +545,42 @@ def test_scales_that_were_stored_before_there_were_signals_are_continued():
     [3, {"nobody": [1, 0.0, 0.0]}, {"confidence": [1, 13.0]}, {"confidence": [1, NAN, 1.0]},
      {"confidence": [30, 1e9, 1e18]}, {"confidence": [30, 13.0, -1.0]}, {"confidence": [1.5, 13.0, 169.0]}],
 )  # fmt: skip
-def test_nonsense_in_place_of_a_signals_scale_is_refused(signals: object):
-    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
-    assert not scales.restore({"signal": "logprob", "models": {}, "others": [30, -0.2, signals]})
-    assert scales.weigh().model == MODEL
+def test_nonsense_in_place_of_a_signals_scale_is_not_continued(signals: object):
+    scales = LiveScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    assert scales.restore({"m": [30, -0.2, signals]})
+    assert (scales.weigh("m").scale, scales.weigh("m").model) == (-0.2, MODEL)
 
 
 def test_another_policys_model_keeps_what_was_seen_of_the_signals_that_both_read():
-    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+    scales = LiveScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
     scales.observe([signalled(9.0), signalled(11.0)] * 20, "m")
     smaller = SignalModel(
         names=("confidence",), centre=(13.0,), spread=(1.0,), coefficients=(1.0,), bare=(0.0,)
     )
-    rebased = scales.rebase(VoteWeights(signal="logprob", scale=-0.1, model=smaller))
-    assert rebased.weigh("m").model.centre == pytest.approx((10.0,))
-    assert scales.rebase(VoteWeights(signal="logprob", scale=-0.1)).weigh("m").model is None
-    both = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
-    for number in range(40):
-        both.observe([signalled(10.0)], f"model {number}")
-    assert both.weigh("new").model.centre[2] == pytest.approx(10.0)
+    again = LiveScales(VoteWeights(signal="logprob", scale=-0.1, model=smaller))
+    assert again.restore(scales.state())
+    assert again.weigh("m").model.centre == pytest.approx((10.0,))
+    bare = LiveScales(VoteWeights(signal="logprob", scale=-0.1))
+    assert bare.restore(scales.state())
+    assert bare.weigh("m").model is None
 
 
-def test_what_another_policys_model_kept_survives_a_restart():
-    scales = ModelScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
+def test_signals_that_another_policys_model_cant_have_seen_are_not_kept():
+    scales = LiveScales(VoteWeights(signal="logprob", scale=-0.1, model=MODEL))
     scales.observe([signalled(9.0), signalled(11.0)] * 20, "m")
     far = VoteWeights(signal="logprob", scale=-0.1, model=replace(MODEL, centre=(*MODEL.centre[:-1], 99.0)))
-    rebased = scales.rebase(far)
-    assert rebased.weigh("m").model.centre[-1] == 99.0  # no sample of this model counts as 10
-    assert ModelScales(far).restore(json.loads(json.dumps(rebased.state())))
+    again = LiveScales(far)
+    assert again.restore(json.loads(json.dumps(scales.state())))
+    assert again.weigh("m").model.centre[-1] == 99.0  # no sample of this model counts as 10
 
 
 @pytest.mark.parametrize(
     "state",
     [
-        None, 3, [], {}, {"signal": "logprob"},
-        {"signal": "entropy", "models": {}, "others": [30, 0.5]},
-        {"signal": "logprob", "models": {}, "others": [30, 0.5]},
-        {"signal": "logprob", "models": {}, "others": [30, NAN]},
-        {"signal": "logprob", "models": {}, "others": [30, -1e300]},
-        {"signal": "logprob", "models": {}, "others": [30, "-1"]},
-        {"signal": "logprob", "models": {}, "others": [-1, -0.1]},
-        {"signal": "logprob", "models": {}, "others": [2.5, -0.1]},
-        {"signal": "logprob", "models": {}, "others": [True, -0.1]},
-        {"signal": "logprob", "models": {}, "others": [2**60, -0.1]},
-        {"signal": "logprob", "models": {}, "others": [30, -0.1, 1]},
-        {"signal": "logprob", "models": {}, "others": {}},
-        {"signal": "logprob", "models": [], "others": [0, 0.0]},
-        {"signal": "logprob", "models": {"m": [30, 0.5]}, "others": [0, 0.0]},
-        {"signal": "logprob", "models": {str(n): [0, 0.0] for n in range(17)}, "others": [0, 0.0]},
-        {"signal": "logprob", "models": {}, "others": [0, 0.0], "more": 1},
+        None, 3, [], {"m": None}, {"m": {}}, {"m": [0, 0.0]}, {"m": [0, 0.0, {}, 1]},
+        {"m": [30, 0.5, {}]}, {"m": [30, NAN, {}]}, {"m": [30, -1e300, {}]}, {"m": [30, "-1", {}]},
+        {"m": [-1, -0.1, {}]}, {"m": [2.5, -0.1, {}]}, {"m": [True, -0.1, {}]}, {"m": [2**60, -0.1, {}]},
+        {str(n): [0, 0.0, {}] for n in range(17)},
     ],
 )  # fmt: skip
 def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(state: object):
@@ -612,11 +588,10 @@ def test_nonsense_in_place_of_a_scale_is_refused_and_the_policys_own_stands(stat
     (line,) = shelf.restore({"stopping": state})
     assert "not used" in line
     assert shelf.get("stopping").weigh() is shelf.get("stopping").policy.weigh
-    assert shelf.get("stopping").state() == {"signal": "logprob", "models": {}, "others": [0, 0.0]}
 
 
 def test_a_scale_of_a_policy_that_is_gone_is_left_out():
-    (line,) = opened().restore({"gone": {"signal": "logprob", "count": 30, "mean": -1.0}})
+    (line,) = opened().restore({"gone": {"m": [30, -1.0, {}]}})
     assert line.startswith("policy gone:")
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from behaviours import Reply
 from running import Process, Running
+from wires import until
 
 from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
@@ -39,7 +40,7 @@ def upstream() -> Iterator[Upstream]:
 
 @pytest.fixture(scope="module")
 def running(upstream: Upstream) -> Iterator[Running]:
-    with Running(upstream.url, client_timeout=0.5) as gate:
+    with Running(upstream.url, client_timeout=1.5) as gate:
         yield gate
 
 
@@ -49,13 +50,6 @@ def connect(running: Running) -> Iterator[Callable[[], socket.socket]]:
     with contextlib.ExitStack() as stack:
         port = int(running.base.rpartition(":")[2])
         yield lambda: stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
-
-
-def until(true: Callable[[], Any], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it doesn't come true"
-        time.sleep(0.02)
 
 
 def resident(pid: int) -> int:

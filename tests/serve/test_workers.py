@@ -32,6 +32,7 @@ from adacompute.pool import open_pool
 from adacompute.records import Call
 from adacompute.serve.http import workers
 from adacompute.serve.pricing.fleet import FleetStatus
+from adacompute.serve.watching.board import merge_boards
 from adacompute.serve.watching.observability import Observability
 from clusters import RedisServer
 from upstream import Upstream
@@ -371,7 +372,7 @@ def test_what_two_have_counted_is_merged_into_what_one_would_have(menu: bool, sp
             if i % 50 == 0:
                 seen.on_refusal(401, "invalid_api_key")
     describe = (lambda seen: seen.dashboard_data(span)) if span else (lambda seen: seen.summarise())
-    expected, merged = describe(whole), workers.merge_boards([describe(part) for part in parts])
+    expected, merged = describe(whole), merge_boards([describe(part) for part in parts])
     by_share = {"drift", "savings"}  # each worker's own
     if menu and span:
         for board in (expected, merged):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from running import QUESTION
+from running import PATIENCE, QUESTION
 
 __all__ = ["connect", "end", "post", "reply_of", "resident", "until"]
 
@@ -66,7 +66,7 @@ def reply_of(line: socket.socket, *, head: bool = False) -> tuple[int, dict[str,
     return int(first.split(" ")[1]), headers, body
 
 
-def until(true: Callable[[], Any], seconds: float = 30.0) -> float:
+def until(true: Callable[[], Any], seconds: float = PATIENCE) -> float:
     """Waits until it is true; after how many seconds that was."""
     began = time.monotonic()
     while not true():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tables import budgeted
 
 from adacompute.errors import Infeasible
-from adacompute.records import AccuracyTable, Allocation
+from adacompute.records import AccuracyTable
 from adacompute.solve import Cap, solve
 from adacompute.solve.constraints import solve_with_limits
+from adacompute.solve.pricing import Allocation
 from tiers import leave_to_nightly
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)

@@ -8,8 +8,9 @@ import scipy.optimize
 import scipy.sparse
 
 from adacompute.errors import TableInvalid
-from adacompute.records import AccuracyTable, Allocation
+from adacompute.records import AccuracyTable
 from adacompute.solve import averages, best_at, dual, frontier, solve
+from adacompute.solve.pricing import Allocation
 
 SAMPLES = (1.0, 2.0, 4.0, 8.0, 16.0)
 

@@ -1,7 +1,7 @@
 """Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
 `extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
-task names. The readers come in groups: marks and numbers, phrases, JSON fields; letters are in choice.py.
+task names. Those of phrases and JSON fields are here, those of boxes, numbers and letters in marks.py.
 Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
@@ -11,10 +11,21 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
-from adacompute.answers.choice import find_choice, find_stated_choice
 from adacompute.answers.equal import same_answer
+from adacompute.answers.marks import (
+    SHORT_REPLY,
+    find_box,
+    find_choice,
+    find_hash,
+    find_hash_answer,
+    find_number,
+    find_option,
+    find_short_reply,
+    find_stated_choice,
+    find_value,
+)
 from adacompute.answers.normalise import trim
-from adacompute.answers.prose import SHORT_REPLY, SILENT, ReadAnswer, ReplyText, find_option, read_prose
+from adacompute.answers.prose import SILENT, ReadAnswer, ReplyText, read_prose
 from adacompute.answers.question import (
     Options,
     Question,
@@ -43,7 +54,6 @@ __all__ = [
     "find_answer_line",
     "find_answer_phrase",
     "find_answer_starts",
-    "find_box",
     "grade_answer",
     "read_answers",
     "read_in_sandbox",
@@ -52,152 +62,6 @@ __all__ = [
     "start_sandbox",
     "strip_thinking",
 ]
-
-_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
-_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
-_HEADING = re.compile(r"[\s#*]{0,9}(?:\d{1,2}[.)]\s{1,9})?[^\W\d_]{2,}")
-_NUMBER = re.compile(
-    r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
-    r"(?P<number>(?<![\d:.,])\d{1,2}(?::[0-5]\d){1,2}(?:\.\d+)?(?![\d:])"
-    r"|(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w]))?|\.\d+)"
-    r"(?P<over>/\d+(?![\d.]))?"
-)
-_FORMULA_REACH = 400  # characters either side of a number where the ends of its formula are looked for
-_LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
-_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # rows of a derivation, or a box left open
-_PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
-_PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
-_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+")
-_EQUALS = re.compile(r"=|≈|\\approx(?![A-Za-z])")
-# a short reply that is a sentence about a number, not the answer itself
-_SENTENCE = re.compile(
-    r"\b(?:is|are|was|were|be|has|have|had|equals?|gives?|makes?|costs?|gets?|got|needs?|takes?|took|earns?"
-    r"|earned|ate|left|remains?|totals?|es|est|ist|sind|sont|war)\b"
-    r"|^(?:so|thus|therefore|hence|then|it['’]s|that['’]s|there|(?:it|he|she|they|we|i|you|this|that)\s[a-z])\b",
-    re.IGNORECASE,
-)
-
-
-def find_box(text: str) -> str | None:
-    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
-
-    One pass, however many boxes are left open.
-    """
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
-    if token is not None:
-        return token.group(1).rstrip(".,;:")
-    last_box = (-1, -1)
-    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
-    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
-        mark = match.group()
-        if mark == "}":
-            begin = open_braces.pop() if open_braces else -1
-            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
-                last_box = (begin, match.start())
-        elif mark[-1] == "{" and mark != "\\{":
-            open_braces.append(match.end() if len(mark) > 1 else -1)
-    return text[slice(*last_box)] if last_box[0] >= 0 else None
-
-
-def find_hash(text: str) -> str | None:
-    """The text after the last "####" on its line."""
-    at = text.rfind("####")
-    if at < 0:
-        return None
-    return text[at + 4 :].partition("\n")[0]
-
-
-def find_hash_answer(text: str) -> str | None:
-    """As `find_hash`, but None for a heading of four signs: words, with more text below."""
-    rest = find_hash(text)
-    if rest is None or not _HEADING.match(rest):
-        return rest
-    below = text[text.rfind("####") + 4 + len(rest) :]
-    return None if below.strip() else rest
-
-
-def find_number(text: str) -> str | None:
-    """The last number: sign, decimals, thousands separators, a time and a simple fraction kept."""
-    last = _find_last_number(text)
-    return _spell_number(last) if last is not None else None
-
-
-def find_value(text: str) -> str | None:
-    r"""The last number, or the formula it stands in: `36\pi` of "the area is $36\pi$."."""
-    last = _find_last_number(text)
-    if last is None:
-        return None
-    return _find_formula(text, last.start("number"), last.end()) or _spell_number(last)
-
-
-_IN_WORD = re.compile("[A-Za-z_]")
-
-
-def _find_last_number(text: str) -> re.Match[str] | None:
-    last = None
-    inside_word = None  # a digit inside a word, as in H2O: only where nothing better is found
-    for match in _NUMBER.finditer(text):
-        begin = match.start("number")
-        if _IN_WORD.search(text, begin - 1, begin):
-            inside_word = match
-        else:
-            last = match
-    return last or inside_word
-
-
-def _spell_number(match: re.Match[str]) -> str:
-    negative = (match["sign"] or "").strip() in ("-", "−") or match["sign2"]
-    return ("-" if negative else "") + match["number"] + (match["over"] or "")
-
-
-def _find_formula(text: str, begin: int, end: int) -> str | None:
-    """The formula around a number, where it ends the text's last sentence and is more than the number."""
-    low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
-    low = max(low, text.rfind("\n\n", low, begin))
-    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        at = text.rfind(opening, low, begin)
-        close = text.find(closing, end, high)
-        if at < 0 or close < 0 or not _is_inside(text[low:begin], opening, closing):
-            continue
-        formula = text[at + len(opening) : close].strip()
-        is_last = _LAST_SENTENCE.match(text, close + len(closing))
-        return _select_answer_side(formula) if is_last and not _DERIVATION.search(formula) else None
-    return None
-
-
-def _is_inside(text: str, opening: str, closing: str) -> bool:
-    if opening == "$":
-        return (text.count("$") - 2 * text.count("$$") - text.count("\\$")) % 2 == 1
-    if opening == "$$":
-        return text.count("$$") % 2 == 1
-    return text.rfind(opening) > text.rfind(closing)
-
-
-def _select_answer_side(formula: str) -> str | None:
-    r"""The part of a formula that is the answer: all of `x = 3y`, the end of `4 \cdot 9 = 36\pi`.
-
-    None where the number alone is the answer.
-    """
-    if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
-        return None  # e.g. two prices with words between them
-    sides = _EQUALS.split(formula)
-    if _PLAIN_NUMBER.fullmatch(sides[-1].strip()):
-        return None
-    if len(sides) == 1 or (len(sides) == 2 and re.search(r"[A-Za-z]", _TEXT_COMMAND.sub(" ", sides[0]))):
-        return formula
-    return sides[-1].strip()
-
-
-def find_short_reply(text: str) -> str | None:
-    """A reply that is itself the answer: one line of at most four words, not a sentence about a number."""
-    stripped = text.strip()
-    if "\n" in stripped or len(stripped) > 200 or len(stripped.split()) > 4:
-        return None
-    if any(c.isdigit() for c in stripped) and _SENTENCE.search(stripped):
-        return None
-    return stripped
-
 
 _ANSWER_WORDS = ("answer", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta", "答案", "答え")
 _ANSWER_LABEL = re.compile(

@@ -17,9 +17,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from adacompute.answers import quantity
+from adacompute.answers.marks import ITEM_WORDS, ITEMS, SHORT_REPLY, clean_reply
 from adacompute.answers.quantity import Meaning
 from adacompute.answers.question import (
-    Options,
     Question,
     Token,
     drop_brackets,
@@ -29,11 +29,8 @@ from adacompute.answers.question import (
     split_sentences,
 )
 
-__all__ = ["SHORT_REPLY", "SILENT", "ReadAnswer", "ReplyText", "find_option", "read_prose"]
+__all__ = ["SILENT", "ReadAnswer", "ReplyText", "read_prose"]
 
-SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
-_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
-_ITEMS, _ITEM_WORDS = 12, 4  # a list has at most so many items, each at most so many words
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question
@@ -51,15 +48,6 @@ class ReadAnswer(NamedTuple):
 SILENT = ReadAnswer(None)
 _SILENCE = Meaning(None)
 
-_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_PLAIN = dict(
-    zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
-)
-_MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
-_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
-_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
-_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
-_NO_ITEM = re.compile(rf"\d|(?: .*){{{_ITEM_WORDS}}}")  # steps of a solution have numbers
 _ENDS_ASKING = re.compile(r"[?？][\s*_)\"'”」]{0,9}\Z")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
@@ -69,7 +57,7 @@ class ReplyText:
 
     def __init__(self, text: str, question: Question, *, finished: bool = True) -> None:
         self.question, self.finished = question, finished
-        self.text = _clean(text)
+        self.text = clean_reply(text)
         self.is_long = len(self.text) > SHORT_REPLY
         whole = split_sentences(self.text) if finished else split_sentences(self.text[:SHORT_REPLY])[:-1]
         said = [s for s in whole if _LETTER_OR_DIGIT.search(s) and not _ENDS_ASKING.search(s)]
@@ -82,28 +70,6 @@ class ReplyText:
     def assertions(self) -> list["Sentence"]:
         """The sentences with their words."""
         return [Sentence(text, self.question) for text in self.sentences]
-
-
-def _clean(text: str) -> str:
-    if len(text) > _HEAD + _TAIL:
-        text = text[:_HEAD] + "\n" + text[-_TAIL:]
-    fences = _FENCE.findall(text)
-    outside = _FENCE.sub("\n", text)
-    if len(fences) == 1 and not outside.strip():
-        outside = fences[0]
-    return _LEADING_MARKS.sub(
-        "", _THOUGHT.sub("", _MARKS.sub(lambda mark: _PLAIN.get(mark[0], ""), _join_items(outside)))
-    ).strip()
-
-
-def _join_items(text: str) -> str:
-    """A list with an item on each line as one sentence."""
-    first = _BULLET.search(text) if "\n" in text else None
-    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
-    if first is None or not 1 < len(items) <= _ITEMS or any(map(_NO_ITEM.search, items)):
-        return text
-    before = text[: first.start()].strip()
-    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text
 
 
 def _select_stating(sentences: list[str], question: Question) -> list[str]:
@@ -388,7 +354,7 @@ def _collect_list(best: _Run, runs: list[_Run], sentence: Sentence) -> list[_Run
                 break
             items = []
         items.append(run)
-    is_list = len(items) <= _ITEMS and all(len(item.pieces) <= _ITEM_WORDS for item in items)
+    is_list = len(items) <= ITEMS and all(len(item.pieces) <= ITEM_WORDS for item in items)
     return items if is_list else [best]
 
 
@@ -508,22 +474,6 @@ def _is_beyond(piece: Token, question: Question) -> bool:
 
 
 # Alternatives of the question: the one counts that isn't denied, nor what the other is compared with
-
-
-def find_option(text: str, options: Options) -> str | None:
-    """The letter of the only option whose words a text holds."""
-    words = f" {' '.join(_find_words(text))} "
-    own = {letter: f" {' '.join(_find_words(option))} " for letter, option in options}
-    named = [letter for letter, option in own.items() if option.strip() and option in words]
-    longest = [a for a in named if not any(own[a] != own[b] and own[a] in own[b] for b in named)]
-    return longest[0] if len(longest) == 1 else None
-
-
-_OPTION_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*|[-−+](?=\d)|[/%°]")
-
-
-def _find_words(text: str) -> list[str]:
-    return [word for word in map(str.casefold, _OPTION_WORD.findall(text)) if word not in ("a", "an", "the")]
 
 
 class _Mention(NamedTuple):

@@ -13,8 +13,8 @@ from itertools import accumulate
 from operator import mul, sub
 from typing import Any, NamedTuple
 
-from adacompute.answers.choice import locate_choice
-from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, strip_thinking
+from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, strip_thinking
+from adacompute.answers.marks import find_box, locate_choice
 from adacompute.records import Signals
 
 __all__ = [
@@ -39,6 +39,7 @@ _FIRST_LOOK = 64  # tokens at the end among which the answer's are looked for fi
 _MAX_MARKS = 4  # tokens after the text that aren't part of it
 _LETTER_MARKS = "*_`$\"'“”‘’«»<>().[]{}: \n\t"  # around a letter that is all of a reply
 _MAX_TRIES = 64  # places where an answer is looked for in one stretch of text
+_NUMBER = (float, int)
 
 
 class TokenSummary(NamedTuple):
@@ -64,9 +65,10 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
     confidences: list[float] = []
     for token in tokens:
         logprobs.append(token.get("logprob"))
-        entropy, confidence = _read_alternatives(token.get("top_logprobs"))
-        entropies += [] if entropy is None else [entropy]
-        confidences += [] if confidence is None else [confidence]
+        if alternatives := token.get("top_logprobs"):
+            entropy, confidence = _read_alternatives(alternatives)
+            entropies += [] if entropy is None else [entropy]
+            confidences += [] if confidence is None else [confidence]
     entropy = _mean(entropies) if entropies else None
     numbers = _read_numbers(logprobs)
     if numbers is None:
@@ -84,12 +86,16 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
     A placeholder such as -9999 counts as it stands. An integer beyond the range of floats is not a number.
     """
     try:
-        values = [float(value) for value in logprobs if isinstance(value, float | int)]
+        values = [float(value) for value in logprobs if isinstance(value, _NUMBER)]
     except OverflowError:
         return None
-    finite = [value for value in values if math.isfinite(value)]
-    total = sum(finite, 0.0)
-    return (total, finite) if len(values) == len(logprobs) and math.isfinite(total) else None
+    if len(values) < len(logprobs):
+        return None
+    total = sum(values, 0.0)
+    if not math.isfinite(total):
+        values = [value for value in values if math.isfinite(value)]
+        total = sum(values, 0.0)
+    return (total, values) if math.isfinite(total) else None
 
 
 def _read_alternatives(alternatives: object) -> tuple[float | None, float | None]:
@@ -104,10 +110,10 @@ def _read_alternatives(alternatives: object) -> tuple[float | None, float | None
         listed = [alternative["logprob"] for alternative in alternatives]
     except (KeyError, TypeError):  # something else is among them
         listed = [item["logprob"] for item in alternatives if isinstance(item, dict) and "logprob" in item]
-    numbers = [number for number in listed if isinstance(number, float | int) and number > _LEAST_LOGPROB]
-    # rounding may put a sure one just above 0
-    values = sorted((float(min(number, 0.0)) for number in numbers), reverse=True)
-    probabilities = [math.exp(value) for value in values]
+    numbers = [number for number in listed if isinstance(number, _NUMBER) and number > _LEAST_LOGPROB]
+    values = [float(number) if number < 0 else 0.0 for number in numbers]  # rounding may give more than 0
+    values.sort(reverse=True)
+    probabilities = list(map(math.exp, values))
     entropy, rest = -sum(map(mul, probabilities, values)), 1.0 - sum(probabilities)
     likeliest = values[:MAX_ALTERNATIVES]
     return (

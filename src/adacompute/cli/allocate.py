@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.options import EngineOptions, JsonFlag, parse_budget, parse_price
-from adacompute.cli.progress import open_progress
 from adacompute.cli.terminal import (
     format_count,
     format_path,
     format_percent,
+    open_progress,
     print_fact,
     print_json,
     print_line,
@@ -105,7 +105,7 @@ def allocate(
             budget=_read_average(budget, getattr(loaded_policy, "menu", None)),
             price=price,
             column=column,
-            engine=engine.engine.value,
+            engine=engine.engine,
             workers=engine.workers,
             overwrite=overwrite,
             progress=report_progress,

@@ -22,6 +22,7 @@ from adacompute.cli.collect import (
     show_models,
     show_verifier,
 )
+from adacompute.cli.menus import MenuFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     BudgetUnitOption,
@@ -34,14 +35,12 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
-    MenuFileOption,
     ProblemOptions,
     RunOptions,
     SamplerOptions,
     SamplingOptions,
     choose_tasks,
     plan_sources,
-    read_modes,
 )
 from adacompute.cli.terminal import (
     format_count,
@@ -255,7 +254,7 @@ def answer(
     """
     config = load_settings(context)
     sampler.check(endpoint, run.max_cost)
-    menu_config = read_modes(menu, endpoint, sampler, config.endpoint)
+    menu_config = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
     modes, currency = menu_config.modes, menu_config.currency
     budget = Budget.parse(budget_text, unit=unit, currency=currency)
     max_cost = run.read_max_cost(currency)

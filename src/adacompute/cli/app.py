@@ -85,7 +85,7 @@ def load_command(name: str) -> AdvancedCommand:
     )
     command = get_command_from_info(info, pretty_exceptions_short=True, rich_markup_mode=None)
     assert isinstance(command, AdvancedCommand)
-    command.first_options = entry.options
+    command.first_options = [f"--{name}" for name in entry.options.split()]
     return command
 
 
@@ -138,7 +138,8 @@ def _convert_plain(value: Any, parameter: Any, kind: Any, info: Any) -> Any:  # 
 
 
 def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options
-    return flatten_options(getattr(import_module(f"adacompute.cli.{entry.module}"), entry.function))
+    module = import_module(f"adacompute.cli.{entry.module or entry.name}")
+    return flatten_options(getattr(module, entry.function or entry.name))
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:

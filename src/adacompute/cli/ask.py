@@ -7,22 +7,22 @@ from typing import Annotated
 
 import typer
 
+from adacompute.cli.menus import GatewayMenuOption, choose_menu
 from adacompute.cli.options import (
     ConnectionOptions,
     JsonFlag,
-    MenuFileOption,
     VerifierOptions,
     build_option,
-    choose_menu,
     get_flags,
     load_settings,
 )
 from adacompute.cli.terminal import format_count, format_fixed, print_json, print_line, print_message
-from adacompute.client.modes import build_mode_endpoints
+from adacompute.client.modes import build_mode_endpoints, read_menu_file
 from adacompute.client.settings import build_endpoint, describe_key_exposure
-from adacompute.config import AnswersConfig, Config, ServeConfig, read_menu_file
+from adacompute.config import AnswersConfig, Config, ServeConfig
 from adacompute.records import Budget, BudgetUnit
-from adacompute.serve.ask.asker import Asker, Reply, write_budget
+from adacompute.serve.ask.asker import Asker, write_budget
+from adacompute.serve.ask.prompt_engine import Reply
 
 __all__ = ["ask"]
 
@@ -73,7 +73,7 @@ def ask(
     *,
     prompt: PromptArgument,
     endpoint: ConnectionOptions,
-    menu: MenuFileOption = None,
+    menu: GatewayMenuOption = None,
     budget: BudgetOption = None,
     unit: UnitOption = None,
     policy: PolicyOption = None,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from adacompute.answers import Task
+from adacompute.cli.menus import MenuFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
@@ -19,22 +20,20 @@ from adacompute.cli.options import (
     build_option,
     load_settings,
 )
-from adacompute.cli.progress import open_progress
 from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
-    MenuFileOption,
     ProblemOptions,
     RunOptions,
     SamplerOptions,
     SamplingOptions,
     choose_tasks,
     plan_sources,
-    read_modes,
 )
 from adacompute.cli.terminal import (
     format_count,
     format_path,
     format_percent,
+    open_progress,
     print_fact,
     print_json,
     print_line,
@@ -441,7 +440,7 @@ def collect(
     """
     config = load_settings(context)
     sampler.check(endpoint, run.max_cost)
-    modes = read_modes(menu, endpoint, sampler, config.endpoint)
+    modes = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
     if menu is not None and sampler.is_ray:
         reason = "the modes of --menu are asked from this process; leave this option out"
         raise typer.BadParameter(reason, param_hint="--engine")

@@ -22,163 +22,97 @@ _MIN_WIDTH = 40
 
 
 class CommandEntry(NamedTuple):
-    """One command: where it is, what it does, and the options that most users need."""
+    """One command: what it does, the options that most users need, and where it is."""
 
     name: str
-    module: str  # below adacompute.cli; imported when the command is called
-    function: str
-    group: str  # a heading of `adacompute --help`
     summary: str  # the first line of the function's docstring
-    options: tuple[str, ...]  # on the first screen of its --help; all others are advanced
+    options: str  # on the first screen of its --help; all others are advanced
+    module: str = ""  # below adacompute.cli, imported when the command is called; "": as it is called
+    function: str = ""  # "": as it is called
 
 
-_ASK, _RECORD, _STUDY, _DECIDE, _SERVE, _DEMO = (
-    "Ask",
-    "Record samples",
-    "Study what samples buy",
-    "Decide how many samples",
-    "Serve",
-    "See it work",
-)
-_ENTRIES = (
-    CommandEntry(
-        "ask",
-        "ask",
-        "ask",
-        _ASK,
-        "Answer one prompt by a vote over as many samples as it is worth.",
-        ("--endpoint", "--model", "--budget", "--policy", "--system", "--max-tokens", "--temperature"),
+_GROUPS = {  # the headings of `adacompute --help`
+    "Ask": (
+        CommandEntry(
+            "ask",
+            "Answer one prompt by a vote over as many samples as it is worth.",
+            "endpoint model budget policy system max-tokens temperature",
+        ),
     ),
-    CommandEntry(
-        "collect",
-        "collect",
-        "collect",
-        _RECORD,
-        "Ask a model each problem many times, into a pool; can be resumed.",
-        ("--pool", "--endpoint", "--model", "--menu", "--samples", "--limit", "--max-cost", "--dry-run"),
+    "Record samples": (
+        CommandEntry(
+            "collect",
+            "Ask a model each problem many times, into a pool; can be resumed.",
+            "pool endpoint model menu samples limit max-cost dry-run",
+        ),
+        CommandEntry(
+            "menu",
+            "Ask each mode of a menu one question, and show what it cost.",
+            "timeout",
+            module="menu_check",
+        ),
+        CommandEntry(
+            "import",
+            "Add recorded samples to a pool: all or nothing.",
+            "pool columns format extract",
+            module="pools",
+            function="import_",
+        ),
+        CommandEntry("export", "Write a pool to a file, without loss.", "overwrite", module="pools"),
+        CommandEntry(
+            "pool",
+            "Show what is in a pool, and how often its votes are right.",
+            "budgets join",
+            module="pools",
+        ),
     ),
-    CommandEntry(
-        "menu",
-        "menu_check",
-        "menu",
-        _RECORD,
-        "Ask each mode of a menu one question, and show what it cost.",
-        ("--timeout",),
+    "Study what samples buy": (
+        CommandEntry("score", "Show the accuracy of a pool's samples at each budget.", "budgets cost output"),
+        CommandEntry(
+            "solve", "Show the most an average budget can buy, and where to spend it.", "budget budgets cost"
+        ),
+        CommandEntry(
+            "evaluate",
+            "Compare policies at the same average cost, on held-out problems.",
+            "budgets policies join cost prices",
+        ),
+        CommandEntry(
+            "replay", "Show what a saved policy costs, and how often it is right.", "policy budget price join"
+        ),
+        CommandEntry(
+            "report",
+            "Write one page that says what a budget buys on a pool.",
+            "output quick input-price output-price join cost prices",
+        ),
     ),
-    CommandEntry(
-        "import",
-        "pools",
-        "import_",
-        _RECORD,
-        "Add recorded samples to a pool: all or nothing.",
-        ("--pool", "--columns", "--format", "--extract"),
+    "Decide how many samples": (
+        CommandEntry(
+            "fit",
+            "Learn a policy from recorded samples, and save it.",
+            "policy budget output overwrite join cost prices",
+        ),
+        CommandEntry(
+            "allocate",
+            "Decide beforehand how many samples each prompt of a batch gets.",
+            "policy output budget",
+        ),
+        CommandEntry(
+            "answer",
+            "Answer a batch by votes within an average budget; can be resumed.",
+            "output policy budget endpoint model max-cost dry-run",
+        ),
     ),
-    CommandEntry(
-        "export",
-        "pools",
-        "export",
-        _RECORD,
-        "Write a pool to a file, without loss.",
-        ("--overwrite",),
+    "Serve": (
+        CommandEntry(
+            "serve",
+            "Serve an OpenAI-compatible gateway that answers by vote.",
+            "upstream policy budget model port keys cap record check",
+        ),
+        CommandEntry("local", "Serve a small real model on this machine, until Ctrl-C.", "gguf port menu"),
     ),
-    CommandEntry(
-        "pool",
-        "pools",
-        "pool",
-        _RECORD,
-        "Show what is in a pool, and how often its votes are right.",
-        ("--budgets", "--join"),
-    ),
-    CommandEntry(
-        "score",
-        "score",
-        "score",
-        _STUDY,
-        "Show the accuracy of a pool's samples at each budget.",
-        ("--budgets", "--cost", "--output"),
-    ),
-    CommandEntry(
-        "solve",
-        "solve",
-        "solve",
-        _STUDY,
-        "Show the most an average budget can buy, and where to spend it.",
-        ("--budget", "--budgets", "--cost"),
-    ),
-    CommandEntry(
-        "evaluate",
-        "evaluate",
-        "evaluate",
-        _STUDY,
-        "Compare policies at the same average cost, on held-out problems.",
-        ("--budgets", "--policies", "--join", "--cost", "--prices"),
-    ),
-    CommandEntry(
-        "replay",
-        "replay",
-        "replay",
-        _STUDY,
-        "Show what a saved policy costs, and how often it is right.",
-        ("--policy", "--budget", "--price", "--join"),
-    ),
-    CommandEntry(
-        "report",
-        "report",
-        "report",
-        _STUDY,
-        "Write one page that says what a budget buys on a pool.",
-        ("--output", "--quick", "--input-price", "--output-price", "--join", "--cost", "--prices"),
-    ),
-    CommandEntry(
-        "fit",
-        "fit",
-        "fit",
-        _DECIDE,
-        "Learn a policy from recorded samples, and save it.",
-        ("--policy", "--budget", "--output", "--overwrite", "--join", "--cost", "--prices"),
-    ),
-    CommandEntry(
-        "allocate",
-        "allocate",
-        "allocate",
-        _DECIDE,
-        "Decide beforehand how many samples each prompt of a batch gets.",
-        ("--policy", "--output", "--budget"),
-    ),
-    CommandEntry(
-        "answer",
-        "answer",
-        "answer",
-        _DECIDE,
-        "Answer a batch by votes within an average budget; can be resumed.",
-        ("--output", "--policy", "--budget", "--endpoint", "--model", "--max-cost", "--dry-run"),
-    ),
-    CommandEntry(
-        "serve",
-        "serve",
-        "serve",
-        _SERVE,
-        "Serve an OpenAI-compatible gateway that answers by vote.",
-        ("--upstream", "--policy", "--budget", "--model", "--port", "--keys", "--cap", "--record", "--check"),
-    ),
-    CommandEntry(
-        "local",
-        "local",
-        "local",
-        _SERVE,
-        "Serve a small real model on this machine, until Ctrl-C.",
-        ("--gguf", "--port", "--menu"),
-    ),
-    CommandEntry(
-        "demo",
-        "demo",
-        "demo",
-        _DEMO,
-        "Ask a real model through the gateway, and judge recordings.",
-        (),
-    ),
-)
-COMMANDS = {entry.name: entry for entry in _ENTRIES}
+    "See it work": (CommandEntry("demo", "Ask a real model through the gateway, and judge recordings.", ""),),
+}
+COMMANDS = {entry.name: entry for entries in _GROUPS.values() for entry in entries}
 
 
 def render_usage(program: str) -> str:
@@ -191,8 +125,8 @@ def render_help(program: str, *, columns: int) -> str:
     lines = [render_usage(program), ""]
     lines += textwrap.wrap(_DESCRIPTION, width, initial_indent="  ", subsequent_indent="  ")
     lines += ["", "Options:", *_render_rows(_OPTIONS, width)]
-    for group in dict.fromkeys(entry.group for entry in _ENTRIES):
-        rows = [(entry.name, entry.summary) for entry in _ENTRIES if entry.group == group]
+    for group, entries in _GROUPS.items():
+        rows = [(entry.name, entry.summary) for entry in entries]
         lines += ["", f"{group}:", *_render_rows(rows, width, column=max(map(len, COMMANDS)))]
     lines += ["", *textwrap.wrap(f"'{program} COMMAND --help' shows the options of a command.", width)]
     return "\n".join(lines)

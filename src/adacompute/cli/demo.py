@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,12 +53,9 @@ MENU_PRICES = {  # an example: USD per million tokens
 }
 _MENU_BUDGETS = (0.015e-3, 0.03e-3, 0.045e-3, 0.06e-3)  # USD a request
 _MENU_FOLDS, _MENU_ORDERS = 2, 8  # few, as it is to take half a minute
-_MENU_PHASE = "judging two models on facts, in money"
 _STATE_FILE, _LOG_FILE = "gateway.sqlite", "gateway.log"
 _REPLY_SECONDS = 120.0  # seconds for one reply, and until it serves
 _STOP_SECONDS = 10.0  # seconds from SIGTERM to SIGKILL
-_CLEAR_LINE = "\r\x1b[K"
-_STATUS_WIDTH = 100  # characters
 _LIVE_TITLE = "{model} on this machine, behind the gateway, asked with the OpenAI SDK:"
 _ANSWER_WIDTH, _RIGHT_WIDTH, _SAMPLES_WIDTH = 12, 5, 7
 _INTRODUCTION = (
@@ -110,18 +106,19 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     """
     load_settings(context)  # so that errors in the settings show at once
     names = _check_names(recordings or [_RECORDING])
-    status = _Status()
+    clock = _Clock()
     with _judge_in_background(names) as (verdicts, menu):
-        live_result = ask_live(status, show=not json)
+        live_result = ask_live(clock, show=not json)
         if not json:
             print_paragraph(_INTRODUCTION)
             print_line()
-        tables = _Tables(verdicts, status, show=not json)
-        report, page = _write_report(names[0], tables)
-        tables.show_rest()
-        status.say(_MENU_PHASE)
+        clock.say(f"judging {', '.join(names)}: stopping against uniform sampling; a page of {names[0]}")
+        report, page = _write_report(names[0], verdicts[names[0]])
+        for name, verdict in verdicts.items():
+            if not json:
+                _show_verdict(name, verdict.result())
+        clock.say("judging two models on facts, in money")
         evaluation = menu.result()
-    status.clear()
     if json:
         print_json({"live": live_result, **_build_object(verdicts, report, page, evaluation)})
         return
@@ -139,98 +136,66 @@ def demo(context: typer.Context, recordings: RecordingsArgument = None, json: Js
     print_paragraph("Go on with (after `. .venv/bin/activate`, where make has set things up):")
     for words in _NEXT_COMMANDS:
         print_line(f"  {words}")
-    print_message(f"done in {status.seconds:.0f} s")
+    print_message(f"done in {clock.seconds:.0f} s")
 
 
-class _Status:
-    """What is running now, and for how long the demo has been: on a terminal one line that changes."""
+class _Clock:
+    """Says on stderr what is running now, and for how long the demo has been."""
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._changes = sys.stderr.isatty()
-        self._phase = ""
 
     @property
     def seconds(self) -> float:
         """Since the demo began."""
         return time.monotonic() - self._start
 
-    def say(self, phase: str, step: str = "") -> None:
-        """Show a phase and its step; in a pipe, a line for each phase."""
-        text = f"{self.seconds:3.0f} s  {phase}"
-        if self._changes:
-            line = f"{text}{step and f', {step}'}"
-            sys.stderr.write(f"{_CLEAR_LINE}{line[:_STATUS_WIDTH]}")
-            sys.stderr.flush()
-        elif phase != self._phase:
-            print_message(text)
-        self._phase = phase
-
-    def clear(self) -> None:
-        """Leave the line to a result."""
-        if self._changes:
-            sys.stderr.write(_CLEAR_LINE)
-            sys.stderr.flush()
+    def say(self, phase: str) -> None:
+        """Print a line for a phase that begins."""
+        print_message(f"{self.seconds:3.0f} s  {phase}")
 
 
-def ask_live(status: _Status, *, show: bool) -> dict[str, Any]:
+def ask_live(clock: _Clock, *, show: bool) -> dict[str, Any]:
     """Start the model and the gateway, ask, stop both; returns what each question took.
 
     Each reply is shown as it comes. Without the model, returns why it isn't there.
     """
-    status.say("starting a small real model on this machine")
+    clock.say("starting a small real model on this machine")
     cores = os.cpu_count() or 1  # one of them is judging the recordings meanwhile
     try:
         with local_model(threads=max(1, cores - 1)) as model:
             start = time.monotonic()
             problems = _read_problems(QUESTION_IDS)
-            rows = _LiveRows(problems, model.name, status)
-            status.say("starting the gateway in front of it")
+            width = max(len(problem.question) for problem in problems)
+
+            def show_reply(request: Mapping[str, Any]) -> None:
+                if request["question"] == problems[0].question:
+                    print_paragraph(_LIVE_TITLE.format(model=model.name))
+                    _print_row(width, "question", "answer", "right", "samples", "votes")
+                answer, right = request["answer"], "yes" if request["right"] else "no"
+                votes = format_votes(request["votes"], answer)
+                _print_row(width, request["question"], answer or "–", right, str(request["samples"]), votes)
+
+            clock.say("starting the gateway in front of it, and asking")
             gateway_result = ask_gateway(
                 model.url,
                 model.name,
                 DEMO_FOLDER,
                 problems=problems,
                 template=Template.named(TEMPLATE),
-                on_reply=rows.show if show else None,
+                on_reply=show_reply if show else None,
             )
             result = {"model": model.name, "seconds": time.monotonic() - start, "gateway": gateway_result}
     except LocalModelError as exc:
         result = {"absent": str(exc)}
     if show:
-        status.clear()
         _show_live_end(result)
     return result
 
 
-class _LiveRows:
-    """A table whose rows are shown one by one."""
-
-    def __init__(self, problems: Sequence[Problem], model: str, status: _Status) -> None:
-        self._width = max(len(problem.question) for problem in problems)
-        self._model = model
-        self._status = status
-        self._is_first = True
-
-    def show(self, request: Mapping[str, Any]) -> None:
-        """Show what a question took."""
-        self._status.clear()
-        if self._is_first:
-            print_paragraph(_LIVE_TITLE.format(model=self._model))
-            self._print("question", "answer", "right", "samples", "votes")
-            self._is_first = False
-        self._print(
-            request["question"],
-            request["answer"] or "–",
-            "yes" if request["right"] else "no",
-            str(request["samples"]),
-            format_votes(request["votes"], request["answer"]),
-        )
-        self._status.say("asking")
-
-    def _print(self, question: str, answer: str, right: str, samples: str, votes: str) -> None:
-        cells = [question.ljust(self._width), answer.ljust(_ANSWER_WIDTH), right.ljust(_RIGHT_WIDTH)]
-        print_line("  " + "  ".join([*cells, samples.rjust(_SAMPLES_WIDTH), votes]).rstrip())
+def _print_row(width: int, question: str, answer: str, right: str, samples: str, votes: str) -> None:
+    cells = [question.ljust(width), answer.ljust(_ANSWER_WIDTH), right.ljust(_RIGHT_WIDTH)]
+    print_line("  " + "  ".join([*cells, samples.rjust(_SAMPLES_WIDTH), votes]).rstrip())
 
 
 def _show_live_end(result: Mapping[str, Any]) -> None:
@@ -389,41 +354,6 @@ def judge_menu() -> "Evaluation":
         )
 
 
-class _Tables:
-    """Shows the verdict and the table of each recording as soon as they are there, in order."""
-
-    def __init__(self, verdicts: "Mapping[str, Future[Verdict]]", status: _Status, *, show: bool) -> None:
-        self._left = list(verdicts.items())
-        self._first = self._left[0][1]
-        self._status = status
-        self._show = show
-
-    def on_step(self, phase: str, _done: int, _total: int, step: str) -> None:
-        """Called after each step of the report."""
-        while self._left and self._left[0][1].done():
-            self._show_next()
-        self._status.say(phase, step)
-
-    def wait(self) -> "Verdict":
-        """The verdict on the first recording, of which the report is."""
-        if not self._first.done():
-            self._status.say(f"judging {self._left[0][0]}: stopping against uniform sampling")
-        return self._first.result()
-
-    def show_rest(self) -> None:
-        """Show all that are left."""
-        while self._left:
-            self._status.say(f"judging {self._left[0][0]}: stopping against uniform sampling")
-            self._show_next()
-
-    def _show_next(self) -> None:
-        name, future = self._left.pop(0)
-        verdict = future.result()
-        if self._show:
-            self._status.clear()
-            _show_verdict(name, verdict)
-
-
 def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
     """Return the recordings, each once; refused before any work if one is unknown or can't be written."""
     # imported here, so that other commands start without matplotlib
@@ -437,7 +367,7 @@ def _check_names(requested: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _write_report(name: str, tables: _Tables) -> tuple["Report", Path]:
+def _write_report(name: str, verdict: "Future[Verdict]") -> tuple["Report", Path]:
     """Write the quick report of a recording; returns it and where its page is."""
     from adacompute.report.build import build_report
     from adacompute.report.folder import render_files, write_report
@@ -449,8 +379,7 @@ def _write_report(name: str, tables: _Tables) -> tuple["Report", Path]:
         name=name,
         command=f"adacompute report {name} -o DIR --quick",
         quick=True,
-        progress=partial(tables.on_step, f"judging; and every policy for the page of {name}"),
-        wait_for_verdict=tables.wait,
+        wait_for_verdict=verdict.result,
     )
     return result, write_report(render_files(result), DEMO_FOLDER / name)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.evaluation_tables import build_savings, show_evaluation
-from adacompute.cli.menus import parse_menu_budgets, refuse_beside_menu
+from adacompute.cli.menus import MenuOptions, parse_menu_budgets, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -17,12 +17,12 @@ from adacompute.cli.options import (
     split_budgets,
     warn_counting,
 )
-from adacompute.cli.pool_options import MenuOptions, SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
+from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.terminal import (
     format_count,
     print_json,
     print_message,
+    show_progress,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetInvalid, suggest_name
@@ -180,9 +180,7 @@ def read_evaluated(
     if is_menu:
         refuse_beside_menu(which, *groups, **refused)
         return options.read(answers)
-    if options.source is None:
-        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
-    return read_ballots(options.source, answers, options, which, ballots=recorded), None
+    return read_ballots(options.get_source(), answers, options, which, ballots=recorded), None
 
 
 def _parse_policies(text: str | None) -> tuple[str, ...]:

@@ -10,9 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -24,17 +23,17 @@ from adacompute.cli.evaluate import (
     VotesOption,
 )
 from adacompute.cli.evaluation_tables import build_savings, show_verdict
-from adacompute.cli.menus import fit_menu, refuse_beside_menu
+from adacompute.cli.menus import FamiliesFlag, MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
     PriceOptions,
+    choose_from,
     load_settings,
     parse_budget,
     warn_counting,
 )
-from adacompute.cli.pool_options import FamiliesFlag, MenuOptions, SourceOptions, read_ballots
-from adacompute.cli.progress import show_progress
+from adacompute.cli.pool_options import SourceOptions, read_ballots
 from adacompute.cli.terminal import (
     format_count,
     format_path,
@@ -45,6 +44,7 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
     print_table,
+    show_progress,
 )
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart
@@ -61,10 +61,11 @@ from adacompute.evaluate.measure import (
 from adacompute.evaluate.parallel import Threads, open_threads
 from adacompute.evaluate.verdict import KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
-from adacompute.policies.artefact import DOCUMENT
-from adacompute.policies.base import Policy, fit_confidence_weights
+from adacompute.policies.artefact import DOCUMENT, resolve_folder
+from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay
@@ -182,24 +183,8 @@ _ORDERS = 20  # of a problem's samples, to measure a certificate
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
 
 
-class LearnedPolicy(StrEnum):
-    stopping = "stopping"
-    curve = "curve"
-    classifier = "classifier"
-    bayes = "bayes"
-    guarantee = "guarantee"
-    menu = "menu"
-
-
-class Learner(StrEnum):
-    xgboost = "xgboost"
-    logistic = "logistic"
-    svm = "svm"
-    forest = "forest"
-    mlp = "mlp"
-
-
-PolicyOption = Annotated[LearnedPolicy, typer.Option(help="What to learn.")]
+LearnedPolicy = Literal["stopping", "curve", "classifier", "bayes", "guarantee", "menu"]
+PolicyOption = Annotated[LearnedPolicy, choose_from(LearnedPolicy, help="What to learn.")]
 BudgetOption = Annotated[
     str | None,
     typer.Option(
@@ -212,9 +197,6 @@ BudgetOption = Annotated[
 ]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to save it in.")
-]
-LearnerOption = Annotated[
-    Learner | None, typer.Option(help="What the classifier learns with. [default: xgboost]")
 ]
 FeaturesOption = Annotated[
     str | None,
@@ -263,11 +245,10 @@ def fit(
     context: typer.Context,
     *,
     menu: MenuOptions,
-    policy: PolicyOption = LearnedPolicy.stopping,
+    policy: PolicyOption = "stopping",
     budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
     families: FamiliesFlag = False,
-    learner: LearnerOption = None,
     features: FeaturesOption = None,
     longest: LongestOption = None,
     max_waves: MaxWavesOption = None,
@@ -291,8 +272,8 @@ def fit(
     """
     settings = load_settings(context)
     _check_features(policy, features)
-    if policy is LearnedPolicy.menu:
-        refuse_beside_menu(which, price, learner=learner, max_waves=max_waves, delta=delta)
+    if policy == "menu":
+        refuse_beside_menu(which, price, max_waves=max_waves, delta=delta)
         _check_folder(output, overwrite=overwrite)
         fit_menu(
             menu,
@@ -316,23 +297,19 @@ def fit(
             "--families": families,
         }
         option = next(name for name, value in menu_only.items() if value)
-        raise typer.BadParameter(f"is for --policy menu, not {policy.value}", param_hint=option)
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool; with --policy menu, or --join NAME=POOL", param_hint="POOL")
+        raise typer.BadParameter(f"is for --policy menu, not {policy}", param_hint=option)
+    source = menu.get_source()
     prices = price.choose_prices(settings.endpoint)
     average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
-    _check_options(
-        policy, budget=budget_text, learner=learner, max_waves=max_waves, delta=delta, labels=labels
-    )
+    _check_options(policy, budget=budget_text, max_waves=max_waves, delta=delta, labels=labels)
     _check_folder(output, overwrite=overwrite)
     name = format_path(source)
     ballots = read_ballots(source, settings.answers, menu, which)
     if average is not None:
         warn_counting(average, prices, ballots.charge)
     recorded, all_ballots = len(ballots), ballots
-    certifying = policy is LearnedPolicy.guarantee
+    certifying = policy == "guarantee"
     if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
         longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
     ballots, longest_recorded = select_problems(ballots, longest)
@@ -342,14 +319,12 @@ def fit(
     arguments["weigh"] = (
         fit_confidence_weights(ballots) if uses_weighted_votes(ballots, votes.value) else None
     )
-    if policy is LearnedPolicy.stopping:
+    if policy == "stopping":
         arguments["max_waves"] = max_waves
         if votes is VoteKind.auto and arguments["weigh"] is not None:
             arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
     if certifying:  # of plain votes
         arguments = {"longest": longest_recorded, "delta": _DELTA if delta is None else delta}
-    if learner is not None:
-        arguments["model"] = learner.value
     if features is not None:
         arguments["features"] = features
     refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
@@ -359,7 +334,7 @@ def fit(
         policy,
         name=name,
         longest=longest,
-        settings={"max_waves": max_waves, "features": features, "model": arguments.get("model")},
+        settings={"max_waves": max_waves, "features": features},
         labels=labels,
         votes=votes,
     )
@@ -369,7 +344,7 @@ def fit(
     judge = functools.partial(judge, keep_results=results.append)
     workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
-    with open_threads(workers) if policy is LearnedPolicy.stopping else nullcontext() as threads:
+    with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
             fitted_policy = refit(ballots)
         else:
@@ -441,6 +416,8 @@ def _wait_for_results(
 
 
 def _check_folder(output: Path, *, overwrite: bool) -> None:
+    """Raise PolicyError where the policy couldn't be saved; checked before it is learned."""
+    resolve_folder(output)
     if not overwrite and (output / DOCUMENT).exists():
         raise PolicyError(f"{format_path(output)}: holds a policy already; give another name, or --overwrite")
 
@@ -464,13 +441,13 @@ def _judge_policy(
     given = {key: value for key, value in settings.items() if value is not None}
     if longest is not None and longest < LONGEST:
         given["longest"] = longest
-    candidate: str | tuple[str, PolicyMaker] = policy.value
+    candidate: str | tuple[str, PolicyMaker] = policy
     if given or labels is not None:
         fit_settings = {} if labels is None else {"labels": labels}
-        compared = make_policy(policy.value, ballots, settings=given, fit_settings=fit_settings)
+        compared = make_policy(policy, ballots, settings=given, fit_settings=fit_settings)
         candidate = (compared.name, compared.maker)
-    budgets = AVERAGE_BUDGETS if policy is not LearnedPolicy.classifier or budget is None else (budget,)
-    with show_progress(f"judging {policy.value} on {name}") as report_progress:
+    budgets = AVERAGE_BUDGETS if policy != "classifier" or budget is None else (budget,)
+    with show_progress(f"judging {policy} on {name}") as report_progress:
         return judge_pool(
             ballots,
             policy=candidate,
@@ -490,7 +467,7 @@ def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPr
         return None
     if average.unit == "samples":
         return average.amount
-    if policy is LearnedPolicy.classifier:
+    if policy == "classifier":
         raise BudgetInvalid(
             f"the classifier is fitted for a number of samples, and {average} is none; give samples"
         )
@@ -529,28 +506,26 @@ def _check_options(
     policy: LearnedPolicy,
     *,
     budget: str | None,
-    learner: Learner | None,
     max_waves: int | None,
     delta: float | None,
     labels: bool | None,
 ) -> None:
     """Refuse options that the policy has no use for, since they would seem to have had an effect."""
-    if policy is LearnedPolicy.classifier and budget is None:
+    if policy == "classifier" and budget is None:
         raise typer.BadParameter(
             "the classifier is fitted for one budget; give e.g. --budget 2", param_hint="--budget"
         )
-    if policy is LearnedPolicy.guarantee and budget is not None:
+    if policy == "guarantee" and budget is not None:
         raise typer.BadParameter(
             "a guarantee costs what its --delta costs; leave it out", param_hint="--budget"
         )
     for option, value, owner in (
-        ("--delta", delta, LearnedPolicy.guarantee),
-        ("--learner", learner, LearnedPolicy.classifier),
-        ("--max-waves", max_waves, LearnedPolicy.stopping),
-        ("--labels", labels, LearnedPolicy.stopping),
+        ("--delta", delta, "guarantee"),
+        ("--max-waves", max_waves, "stopping"),
+        ("--labels", labels, "stopping"),
     ):
-        if value is not None and policy is not owner:
-            raise typer.BadParameter(f"is for --policy {owner.value}, not {policy.value}", param_hint=option)
+        if value is not None and policy != owner:
+            raise typer.BadParameter(f"is for --policy {owner}, not {policy}", param_hint=option)
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
@@ -562,9 +537,9 @@ def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
 def _check_features(policy: LearnedPolicy, features: str | None) -> None:
     if features is None:
         return
-    if policy not in (LearnedPolicy.curve, LearnedPolicy.classifier):
+    if policy not in ("curve", "classifier"):
         raise typer.BadParameter(
-            f"is for --policy {LearnedPolicy.curve} and {LearnedPolicy.classifier}, not {policy}",
+            f"is for --policy curve and classifier, not {policy}",
             param_hint="--features",
         )
     try:
@@ -581,10 +556,10 @@ def _fit_policy(
     budget: float | None,
     labels: bool | None,
 ) -> Policy:
-    unfitted: Any = POLICIES[policy.value](**arguments)
-    if policy is LearnedPolicy.classifier:
+    unfitted: Any = POLICIES[policy](**arguments)
+    if policy == "classifier":
         fitted_policy: Policy = unfitted.fit(ballots, budget=budget)
-    elif policy is LearnedPolicy.stopping:
+    elif policy == "stopping":
         fitted_policy = unfitted.fit(ballots, labels=labels)
     else:
         fitted_policy = unfitted.fit(ballots)

@@ -1,25 +1,39 @@
-"""What `fit` and `replay` do with a menu: several modes, their costs in one unit.
+"""Which modes a command works on, and what they cost: --join, --cost, --prices and --menu of all commands.
 
-The modes are joined pools or the sources of one pool. A budget is an average cost in the menu's unit; money
-is shown for 1,000 requests.
+Recorded modes are joined pools, or the sources of one pool; a menu's file names endpoints to ask. A budget is
+an average cost in the menu's unit; money is shown for 1,000 requests.
 """
 
 import math
 import os
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 
 from adacompute.cli.evaluation_tables import describe_modes, show_evaluation
-from adacompute.cli.options import get_given, parse_number, split_budgets
-from adacompute.cli.pool_options import JoinOptions, MenuOptions
-from adacompute.cli.progress import show_progress
+from adacompute.cli.options import (
+    AnswerOptions,
+    EndpointOptions,
+    EngineOptions,
+    OptionalPoolPath,
+    build_option,
+    choose_from,
+    get_flags,
+    get_given,
+    open_source,
+    parse_number,
+    parse_pair,
+    split_budgets,
+)
+from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     format_count,
-    format_interval,
     format_path,
     format_percent,
     print_fact,
@@ -28,29 +42,304 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
     print_table,
+    show_progress,
 )
-from adacompute.config import AnswersConfig
+from adacompute.client.modes import MenuConfig, ModeConfig, read_menu_file, read_prices
+from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate import evaluate
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
-from adacompute.pool import Ballots, Menu
-from adacompute.records import Budget, BudgetUnit
-from adacompute.replay import Replayed, calibrate, replay
-from adacompute.score.grades import grade_samples, mask_graded
+from adacompute.pool import Ballots, Menu, join_pools, read_modes
+from adacompute.records import Budget, BudgetUnit, TokenPrices
+from adacompute.replay import calibrate, replay
+from adacompute.score.grades import BlockMap, grade_samples, mask_graded
 
 __all__ = [
+    "FamiliesFlag",
+    "GatewayMenuOption",
+    "JoinOptions",
+    "MenuFileOption",
+    "MenuOptions",
+    "MissingProblems",
+    "choose_menu",
     "fit_menu",
+    "format_draws",
+    "parse_joins",
     "parse_menu_budget",
     "parse_menu_budgets",
+    "parse_mode_costs",
+    "read_upstreams",
     "refuse_beside_menu",
-    "replay_menu",
+    "warn_unspent",
 ]
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 _LISTED_POINTS = 7  # of a fitted policy's settings that are shown
+
+
+MissingProblems = Literal["error", "drop"]
+FamiliesFlag = Annotated[
+    bool,
+    typer.Option(
+        "--families", help="Learn for new families, of a menu: hold out whole subjects, not single problems."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinOptions(AnswerOptions):
+    """Which recorded samples are read: a pool, or several as the modes of a menu."""
+
+    source: OptionalPoolPath = None
+    join: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=POOL", help="A pool of the same problems, as one mode of a menu; once for each."
+        ),
+    ] = None
+    missing: Annotated[
+        MissingProblems,
+        choose_from(MissingProblems, help="What to do about problems that a mode has no samples of."),
+    ] = "error"
+
+    @property
+    def name(self) -> str:
+        """What is worked on, for people."""
+        if not self.join:
+            return "" if self.source is None else format_path(self.source)
+        return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
+
+    @property
+    def words(self) -> str:
+        """The options of the modes, as one would type them again."""
+        words = [] if self.source is None else [format_path(self.source)]
+        for text in self.join or ():
+            words += ["--join", text]
+        return shlex.join(words)
+
+    def read_modes(self, answers: AnswersConfig) -> Ballots:
+        """Read the votes of each mode: of joined pools, or of one pool, whose sources are its modes.
+
+        With --join the pool itself is a mode as well, called by its name.
+        """
+        paths = parse_joins(self.source, self.join)
+        task, default_task = self.build_tasks(answers)
+        with ExitStack() as stack:
+            pools = {
+                name: stack.enter_context(open_source(path, task=task, default_task=default_task))
+                for name, path in paths.items()
+            }
+            if self.join:
+                return join_pools(pools, missing=self.missing).ballots()
+            (pool,) = pools.values()
+            return read_modes(pool, missing=self.missing)
+
+    @contextmanager
+    def open(
+        self, answers: AnswersConfig, which: SourceOptions, *, engine: EngineOptions, several: bool
+    ) -> Iterator[tuple[Ballots, BlockMap]]:
+        """Read the votes of several modes, or of one by an engine; also yield what maps blocks of work."""
+        if several:
+            yield self.read_modes(answers), map
+            return
+        with open_ballots(self.get_source(), answers, self, which, engine=engine) as opened:
+            yield opened
+
+    def get_source(self) -> Path:
+        """The one pool; refused where there is none."""
+        if self.source is None:
+            raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+        return self.source
+
+    def describe(self) -> dict[str, Any]:
+        """Where the modes are from, for JSON."""
+        if not self.join:
+            return {"pool": self.name}
+        paths = parse_joins(self.source, self.join)
+        return {"pools": {name: format_path(path) for name, path in paths.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MenuOptions(JoinOptions):
+    """As `JoinOptions`, and what a sample of each mode costs."""
+
+    costs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--cost",
+            metavar="NAME=NUMBER",
+            help="What a sample of a mode costs, in any unit; once for each mode.",
+        ),
+    ] = None
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Prices of the modes (TOML): a table for each, with input_price and output_price.",
+        ),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option speaks of modes."""
+        return bool(self.join or self.costs or self.prices is not None)
+
+    @property
+    def cost_words(self) -> str:
+        """The options of the costs, as one would type them again, with a blank before them."""
+        words: list[str] = []
+        for text in self.costs or ():
+            words += ["--cost", text]
+        words += [] if self.prices is None else ["--prices", format_path(self.prices)]
+        return f" {shlex.join(words)}" if words else ""
+
+    def detect_menu(self, answers: AnswersConfig, which: SourceOptions) -> tuple[bool, Ballots | None]:
+        """Whether there are several modes: by an option, or as sources of a pool of which none is named.
+
+        Where no option says so, it is said on stderr. Where the pool was read to tell, and has one source,
+        its votes come too, so that it isn't read twice.
+        """
+        if self.is_given or self.source is None or which != NO_SOURCE_OPTIONS:
+            return self.is_given, None
+        task, default_task = self.build_tasks(answers)
+        with open_source(self.source, task=task, default_task=default_task) as pool:
+            sources = len(pool.models)
+            ballots = pool.ballots() if sources == 1 else None
+        if sources > 1:
+            print_message(
+                f"{self.name}: {sources} sources, taken as the modes of a menu; name one of them by --model "
+                "and --parameters"
+            )
+        return sources > 1, ballots
+
+    def read_costs(self) -> dict[str, Any]:
+        """The costs or prices that options give, as `Menu.of` takes them."""
+        if self.costs and self.prices is not None:
+            raise typer.BadParameter(
+                "costs are given by --prices already; leave one out", param_hint="--cost"
+            )
+        return {
+            "costs": parse_mode_costs(self.costs),
+            "prices": None if self.prices is None else read_prices(self.prices),
+        }
+
+    def read(self, answers: AnswersConfig) -> tuple[Ballots, Menu]:
+        """Read the votes of each mode, and what a sample of each costs: by options, else its tokens."""
+        given = self.read_costs()  # refused before any sample is read
+        ballots = self.read_modes(answers)
+        _note_prompts(ballots, given["prices"])
+        menu = Menu.of(ballots, **given)
+        unpriced = [name for name in ballots.names if name not in menu.names]
+        if self.join and unpriced:
+            option = "--prices" if self.prices is not None else "--cost"
+            remedy = f"--cost {unpriced[0]}=NUMBER" if self.costs else f"[{unpriced[0]}] in that file"
+            raise typer.BadParameter(
+                f"mode {unpriced[0]!r} is joined and has no cost; give {remedy}, or leave its --join out",
+                param_hint=option,
+            )
+        if not any(math.isfinite(mode.cost) for mode in menu.modes):
+            raise typer.BadParameter(
+                "every mode costs infinitely much; give one a finite cost", param_hint="--cost"
+            )
+        return ballots.select(menu.names), menu
+
+
+def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
+    """Say on stderr which prompts count as the pools' calls recorded them."""
+    charges = {mode.name: mode.charge for mode in ballots.modes}
+    taken = [
+        f"{charge.tokens:.0f} of {name}"
+        for name, price in (prices or {}).items()
+        if price.prompt_tokens is None and price.input
+        if (charge := charges.get(name)) is not None and charge.tokens is not None
+    ]
+    if taken:
+        print_message(f"tokens of a prompt, as the calls in the pool counted them: {', '.join(taken)}")
+
+
+def parse_joins(source: Path | None, joins: Sequence[str] | None) -> dict[str, Path]:
+    """The pools of the modes by name, that of the argument first."""
+    paths = {} if source is None else {_name_pool(source): source}
+    for text in joins or ():
+        name, path = parse_pair(text, "--join", "NAME=POOL", "smol=facts")
+        if name in paths:
+            raise typer.BadParameter(f"mode {name!r} is there twice; give each its own", param_hint="--join")
+        paths[name] = Path(path)
+    if not paths:
+        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    if joins and len(paths) == 1:
+        raise typer.BadParameter(
+            f"{joins[0]!r} alone is no menu; give --join once more, or a pool beside it", param_hint="--join"
+        )
+    return paths
+
+
+def _name_pool(source: Path) -> str:
+    name = source.name
+    for suffix in (".jsonl.gz", ".jsonl", ".parquet", ".sqlite"):
+        name = name.removesuffix(suffix)
+    return name or str(source)
+
+
+def parse_mode_costs(costs: Sequence[str] | None) -> dict[str, float] | None:
+    """What a sample of each mode costs, by its name; None where no option says so."""
+    parsed: dict[str, float] = {}
+    for text in costs or ():
+        name, number = parse_pair(text, "--cost", "NAME=NUMBER", "smol=0.1", last=True)
+        if name in parsed:
+            raise typer.BadParameter(f"mode {name!r} has two costs; give one", param_hint="--cost")
+        try:
+            parsed[name] = float(number)
+        except ValueError as exc:
+            raise typer.BadParameter(
+                f"{number!r} of mode {name!r} is no number; give e.g. {name}=0.1", param_hint="--cost"
+            ) from exc
+    return parsed or None
+
+
+GatewayMenuOption = Annotated[Path | None, build_option(ServeConfig, "menu", "--menu", metavar="FILE")]
+MenuFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--menu",
+        metavar="FILE",
+        help="Modes to ask, in the place of --endpoint and --model: a table each (TOML).",
+    ),
+]
+
+
+def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
+    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
+
+    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
+    """
+    is_addressed = flags[next(iter(flags))] is not None
+    file = str(menu) if menu is not None else "" if is_addressed else settings.menu
+    if file:
+        _refuse_endpoint_options(flags, "--menu" if menu is not None else "the setting serve.menu")
+    return file
+
+
+def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
+    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
+    for option, value in flags.items():
+        if value is not None and value != "":
+            reason = f"{menu} says this for each mode; leave this option out, or {menu}"
+            raise typer.BadParameter(reason, param_hint=option)
+
+
+def read_upstreams(
+    menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig, *, vllm: str | None = None
+) -> MenuConfig:
+    """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
+    if menu is not None:
+        _refuse_endpoint_options({**get_flags(endpoint), "--vllm": vllm})
+        return read_menu_file(menu)
+    upstream = endpoint.override(settings)
+    return MenuConfig(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
 
 
 def refuse_beside_menu(*groups: object, **options: object) -> None:
@@ -146,7 +435,7 @@ def fit_menu(
             summary["calibrated"] = _calibrate(policy, ballots, amount)
             report_progress(2, steps, "calibrated")
     if amount is not None:
-        _warn_unspent(summary["calibrated"]["cost"], amount, menu)
+        warn_unspent(summary["calibrated"]["cost"], amount, menu)
     policy.save(output)
     evaluation = None
     if judge:
@@ -169,7 +458,7 @@ def fit_menu(
         show_evaluation(evaluation, name=options.name)
 
 
-def _warn_unspent(cost: float, budget: float, menu: Menu) -> None:
+def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
     """Say on stderr where a policy can't spend a budget, e.g. one of 1,000 requests given for one."""
     if cost < (1 - _UNSPENT) * budget:
         print_message(
@@ -242,7 +531,7 @@ def _show_fit(summary: dict[str, Any], menu: Menu, options: MenuOptions) -> None
     if "calibrated" in summary:
         known = summary["calibrated"]
         print_fact("budget", f"{menu.format_cost(known['budget'])} is a price of {known['dial']:.5g}")
-        print_fact("spent", f"{menu.format_cost(known['cost'])}: {_format_draws(known['draws'])}")
+        print_fact("spent", f"{menu.format_cost(known['cost'])}: {format_draws(known['draws'])}")
     print_line()
     if summary["settings"]:
         _show_points(summary["settings"], menu, labelled=bool(summary["labels"]))
@@ -277,58 +566,7 @@ def _show_points(points: Sequence[dict[str, Any]], menu: Menu, *, labelled: bool
     )
 
 
-def _format_draws(draws: dict[str, float]) -> str:
+def format_draws(draws: dict[str, float]) -> str:
     """`2.1 samples of smol, 0.31 of qwen`."""
     parts = [f"{number:.2f} of {mode}" for mode, number in draws.items()]
     return f"samples a request: {', '.join(parts)}" if parts else "samples by mode not known"
-
-
-# ------------------------------------------------------------------------------------------- replay
-
-
-def replay_menu(
-    policy: MenuPolicy,
-    options: JoinOptions,
-    *,
-    answers: AnswersConfig,
-    budget: float | str | None,
-    price: float | None,
-    orders: int,
-    seed: int,
-    too_few: str,
-    json: bool,
-) -> None:
-    """Show what a policy over a menu costs, by mode, and how often it is right."""
-    amount = None if budget is None else parse_menu_budget(budget, policy.menu)
-    ballots = options.read_modes(answers)
-    settings: dict[str, Any] = {"orders": orders, "too_few": too_few}
-    if amount is not None:
-        price = calibrate(policy, ballots, amount, rng=np.random.default_rng(seed), **settings)
-    result = replay(policy, ballots, price=price, rng=np.random.default_rng(seed), **settings)
-    if amount is not None:
-        _warn_unspent(result.cost, amount, policy.menu)
-    if result.in_sample:
-        print_message(
-            f"in-sample: the policy was fitted on {result.in_sample} of these "
-            f"{format_count(result.problems, 'problem')}; give samples of others, or use evaluate"
-        )
-    if json:
-        print_json({**options.describe(), "budget": amount, **result.to_dict()})
-    else:
-        _show_replay(result, policy.menu, options.name)
-
-
-def _show_replay(result: Replayed, menu: Menu, name: str) -> None:
-    print_line(f"{name}: {format_count(result.problems, 'problem')}, policy menu at {result.dial:.4g}")
-    print_line()
-    print_fact("cost", f"{menu.format_cost(result.cost)} on average")
-    print_fact("modes", _format_draws(dict(result.draws or {})))
-    accuracy = result.accuracy
-    if not accuracy.problems:
-        print_fact("accuracy", "not known: no problem has grades or a gold answer")
-    else:
-        interval = format_interval(accuracy.low, accuracy.high)
-        print_fact("accuracy", f"{format_percent(accuracy.mean)} ({interval} over problems)")
-    print_fact("agreement", f"{format_percent(result.agreement)} with the vote of the dearest mode's samples")
-    print_line()
-    print_paragraph(f"({result.protocol})", indent=2)

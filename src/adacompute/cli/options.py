@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from functools import cache, partial
@@ -44,7 +44,6 @@ __all__ = [
     "EngineName",
     "EngineOptions",
     "JsonFlag",
-    "MenuFileOption",
     "OptionalPoolPath",
     "PoolPath",
     "PriceOptions",
@@ -54,7 +53,7 @@ __all__ = [
     "VerifierOptions",
     "build_option",
     "check_finite",
-    "choose_menu",
+    "choose_from",
     "choose_process_count",
     "clean_text",
     "describe_settings",
@@ -69,9 +68,9 @@ __all__ = [
     "parse_columns",
     "parse_finite",
     "parse_number",
+    "parse_pair",
     "parse_price",
     "parse_total",
-    "refuse_endpoint_options",
     "split_budgets",
     "warn_counting",
 ]
@@ -133,12 +132,18 @@ def build_option(section: type, name: str, *declarations: str, meaning: str = ""
     help_text = f"{text}." if text else ""
     if setting.default_text and options.pop("show_default", True):
         help_text = f"{help_text} [default: {setting.default_text}]".strip()
-    if get_origin(setting.hint) is Literal and "case_sensitive" not in options:
-        words = get_args(setting.hint)
-        options |= {"parser": partial(_parse_choice, words), "metavar": f"<{'|'.join(words)}>"}
-    elif setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
+    if get_origin(setting.hint) is Literal:
+        return choose_from(setting.hint, *declarations, help=help_text, **options)
+    if setting.hint in _PARSERS and not {"min", "max", "is_flag", "parser"} & options.keys():
         options["parser"] = _PARSERS[setting.hint]
     return typer.Option(*declarations, help=help_text, **options)
+
+
+def choose_from(kind: Any, *declarations: str, **options: Any) -> Any:  # noqa: ANN401 - a Literal, and typer's own
+    """Build an option whose value is one of the words of a Literal; `options` are typer's."""
+    words = get_args(kind)
+    parser, metavar = partial(_parse_choice, words), f"<{'|'.join(words)}>"
+    return typer.Option(*declarations, parser=parser, metavar=metavar, **options)
 
 
 def get_given(options: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass of options
@@ -250,11 +255,6 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-class PercentMode(StrEnum):
-    unit = "unit"
-    fraction = "fraction"
-
-
 PoolPath = Annotated[
     Path,
     typer.Argument(
@@ -273,7 +273,6 @@ OptionalPoolPath = Annotated[
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
 
-MenuFileOption = Annotated[Path | None, build_option(ServeConfig, "menu", metavar="FILE")]
 InputPriceOption = Annotated[
     float | None,
     build_option(EndpointConfig, "input_price", parser=parse_price, metavar="MONEY", show_default=False),
@@ -283,13 +282,7 @@ OutputPriceOption = Annotated[
     build_option(EndpointConfig, "output_price", parser=parse_price, metavar="MONEY", show_default=False),
 ]
 BudgetUnitOption = Annotated[
-    BudgetUnit,
-    typer.Option(
-        "--unit",
-        parser=partial(_parse_choice, get_args(BudgetUnit)),
-        metavar=f"<{'|'.join(get_args(BudgetUnit))}>",
-        help="What a bare number in --budget counts.",
-    ),
+    BudgetUnit, choose_from(BudgetUnit, "--unit", help="What a bare number in --budget counts.")
 ]
 EndpointCurrencyOption = Annotated[
     str | None, build_option(EndpointConfig, "currency", "--currency", metavar="NAME")
@@ -304,7 +297,7 @@ class AnswerOptions:
         str | None, build_option(AnswersConfig, "extract", metavar="HOW", show_default=False)
     ] = None
     percent: Annotated[
-        PercentMode | None, build_option(AnswersConfig, "percent", case_sensitive=True, show_default=False)
+        Literal["unit", "fraction"] | None, build_option(AnswersConfig, "percent", show_default=False)
     ] = None
 
     def build_tasks(self, answers: AnswersConfig, *, extract: str | None = None) -> tuple[Task | None, Task]:
@@ -313,8 +306,9 @@ class AnswerOptions:
         `extract` is used where no option says how answers are read. A pool keeps the task it was made with,
         so settings do not override it. Options that contradict the pool's task are refused.
         """
-        percent = answers.percent if self.percent is None else self.percent.value
-        task = Task(extract=self.extract or extract or answers.extract, percent=percent)
+        task = Task(
+            extract=self.extract or extract or answers.extract, percent=self.percent or answers.percent
+        )
         return (task if self.extract or self.percent else None), task
 
 
@@ -450,13 +444,18 @@ def open_source(source: Path, *, task: Task | None = None, default_task: Task | 
     return pool
 
 
+def parse_pair(text: str, option: str, form: str, example: str, *, last: bool = False) -> tuple[str, str]:
+    """The parts before and after the first =, or the last: a mode may be called `M (temperature=0.2)`."""
+    name, sign, value = text.rpartition("=") if last else text.partition("=")
+    if not (sign and name.strip() and value.strip()):
+        raise typer.BadParameter(f"{text!r} is not {form}; give e.g. {example}", param_hint=option)
+    return name.strip(), value.strip()
+
+
 def parse_columns(text: str) -> dict[str, str]:
     """Read `FIELD=COLUMN,…`, of --columns."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    if not all(name.strip() and equals and column.strip() for name, equals, column in pairs):
-        reason = f"{text!r} is not a list of FIELD=COLUMN; give e.g. question=prompt,gold=target"
-        raise typer.BadParameter(reason, param_hint="--columns")
-    return {name.strip(): column.strip() for name, _, column in pairs}
+    example = "question=prompt,gold=target"
+    return dict(parse_pair(part, "--columns", "FIELD=COLUMN", example) for part in text.split(","))
 
 
 def parse_budgets(score: ScoreConfig, budgets: str | None) -> tuple[int, ...]:
@@ -538,9 +537,7 @@ def _format_value(value: object) -> str:
     return clean_text(str(value.value if isinstance(value, StrEnum) else value)) or ""
 
 
-class EngineName(StrEnum):
-    local = "local"
-    ray = "ray"
+EngineName = Literal["local", "ray"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -549,10 +546,12 @@ class EngineOptions:
 
     engine: Annotated[
         EngineName,
-        typer.Option(
-            "--engine", help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here."
+        choose_from(
+            EngineName,
+            "--engine",
+            help="This process, or Ray: the cluster at RAY_ADDRESS, else one started here.",
         ),
-    ] = EngineName.local
+    ] = "local"
     workers: Annotated[
         int | None,
         typer.Option(min=1, help="With --engine ray: tasks at the same time. [default: all processors]"),
@@ -561,7 +560,7 @@ class EngineOptions:
     @property
     def is_ray(self) -> bool:
         """Whether Ray does it."""
-        return self.engine is EngineName.ray
+        return self.engine == "ray"
 
     def check_workers(self) -> None:
         """Refuse a number of workers for an engine that has none."""
@@ -572,23 +571,3 @@ class EngineOptions:
         """Say that Ray has to be started, which takes a while."""
         if self.is_ray and read_ray_address() is None:
             print_message("RAY_ADDRESS names no cluster: Ray is started on this machine, in 10 to 30 seconds")
-
-
-def choose_menu(menu: Path | None, settings: ServeConfig, flags: Mapping[str, object]) -> str:
-    """Choose the menu's file: that of the option, else of the settings unless an endpoint is named; "": none.
-
-    `flags` are options of one endpoint, its address first, which can't be given beside a menu.
-    """
-    is_addressed = flags[next(iter(flags))] is not None
-    file = str(menu) if menu is not None else "" if is_addressed else settings.menu
-    if file:
-        refuse_endpoint_options(flags, "--menu" if menu is not None else "the setting serve.menu")
-    return file
-
-
-def refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") -> None:
-    """Refuse options of one endpoint, by their names: the tables of a menu stand for them."""
-    for option, value in flags.items():
-        if value is not None and value != "":
-            reason = f"{menu} says this for each mode; leave this option out, or {menu}"
-            raise typer.BadParameter(reason, param_hint=option)

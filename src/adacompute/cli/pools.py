@@ -3,26 +3,25 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
 
+from adacompute.cli.menus import MenuOptions
 from adacompute.cli.options import (
     NO_ANSWER_HINT,
     AnswerOptions,
     BudgetsOption,
     JsonFlag,
     PoolPath,
+    choose_from,
     load_settings,
     open_source,
     parse_budgets,
     parse_columns,
 )
-from adacompute.cli.pool_options import MenuOptions, build_menu, parse_mode_costs, read_prices
-from adacompute.cli.progress import show_sample_count
 from adacompute.cli.terminal import (
     CostScale,
     choose_scale,
@@ -34,6 +33,7 @@ from adacompute.cli.terminal import (
     print_json,
     print_line,
     print_table,
+    show_sample_count,
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
@@ -41,13 +41,15 @@ from adacompute.pool import (
     Ballots,
     Menu,
     Verification,
+    check_export,
     export_file,
     export_shards,
     import_file,
 )
 from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.pool.pool_files import Format
 from adacompute.problems import read_samples
-from adacompute.records import Account, TokenPrices
+from adacompute.records import Account
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
@@ -173,15 +175,7 @@ def describe_damage(verification: Verification, *, name: str) -> str:
     )
 
 
-class LogFormat(StrEnum):
-    native = "native"
-    lm_eval = "lm-eval"
-    inspect = "inspect"
-
-
-class ExistingSamples(StrEnum):
-    error = "error"
-    skip = "skip"
+ExistingSamples = Literal["error", "skip"]
 
 
 def import_(
@@ -189,9 +183,7 @@ def import_(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A pool file, a log, or a folder of them.")],
     pool_path: Annotated[Path, typer.Option("--pool", help="The pool to add to; made if it isn't there.")],
-    file_format: Annotated[
-        LogFormat, typer.Option("--format", help="What wrote the file.")
-    ] = LogFormat.native,
+    file_format: Annotated[Format, choose_from(Format, "--format", help="What wrote the file.")] = "native",
     columns: Annotated[
         str | None,
         typer.Option(
@@ -202,8 +194,9 @@ def import_(
     ] = None,
     reading: AnswerOptions,
     existing: Annotated[
-        ExistingSamples, typer.Option(help="What to do about problems whose samples are already there.")
-    ] = ExistingSamples.error,
+        ExistingSamples,
+        choose_from(ExistingSamples, help="What to do about problems whose samples are already there."),
+    ] = "error",
     reread: Annotated[
         bool, typer.Option("--reread", help="Read answers out of the texts again, whatever the file says.")
     ] = False,
@@ -217,17 +210,17 @@ def import_(
     answer. A pool keeps the --extract and --percent it was made with.
     """
     task, default_task = reading.build_tasks(load_settings(context).answers)
-    if columns is not None and file_format is not LogFormat.native:
+    if columns is not None and file_format != "native":
         raise typer.BadParameter("is for tables; leave --format out", param_hint="--columns")
     source = file if columns is None else read_samples(file, columns=parse_columns(columns))
     with show_sample_count(f"importing {format_path(file)}") as report:
         result = import_file(
             source,
             pool_path,
-            format=file_format.value,
+            format=file_format,
             task=task,
             default_task=default_task,
-            existing=existing.value,
+            existing=existing,
             reread=reread,
             progress=report,
         )
@@ -263,6 +256,7 @@ def export(
         raise typer.BadParameter(
             "a folder of shards is never replaced; remove it first", param_hint="--overwrite"
         )
+    check_export(file, overwrite=overwrite, shards=shards)  # before the pool is read
     with open_source(source) as opened_pool:
         result = (
             export_file(opened_pool, file, overwrite=overwrite)
@@ -342,9 +336,9 @@ def _format_mode_cost(cost: float, scale: CostScale) -> str:
 
 def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) -> None:
     """Show the modes of joined pools, or of one pool."""
-    given, price_table = parse_mode_costs(options.costs), read_prices(options.prices)
+    given = options.read_costs()
     ballots = options.read_modes(answers)
-    menu = _find_menu(ballots, given, price_table)
+    menu = _find_menu(ballots, given)
     modes = [
         summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
     ]
@@ -357,16 +351,14 @@ def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) ->
     print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})
 
 
-def _find_menu(
-    ballots: Ballots, costs: Mapping[str, float] | None, prices: Mapping[str, TokenPrices] | None
-) -> Menu | None:
+def _find_menu(ballots: Ballots, given: Mapping[str, Any]) -> Menu | None:
     """The menu, or None where no option says what modes cost and their tokens are not recorded."""
     try:
-        return build_menu(ballots, costs, prices)
+        return Menu.of(ballots, **given)
     except NotRecorded:
-        if costs is None and prices is None:
-            return None
-        raise
+        if any(given.values()):
+            raise
+        return None
 
 
 def pool(
@@ -392,9 +384,7 @@ def pool(
                 raise typer.BadParameter("is for one pool; leave it out beside modes", param_hint=option)
         _show_joined(menu, config.answers, json=json)
         return
-    source = menu.source
-    if source is None:
-        raise typer.BadParameter("give a pool, or --join NAME=POOL for each mode", param_hint="POOL")
+    source = menu.get_source()
     budget_list = parse_budgets(config.score, budgets)
     task, default_task = menu.build_tasks(config.answers)
     with open_source(source, task=task, default_task=default_task) as opened_pool:

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.menus import refuse_beside_menu, replay_menu
-from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
-from adacompute.cli.pool_options import (
+from adacompute.cli.menus import (
     JoinOptions,
-    SourceOptions,
-    TooFew,
-    TooFewOption,
-    open_ballots,
+    format_draws,
+    parse_menu_budget,
+    refuse_beside_menu,
+    warn_unspent,
 )
+from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
+from adacompute.cli.pool_options import SourceOptions, TooFewOption
 from adacompute.cli.terminal import (
     format_count,
     format_interval,
@@ -26,8 +26,9 @@ from adacompute.cli.terminal import (
     print_message,
     print_paragraph,
 )
-from adacompute.policies import MenuPolicy, load_policy
+from adacompute.policies import load_policy
 from adacompute.policies.base import Policy
+from adacompute.pool import Menu
 from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
@@ -60,7 +61,7 @@ def replay(
     price: PriceOption = None,
     orders: OrdersOption = 100,
     seed: OrderSeedOption = 0,
-    too_few: TooFewOption = TooFew.error,
+    too_few: TooFewOption = "error",
     which: SourceOptions,
     engine: EngineOptions,
     json: JsonFlag = False,
@@ -75,47 +76,34 @@ def replay(
     budget = None if budget_text is None else parse_budget(budget_text)
     engine.announce()
     loaded_policy = load_policy(policy)
+    menu = getattr(loaded_policy, "menu", None)
     _check_dial(loaded_policy, budget, price)
-    if isinstance(loaded_policy, MenuPolicy):
+    if menu is not None:
         refuse_beside_menu(which, engine=engine.engine if engine.is_ray else None)
-        replay_menu(
-            loaded_policy,
-            samples,
-            answers=load_settings(context).answers,
-            budget=budget,
-            price=price,
-            orders=orders,
-            seed=seed,
-            too_few=too_few.value,
-            json=json,
-        )
-        return
-    if samples.join:
+        budget = None if budget is None else parse_menu_budget(budget, menu)
+    elif samples.join:
         raise typer.BadParameter(
             f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
             param_hint="--join",
         )
-    source = samples.source
-    if source is None:
-        raise typer.BadParameter(
-            "give a pool; for a policy over a menu, or --join NAME=POOL", param_hint="POOL"
-        )
-    if isinstance(budget, str):
+    elif isinstance(budget, str):
         average = Budget.parse(budget, currency=None)
         budget = average.amount if average.unit == "samples" else budget
     answers = load_settings(context).answers
-    with open_ballots(source, answers, samples, which, engine=engine) as (ballots, map_blocks):
-        options: dict[str, Any] = {"orders": orders, "too_few": too_few.value, "map_blocks": map_blocks}
+    with samples.open(answers, which, engine=engine, several=menu is not None) as (ballots, map_blocks):
+        options: dict[str, Any] = {"orders": orders, "too_few": too_few, "map_blocks": map_blocks}
         if budget is not None:
             price = calibrate(loaded_policy, ballots, budget, rng=np.random.default_rng(seed), **options)
         result = replay_here(loaded_policy, ballots, price=price, rng=np.random.default_rng(seed), **options)
+    if menu is not None and isinstance(budget, float):
+        warn_unspent(result.cost, budget, menu)
     if result.in_sample:
         print_message(
             f"in-sample: the policy was fitted on {result.in_sample} of these "
             f"{format_count(result.problems, 'problem')}; give samples of others, or use evaluate"
         )
-    body = {"pool": format_path(source), "budget": budget, **result.to_dict()}
-    print_json(body) if json else _show(result, format_path(source))
+    body = {**samples.describe(), "budget": budget, **result.to_dict()}
+    print_json(body) if json else _show(result, samples.name, menu)
 
 
 def _check_dial(policy: Policy, budget: float | str | None, price: float | None) -> None:
@@ -130,27 +118,31 @@ def _check_dial(policy: Policy, budget: float | str | None, price: float | None)
         raise typer.BadParameter(f"the {policy.kind} policy needs --budget B or --price X, one of them")
 
 
-def _show(result: Replayed, name: str) -> None:
+def _show(result: Replayed, name: str, menu: Menu | None) -> None:
     left_out = f" ({len(result.dropped):,} left out)" if result.dropped else ""
     dial_text = "" if result.dial is None else f" at {result.dial:.4g}"
     print_line(
         f"{name}: {format_count(result.problems, 'problem')}{left_out}, policy {result.policy}{dial_text}"
     )
     print_line()
-    print_fact("cost", f"{result.cost:.3g} samples a request on average")
+    if menu is None:
+        print_fact("cost", f"{result.cost:.3g} samples a request on average")
+    else:
+        print_fact("cost", f"{menu.format_cost(result.cost)} on average")
+        print_fact("modes", format_draws(dict(result.draws or {})))
     accuracy = result.accuracy
     if not accuracy.problems:
         print_fact("accuracy", "not known: no problem has grades or a gold answer")
     else:
-        print_fact(
-            "accuracy",
-            f"{format_percent(accuracy.mean)} ({format_interval(accuracy.low, accuracy.high)} over problems)",
-        )
-    print_fact("agreement", f"{format_percent(result.agreement)} with the vote of all samples")
+        interval = format_interval(accuracy.low, accuracy.high)
+        print_fact("accuracy", f"{format_percent(accuracy.mean)} ({interval} over problems)")
+    reference = "all samples" if menu is None else "the dearest mode's samples"
+    print_fact("agreement", f"{format_percent(result.agreement)} with the vote of {reference}")
     if result.certified is not None:
         print_fact("certified", f"{format_percent(result.certified)} of the answers")
-    print_fact("waves", f"{result.waves:.3g} on average, {result.most_waves} at most")
-    if result.tokens is not None:
+    if menu is None:
+        print_fact("waves", f"{result.waves:.3g} on average, {result.most_waves} at most")
+    if menu is None and result.tokens is not None:
         print_fact("tokens", f"{result.tokens:,.0f} a request on average")
     print_line()
     print_paragraph(f"({result.protocol})", indent=2)

@@ -8,6 +8,7 @@ import orjson
 import typer
 
 from adacompute.cli.evaluate import VoteKind, VotesOption, read_evaluated
+from adacompute.cli.menus import MenuOptions
 from adacompute.cli.options import (
     InputPriceOption,
     JsonFlag,
@@ -20,14 +21,14 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_options import MenuOptions, SourceOptions
-from adacompute.cli.progress import show_progress
+from adacompute.cli.pool_options import SourceOptions
 from adacompute.cli.terminal import (
     format_path,
     print_json,
     print_line,
     print_message,
     print_report,
+    show_progress,
 )
 from adacompute.records import DEFAULT_CURRENCY
 

@@ -17,26 +17,16 @@ from adacompute.cli.options import (
     EngineOptions,
     VerifierOptions,
     build_option,
-    get_flags,
     parse_columns,
+    parse_pair,
     parse_total,
-    refuse_endpoint_options,
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
-from adacompute.client.modes import ModeEndpoint, build_mode_endpoint
+from adacompute.client.modes import ModeConfig, ModeEndpoint, build_mode_endpoint
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.client.verifier import build_verifier
-from adacompute.config import (
-    AnswersConfig,
-    CollectConfig,
-    Config,
-    EndpointConfig,
-    MenuConfig,
-    ModeConfig,
-    VerifierConfig,
-    read_menu_file,
-)
+from adacompute.config import AnswersConfig, CollectConfig, Config, EndpointConfig, VerifierConfig
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
@@ -48,7 +38,6 @@ from adacompute.scale.vllm import VllmEngine, check_vllm
 
 __all__ = [
     "STOP_SIGNALS",
-    "MenuFileOption",
     "ModelNames",
     "ProblemOptions",
     "RunOptions",
@@ -56,7 +45,6 @@ __all__ = [
     "SamplingOptions",
     "choose_tasks",
     "plan_sources",
-    "read_modes",
     "warn_exposure",
 ]
 
@@ -145,27 +133,6 @@ class RunOptions:
         return total.amount
 
 
-MenuFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--menu",
-        metavar="FILE",
-        help="Modes to ask, in the place of --endpoint and --model: a table each (TOML).",
-    ),
-]
-
-
-def read_modes(
-    menu: Path | None, endpoint: EndpointOptions, sampler: "SamplerOptions", settings: EndpointConfig
-) -> MenuConfig:
-    """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
-    if menu is not None:
-        refuse_endpoint_options({**get_flags(endpoint), "--vllm": sampler.vllm})
-        return read_menu_file(menu)
-    upstream = endpoint.override(settings)
-    return MenuConfig(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
-
-
 def plan_sources(
     modes: Sequence[ModeConfig],
     template: Template,
@@ -220,10 +187,8 @@ def parse_named_values(items: list[str] | None, option: str, *, example: str) ->
     """Parse the values of a repeatable option of the form NAME=JSON."""
     values: dict[str, Any] = {}
     for item in items or ():
-        name, equals, text = item.partition("=")
+        name, text = parse_pair(item, option, "NAME=JSON", example)
         try:
-            if not equals or not name:
-                raise ValueError("no '='")
             values[name] = orjson.loads(text)
         except ValueError as exc:
             reason = f"{item!r} is no NAME=JSON ({exc}); e.g. {example}"

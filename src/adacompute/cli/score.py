@@ -9,8 +9,15 @@ import numpy as np
 import typer
 
 from adacompute.atomic import publish_file
-from adacompute.cli.options import AnswerOptions, EngineOptions, JsonFlag, PoolPath, load_settings
-from adacompute.cli.pool_options import CostUnit, ScoringOptions, SourceOptions, open_ballots
+from adacompute.cli.options import (
+    AnswerOptions,
+    EngineOptions,
+    JsonFlag,
+    PoolPath,
+    choose_from,
+    load_settings,
+)
+from adacompute.cli.pool_options import ScoringOptions, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     choose_scale,
     format_count,
@@ -24,14 +31,14 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import needs_extra
 from adacompute.pool.sqlite import map_errors
-from adacompute.records import AccuracyTable
+from adacompute.records import AccuracyTable, BudgetUnit
 from adacompute.score.pool_summary import estimate_mean
 
 __all__ = ["score"]
 
 _COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
 
-CostOption = Annotated[CostUnit, typer.Option(help="What --budget counts.")]
+CostOption = Annotated[BudgetUnit, choose_from(BudgetUnit, help="What --budget counts.")]
 OutputOption = Annotated[
     Path | None,
     typer.Option(
@@ -45,7 +52,7 @@ def score(
     *,
     source: PoolPath,
     scoring: ScoringOptions,
-    cost: CostOption = CostUnit.samples,
+    cost: CostOption = "samples",
     output: OutputOption = None,
     which: SourceOptions,
     reading: AnswerOptions,
@@ -65,7 +72,7 @@ def score(
     method = scoring.build_scoring(cost, scoring.currency)
     with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
         budgets = scoring.choose_budgets(ballots, config.score)
-        scores = method.score_table(ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks)
+        scores = method.score_table(ballots, budgets, too_few=scoring.too_few, map_blocks=map_blocks)
     if output is not None:
         _write_scores(scores, output)
     print_json(_build_object(scores, source, output)) if json else _show(scores, source, output)

@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 
 import typer
 
+from adacompute.cli.menus import GatewayMenuOption, choose_menu
 from adacompute.cli.options import (
     AnswerOptions,
     ConnectionOptions,
     JsonFlag,
-    MenuFileOption,
     Setting,
     VerifierOptions,
     build_option,
-    choose_menu,
     describe_settings,
     get_flags,
     get_given,
@@ -33,6 +32,7 @@ from adacompute.cli.options import (
     parse_total,
 )
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
+from adacompute.client.modes import read_menu_file
 from adacompute.config import (
     MENU_MODEL,
     Config,
@@ -42,7 +42,6 @@ from adacompute.config import (
     forget_metrics_folder,
     load_config,
     read_keys,
-    read_menu_file,
 )
 from adacompute.errors import EndpointError, PolicyError, shorten
 from adacompute.policies import POLICIES
@@ -98,7 +97,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
 
 def _describe_modes(gateway: "Gateway") -> dict[str, dict[str, Any]]:
     """Describe the modes of the menu, by name; none where there is one upstream."""
-    modes = {name: source.mode for name, source in gateway.resources.sources.items() if source.mode}
+    modes = {name: source.mode for name, source in gateway.resources.sources.items() if name}
     return {
         name: {
             "model": mode.model,
@@ -478,7 +477,7 @@ def serve(
     context: typer.Context,
     *,
     upstream: UpstreamOptions,
-    menu: MenuFileOption = None,
+    menu: GatewayMenuOption = None,
     gateway: ServeOptions,
     verifier: VerifierOptions,
     reading: AnswerOptions,

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 import numpy as np
@@ -14,15 +13,11 @@ from adacompute.cli.options import (
     EngineOptions,
     JsonFlag,
     PoolPath,
+    choose_from,
     load_settings,
     parse_budget,
 )
-from adacompute.cli.pool_options import (
-    CostUnit,
-    ScoringOptions,
-    SourceOptions,
-    open_ballots,
-)
+from adacompute.cli.pool_options import ScoringOptions, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     CostScale,
     choose_scale,
@@ -50,10 +45,11 @@ from adacompute.evaluate import (
     uniform_frontier,
 )
 from adacompute.pool import Ballots
-from adacompute.records import AccuracyTable, Allocation, Budget, ModeName
+from adacompute.records import AccuracyTable, Budget, BudgetUnit, ModeName
 from adacompute.score import MeanEstimate
 from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
+from adacompute.solve.pricing import Allocation
 
 __all__ = ["solve"]
 
@@ -226,19 +222,13 @@ def _describe_bound(allocation: Allocation) -> str:
 
 def _describe_mix(chosen_table: AccuracyTable, allocation: Allocation) -> str:
     """Describe the mix that spends the rest of the budget; empty where there is no rest."""
-    moves = list(allocation.mix)
-    if not moves:
+    move = next(iter(allocation.mix), None)
+    if move is None:
         return ""
-    first = moves[0]
-    share, reached = (
-        f"{format_percent(first.probability)} of the time",
-        format_percent(allocation.mixed_accuracy),
-    )
-    if len(moves) > 1:
-        return f"{len(moves):,} problems given more {share}, else as above, spend all of it: {reached}"
-    problem, more_samples = chosen_table.problem(first.problem), _format_samples(allocation.modes[first.mode])
-    base_mode = allocation.modes[int(allocation.choice[first.problem])]
-    return f"{problem} given {more_samples} {share}, else {base_mode}, spends all of it: {reached}"
+    given = f"{chosen_table.problem(move.problem)} given {_format_samples(allocation.modes[move.mode])}"
+    base_mode = allocation.modes[int(allocation.choice[move.problem])]
+    share, reached = format_percent(move.probability), format_percent(allocation.mixed_accuracy)
+    return f"{given} {share} of the time, else {base_mode}, spends all of it: {reached}"
 
 
 def _describe_uniform(uniform: UniformAllocation, scale: CostScale) -> str:
@@ -314,11 +304,6 @@ def _format_samples(mode: ModeName) -> str:
     return "1 sample" if mode == 1 else f"{mode} samples"
 
 
-class SolveMethod(StrEnum):
-    exact = "exact"
-    bisection = "bisection"
-
-
 BudgetOption = Annotated[
     str,
     typer.Option(
@@ -328,10 +313,8 @@ BudgetOption = Annotated[
     ),
 ]
 SolveCostOption = Annotated[
-    CostUnit | None, typer.Option(help="What --budget counts, if it doesn't say. [default: samples]")
-]
-MethodOption = Annotated[
-    SolveMethod, typer.Option(help="The exact solution, or the paper's bisection for one price.")
+    BudgetUnit | None,
+    choose_from(BudgetUnit, help="What --budget counts, if it doesn't say. [default: samples]"),
 ]
 
 
@@ -342,7 +325,6 @@ def solve(
     budget: BudgetOption,
     scoring: ScoringOptions,
     cost: SolveCostOption = None,
-    method: MethodOption = SolveMethod.exact,
     which: SourceOptions,
     reading: AnswerOptions,
     engine: EngineOptions,
@@ -360,10 +342,8 @@ def solve(
     scoring_method = scoring.build_scoring(unit, currency)
     with open_ballots(source, config.answers, reading, which, engine=engine) as (ballots, map_blocks):
         budgets = scoring.choose_budgets(ballots, config.score)
-        table = scoring_method.score_table(
-            ballots, budgets, too_few=scoring.too_few.value, map_blocks=map_blocks
-        )
-    allocation = solve_table(table, budget=average, method=method.value)
+        table = scoring_method.score_table(ballots, budgets, too_few=scoring.too_few, map_blocks=map_blocks)
+    allocation = solve_table(table, budget=average)
     pairs, reason = _split_samples(ballots, table, scoring_method)
     result = SolveResult(
         name=format_path(source),
@@ -375,15 +355,15 @@ def solve(
 
 
 def _read_average(
-    budget: float | str, cost: CostUnit | None, currency: str | None
-) -> tuple[float, CostUnit, str | None]:
+    budget: float | str, cost: BudgetUnit | None, currency: str | None
+) -> tuple[float, BudgetUnit, str | None]:
     """The average cost of a problem, its unit and its currency, as the budget says them or the options."""
     if not isinstance(budget, str):
-        return budget, cost or CostUnit.samples, currency
+        return budget, cost or "samples", currency
     average = Budget.parse(budget, currency=currency)
-    if cost is not None and cost.value != average.unit:
-        raise typer.BadParameter(f"{budget!r} is not in {cost.value}; leave it out", param_hint="--cost")
-    return average.amount, CostUnit(average.unit), average.currency or currency
+    if cost not in (None, average.unit):
+        raise typer.BadParameter(f"{budget!r} is not in {cost}; leave it out", param_hint="--cost")
+    return average.amount, average.unit, average.currency or currency
 
 
 def _split_samples(

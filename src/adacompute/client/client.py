@@ -9,15 +9,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from orjson import Fragment
+import orjson
 from yarl import URL
 
 from adacompute.client.error_object import mask_object
 from adacompute.client.forward import ForwardCall, ForwardReply, ForwardRequest
-from adacompute.client.large_json import run_in_thread
-from adacompute.client.rate_limit import LoopShare, SendGate
+from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import (
     CompletionReply,
     DrawFailure,
@@ -25,25 +24,22 @@ from adacompute.client.response_parser import (
     TooManyChoices,
     build_refusal,
     encode_json,
-    encode_messages,
     replace_surrogates,
 )
 from adacompute.client.retry import (
-    AttemptTracer,
     CallContext,
     CallListener,
+    CallOptions,
     CallTotals,
     CallWithRetries,
     CompletionCall,
-    SendPermission,
 )
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.client.settings import Endpoint
 from adacompute.client.streaming import Stream, StreamingCall
+from adacompute.client.transport import LoopShare, Transport
 from adacompute.errors import EndpointError, EndpointRefused, ReplyInvalid, SendingStopped
 from adacompute.records import Call
-
-__all__ = ["Client", "ModelList", "step_seed"]
 
 _AGENT = "adacompute"
 _MAX_LISTING = 4 * 2**20  # bytes of what is kept of a list of models
@@ -70,11 +66,7 @@ async def draw_samples(
     *,
     first: int,
     deadline: float,
-    on_call: CallListener | None = None,
-    may_send: SendPermission | None = None,
-    optional: frozenset[str] = frozenset(),
-    headers: Mapping[str, str] | None = None,
-    tracer: AttemptTracer | None = None,
+    **options: Unpack[CallOptions],
 ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
     """Yields the outcome of each call, as the calls end.
 
@@ -83,7 +75,7 @@ async def draw_samples(
     responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
     Where `may_send` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
     """
-    state = _DrawState(context, body, deadline, on_call, may_send, optional, headers, tracer)
+    state = _DrawState(context, body, deadline, options)
     if n > 0:
         state.todo.append(_Span(first, n, n))
     try:
@@ -103,20 +95,12 @@ class _DrawState:
         context: CallContext,
         body: Mapping[str, Any],
         deadline: float,
-        on_call: CallListener | None,
-        may_send: SendPermission | None,
-        optional: frozenset[str],
-        headers: Mapping[str, str] | None,
-        tracer: AttemptTracer | None,
+        options: CallOptions,
     ) -> None:
         self._context = context
-        self._on_call = on_call
-        self._may_send = may_send
-        self._optional = optional
-        self._headers = headers
-        self._tracer = tracer
+        self._options = options
         self._body = body
-        self._encoded_messages: dict[str, Fragment] | None = None
+        self._encoded_messages: dict[str, orjson.Fragment] | None = None
         self._deadline = deadline
         self._finished_tasks: asyncio.Queue[asyncio.Task[CompletionReply]] = asyncio.Queue()
         self._cancelled_tasks: list[asyncio.Task[CompletionReply]] = []
@@ -135,18 +119,9 @@ class _DrawState:
             is_only_call = not (self.todo or self.running)
             if self._encoded_messages is None and not is_only_call:
                 # else a long prompt would be encoded for every call
-                self._encoded_messages = encode_messages(self._body)
+                self._encoded_messages = _encode_messages(self._body)
             pending = CompletionCall(
-                self._context,
-                body,
-                part.count,
-                self._deadline,
-                self._on_call,
-                self._encoded_messages,
-                self._optional,
-                self._headers,
-                self._tracer,
-                self._may_send,
+                self._context, body, part.count, self._deadline, self._encoded_messages, **self._options
             )
             if is_only_call:  # it needs no task of its own
                 return part, await _await_outcome(pending.run())
@@ -270,12 +245,19 @@ def step_seed(body: Mapping[str, Any], first: int) -> Mapping[str, Any]:
     return {**body, "seed": stepped if stepped < 2**width else stepped % 2**width}
 
 
+def _encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
+    """The messages of a body, encoded once for all requests that share them."""
+    try:
+        return {"messages": orjson.Fragment(orjson.dumps(body["messages"]))}
+    except (KeyError, TypeError):
+        return {}
+
+
 class Client:
     """Asks one endpoint, over one long-lived session: an async context manager.
 
     `on_call` is called with every attempt, also failed and cancelled ones, in the event loop. `rng` jitters
-    the waits between attempts. Clients of one event loop may have one `share` of its time. `signals_only`: of
-    log-probabilities that are optional in a call, only what signals are computed from is read.
+    the waits between attempts. Clients of one event loop may have one `share` of its time.
     """
 
     def __init__(
@@ -285,7 +267,6 @@ class Client:
         rng: random.Random | None = None,
         on_call: CallListener | None = None,
         share: LoopShare | None = None,
-        signals_only: bool = False,
     ) -> None:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
@@ -294,22 +275,17 @@ class Client:
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call
-        self._signals_only = signals_only
         self._context: CallContext | None = None
 
     async def __aenter__(self) -> "Client":
-        from adacompute.client.transport import Transport  # here, because it loads ssl, which is slow
-
-        transport = Transport(self.endpoint, agent=_AGENT, share=self.share)
         self._context = CallContext(
             self.endpoint,
-            transport=transport,
+            transport=Transport(self.endpoint, agent=_AGENT, share=self.share),
             quirks=self.quirks,
             totals=self.totals,
             gate=self.gate,
             rng=self._rng,
             on_call=self._on_call,
-            signals_only=self._signals_only,
         )
         return self
 
@@ -344,11 +320,7 @@ class Client:
         n: int = 1,
         first: int = 0,
         deadline: float | None = None,
-        on_call: CallListener | None = None,
-        may_send: SendPermission | None = None,
-        optional: frozenset[str] = frozenset(),
-        headers: Mapping[str, str] | None = None,
-        tracer: AttemptTracer | None = None,
+        **options: Unpack[CallOptions],
     ) -> Coroutine[Any, Any, CompletionReply]:
         """One POST of the body, plus "n" (none where n is 1 and the body has none), with retries.
 
@@ -366,17 +338,7 @@ class Client:
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
-        return CompletionCall(
-            context,
-            step_seed(body, first),
-            n,
-            until,
-            on_call=on_call,
-            optional=optional,
-            headers=headers,
-            tracer=tracer,
-            may_send=may_send,
-        ).run()
+        return CompletionCall(context, step_seed(body, first), n, until, **options).run()
 
     def draw(
         self,
@@ -385,11 +347,7 @@ class Client:
         *,
         first: int = 0,
         deadline: float | None = None,
-        on_call: CallListener | None = None,
-        may_send: SendPermission | None = None,
-        optional: frozenset[str] = frozenset(),
-        headers: Mapping[str, str] | None = None,
-        tracer: AttemptTracer | None = None,
+        **options: Unpack[CallOptions],
     ) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
         """`n` responses, numbered from `first`, by as few calls as the server allows, in parallel.
 
@@ -400,18 +358,7 @@ class Client:
         """
         context = self._require_open()
         until = _compute_deadline(context, deadline)
-        return draw_samples(
-            context,
-            body,
-            n,
-            first=first,
-            deadline=until,
-            on_call=on_call,
-            may_send=may_send,
-            optional=optional,
-            headers=headers,
-            tracer=tracer,
-        )
+        return draw_samples(context, body, n, first=first, deadline=until, **options)
 
     @asynccontextmanager
     async def stream(
@@ -419,11 +366,7 @@ class Client:
         body: Mapping[str, Any],
         *,
         deadline: float | None = None,
-        on_call: CallListener | None = None,
-        may_send: SendPermission | None = None,
-        optional: frozenset[str] = frozenset(),
-        headers: Mapping[str, str] | None = None,
-        tracer: AttemptTracer | None = None,
+        **options: Unpack[CallOptions],
     ) -> AsyncIterator[Stream]:
         """The same call as a stream of events; retried until the first event arrives, and not after that.
 
@@ -432,9 +375,8 @@ class Client:
         that was refused.
         """
         context = self._require_open()
-        stream = await StreamingCall(
-            context, body, _compute_deadline(context, deadline), on_call, optional, headers, tracer, may_send
-        ).run()
+        until = _compute_deadline(context, deadline)
+        stream = await StreamingCall(context, body, until, **options).run()
         try:
             yield stream
         finally:
@@ -473,7 +415,7 @@ class Client:
     async def list_models(self) -> list[dict[str, Any]]:
         """The models, with what the endpoint says of each: masked, and as far as there is room."""
         models = await self._fetch_models()
-        return await run_in_thread(_mask_models, models, self.endpoint)
+        return await asyncio.to_thread(_mask_models, models, self.endpoint)
 
     async def _fetch_models(self) -> list[dict[str, Any]]:
         context, url = self._require_open(), URL(self.endpoint.models)

@@ -32,8 +32,6 @@ from yarl import URL
 from adacompute.client.settings import Endpoint
 from adacompute.errors import ConfigError
 
-__all__ = ["ConnectFailed", "ConnectTimeout", "Connector", "HttpResponse", "NotHttp"]
-
 _KEEPALIVE_SECONDS = 4.0  # many servers close after 5; a request that meets the close may have been paid for
 _DISTRUST_SECONDS = 60.0  # without kept connections, after a byte that nobody asked for
 _MAX_FRAMING_BYTES = 131_072  # received without a byte of a body: heads, trailers and lines before chunks
@@ -60,8 +58,6 @@ class NotHttp(Exception):
 
 class HttpResponse:
     """The reply to one request, which is read as it arrives. Read it to its end, or close it."""
-
-    __slots__ = ("_response", "headers", "status", "url")
 
     def __init__(self, url: URL, response: aiohttp.ClientResponse) -> None:
         self.url, self.status, self._response = url, response.status, response

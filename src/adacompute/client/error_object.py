@@ -12,18 +12,16 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from adacompute.errors import shorten
+from adacompute.errors import (
+    EndpointError,
+    EndpointFailed,
+    EndpointRefused,
+    EndpointTimeout,
+    RateLimited,
+    ReplyInvalid,
+    shorten,
+)
 from adacompute.records import Secret
-
-__all__ = [
-    "ErrorObject",
-    "build_error_object",
-    "find_message",
-    "infer_status",
-    "mask_object",
-    "pick_error_headers",
-    "unwrap_error",
-]
 
 _MAX_SIZE = 8 * 2**10  # characters of all texts of an error together
 _MARGIN = 1000  # characters that are masked beyond the end of what is passed on
@@ -81,6 +79,9 @@ _STATUS_OF_WORD = {
     "insufficient_quota": 429,
     "overloaded_error": 503,
 }
+_PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
+_MAX_PAGE = 4096  # characters of a web page in which its title is looked for
+_REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
 _ERROR_STATUSES = frozenset(map(str, range(400, 600)))
 
 
@@ -360,3 +361,42 @@ def _is_ip_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def describe_page(message: str) -> str:
+    """The message itself, or the title of a web page, which no OpenAI-compatible endpoint sends."""
+    if not message.lstrip().startswith("<"):
+        return message
+    title = _PAGE_TITLE.search(message[:_MAX_PAGE])
+    return f"a web page, no OpenAI-compatible reply{f' ({title[1].strip()})' if title else ''}"
+
+
+def find_remedy(status: int, key: Secret | None) -> str:
+    """What to do about a status; "": nothing that is known."""
+    if 300 <= status < 400:
+        return "; redirects are not followed: give the address that it leads to"
+    return _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
+
+
+def _describe_key(key: Secret | None, status: int) -> str:
+    """What to do about the key where an endpoint doesn't accept it, or the lack of one."""
+    if key is None:
+        return (
+            "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
+            "(in a menu: key_env in the mode's table; in Python: key or key_file)"
+        )
+    source = f" in {key.source}" if key.source else ""
+    return f"; the key{source} was refused: check it{' and what it allows' if status == 403 else ''}"
+
+
+def error_from_status(status: int, message: str) -> EndpointError:
+    """The error that a status other than 200 stands for."""
+    if status == 429:
+        return RateLimited(message, status=status)
+    if status == 408:  # proxies send it too, while the server behind them may have worked
+        return EndpointTimeout(message, status=status, paid=True)
+    if status >= 500:
+        return EndpointFailed(message, status=status, paid=True)
+    if status < 300:
+        return ReplyInvalid(message, status=status, paid=True)
+    return EndpointRefused(message, status=status)

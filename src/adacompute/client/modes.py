@@ -1,29 +1,236 @@
-"""The modes of a menu, each with its endpoint: what a request to it looks like, and what its tokens cost."""
+"""The modes of a menu: read from its file, each with its endpoint, its options and what its tokens cost."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_type_hints
 
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.client.settings import Endpoint, build_endpoint
-from adacompute.config import MenuConfig, ModeConfig
+from adacompute.config import (
+    MENU_MODEL,
+    Config,
+    Count,
+    EndpointConfig,
+    Price,
+    convert_table,
+    convert_value,
+    parse_serve_budgets,
+    read_toml,
+)
 from adacompute.errors import ConfigError
-from adacompute.records import TokenPrices
-
-__all__ = ["ModeEndpoint", "build_mode_endpoint", "build_mode_endpoints"]
+from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
 
 _MESSAGE_TOKENS = 16  # that a model's template may add for a message
 _INSTRUCTION_ROLES = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModeConfig:
+    """A mode of a menu: one table of menu.toml. It says how a sample is asked for, and what tokens cost."""
+
+    name: str
+    endpoint: EndpointConfig  # its upstream, model, key, limits, timeouts and prices
+    cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
+    system_suffix: str = ""  # added to the system message
+    is_default: bool = False  # answers what can't be voted on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MenuConfig:
+    """The modes of a menu, in the order of their file, and the currency of all their prices."""
+
+    modes: tuple[ModeConfig, ...]
+    currency: str = DEFAULT_CURRENCY
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the modes."""
+        return tuple(mode.name for mode in self.modes)
+
+    @property
+    def has_prices(self) -> bool:
+        """Whether any mode costs money."""
+        return any(mode.endpoint.input_price or mode.endpoint.output_price for mode in self.modes)
+
+    @property
+    def by_cost(self) -> "tuple[ModeConfig, ...]":
+        """The modes, cheapest first, by what a sample may cost; of equal ones the later is the dearer."""
+        return tuple(sorted(self.modes, key=self._guess_cost))
+
+    def _guess_cost(self, mode: ModeConfig) -> float:
+        limits = [mode.options.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        unit: BudgetUnit = "money" if self.has_prices else "tokens"
+        return mode.endpoint.prices.guess_cost(max_tokens=min(filter(None, limits), default=None), unit=unit)
+
+    @property
+    def default(self) -> ModeConfig:
+        """The mode that answers what can't be voted on: the one that says so, else the dearest."""
+        marked = [mode for mode in self.modes if mode.is_default]
+        return marked[0] if marked else self.by_cost[-1]
+
+
+_MODE_KINDS = {  # types of what a mode's table may hold: all settings of an [endpoint], and these
+    "upstream": str,
+    "cached_price": Price,
+    "options": dict,
+    "prompt_tokens": Price,  # how long a prompt is, for recorded samples
+    "default": bool,
+    **get_type_hints(EndpointConfig, include_extras=True),
+}
+del _MODE_KINDS["url"]
+_SET_OPTIONS = ("messages", "model", "n", "stream", "stream_options", "adacompute", "logprobs")
+# what would draw more samples or longer ones than are counted, or change what is voted on
+_REFUSED_OPTIONS = (
+    *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
+    *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
+)
+_RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
+_MODE_REMEDIES = {
+    "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
+    "model": "its name at the upstream",
+}
+_MAX_MODES = 16
+_MODE_NAME = 64  # characters
+
+
+def read_menu_file(file: Path) -> MenuConfig:
+    """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
+
+    A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
+    another's key.
+    """
+    tables = read_toml(file, "menu")
+    if not tables:
+        raise ConfigError(f"menu {str(file)!r} has no mode; add a table such as [small] with upstream = ...")
+    if len(tables) > _MAX_MODES:
+        raise ConfigError(f"menu {str(file)!r} has {len(tables)} modes; give {_MAX_MODES} at most")
+    modes = tuple(_read_mode(f"{file}, [{name}]", name, table) for name, table in tables.items())
+    defaults = [mode.name for mode in modes if mode.is_default]
+    if len(defaults) > 1:
+        raise ConfigError(f"{file}, [{defaults[1]}]: default is true, as in [{defaults[0]}]; leave one out")
+    currencies = {mode.endpoint.currency: mode.name for mode in modes}
+    if len(currencies) > 1:
+        (currency, name), (other, other_name) = list(currencies.items())[:2]
+        raise ConfigError(
+            f"{file}, [{other_name}]: currency is {other!r}, and {currency!r} in [{name}]; "
+            "give all prices in one currency, as nothing is converted"
+        )
+    _check_mode_prices(file, tables)
+    return MenuConfig(modes=modes, currency=next(iter(currencies)))
+
+
+def read_prices(file: Path) -> dict[str, TokenPrices]:
+    """What tokens of recorded modes cost, by name: a table each, as in a menu, or with prices alone."""
+    tables = read_toml(file, "the prices file")
+    if not tables:
+        raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
+    return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}
+
+
+def _read_mode_prices(place: str, table: object) -> TokenPrices:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{place}: is {table!r:.60}, no table; give input_price and output_price in one")
+    values = convert_table(table, _MODE_KINDS, dict.fromkeys(table, place))
+    for key in ("input_price", "output_price"):
+        if key not in values:
+            raise ConfigError(f"{place}: has no {key}; give the money for a million tokens, 0 where free")
+    return TokenPrices(
+        input=values["input_price"],
+        output=values["output_price"],
+        prompt_tokens=values.get("prompt_tokens"),
+        currency=values.get("currency", DEFAULT_CURRENCY),
+    )
+
+
+def _check_mode_prices(file: Path, tables: Mapping[str, Any]) -> None:
+    """A price that was forgotten would make a mode look free: all modes have both, or none has any."""
+    names = ("input_price", "output_price")
+    priced = [(mode, name) for mode, table in tables.items() for name in names if name in table]
+    missing = [(mode, name) for mode, table in tables.items() for name in names if name not in table]
+    if priced and missing:
+        mode, name = missing[0]
+        raise ConfigError(
+            f"{file}, [{mode}]: has no {name}, and [{priced[0][0]}] has {priced[0][1]}; give the money for a "
+            "million tokens, 0 where it is free"
+        )
+
+
+def _read_mode(place: str, name: str, table: object) -> ModeConfig:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{place}: is {table!r:.60}, no table; give upstream and model in one")
+    is_plain = name.isprintable() and name == name.strip() and "," not in name
+    if not 0 < len(name) <= _MODE_NAME or not is_plain or name in _RESERVED_MODES:
+        raise ConfigError(
+            f"{place}: can't be a mode's name; give 1 to {_MODE_NAME} characters without a comma, "
+            f"and not {' or '.join(_RESERVED_MODES)}"
+        )
+    values = convert_table(table, _MODE_KINDS, dict.fromkeys(table, place))
+    values.pop("prompt_tokens", None)
+    for key, remedy in _MODE_REMEDIES.items():
+        if not values.get(key):
+            raise ConfigError(f"{place}: has no {key}; give {remedy}")
+    options = _check_mode_options(place, values.pop("options", {}))
+    cached, input_price = values.pop("cached_price", None), values.get("input_price", 0.0)
+    if cached is not None and cached > input_price:
+        raise ConfigError(f"{place}: cached_price is {cached:g}; give 0 to {input_price:g}, the input_price")
+    return ModeConfig(
+        name=name,
+        cached_price=cached,
+        system_suffix=convert_value(options.pop("system_suffix", ""), str, f"{place}: options.system_suffix"),
+        options=options,
+        is_default=values.pop("default", False),
+        endpoint=EndpointConfig(url=values.pop("upstream"), **{"key_env": "", **values}),
+    )
+
+
+def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
+    for key in options:
+        if key in _SET_OPTIONS:
+            raise ConfigError(f"{place}: options.{key} is set by adacompute itself; leave it out")
+        if key in _REFUSED_OPTIONS:
+            raise ConfigError(f"{place}: options.{key} is not supported; leave it out, or give max_tokens")
+    for key in ("max_tokens", "max_completion_tokens"):
+        if key in options:
+            options[key] = convert_value(options[key], Count, f"{place}: options.{key}")
+    try:
+        json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as exc:  # a date, or nan
+        raise ConfigError(f"{place}: options can't be sent as JSON ({exc}); give texts and numbers") from exc
+    return options
+
+
+def apply_menu(config: Config, menu: MenuConfig) -> Config:
+    """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
+
+    The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
+    """
+    default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
+    budget = parse_serve_budgets(config.serve)[0]
+    if budget.unit == "samples" and len(menu.modes) > 1:
+        remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
+        raise ConfigError(
+            f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "
+            f"something else; give it in {'money' if menu.has_prices else 'tokens'}, e.g. --budget {remedy}"
+        )
+    endpoint = replace(
+        default.endpoint,
+        model=MENU_MODEL if len(menu.modes) > 1 else default.endpoint.model,
+        input_price=max(endpoint.input_price for endpoint in endpoints),
+        output_price=max(endpoint.output_price for endpoint in endpoints),
+    )
+    return replace(config, endpoint=endpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModeEndpoint:
     """One way to ask for a sample. Two modes may have the same endpoint, with different options."""
 
-    name: str
+    name: str  # "": the only one, of an endpoint without a menu
     endpoint: Endpoint
-    model: str
+    model: str  # "": as requests name it
     prices: TokenPrices = field(default_factory=TokenPrices)
     cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
@@ -52,7 +259,7 @@ class ModeEndpoint:
         Of two limits of tokens, the request's and the mode's, the smaller one is kept, under the request's
         name for it.
         """
-        built = {**body, "model": self.model}
+        built = {**body, "model": self.model} if self.model else dict(body)
         for name, value in self.options.items():
             if name not in LIMIT_NAMES:
                 built[name] = value

@@ -10,31 +10,14 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Literal
 
 from adacompute.client.settings import BreakerSettings, RateLimits
 from adacompute.errors import EndpointResting, SendingStopped
 
-__all__ = [
-    "Breakers",
-    "CallBreaker",
-    "CallLimiter",
-    "CircuitBreaker",
-    "Fault",
-    "Limiters",
-    "LoopShare",
-    "RateLimiter",
-    "SendGate",
-    "TokenBucket",
-    "describe_kind",
-]
-
 _INITIAL_CONCURRENCY = 8  # calls at the same time, until the endpoint has shown that it can take more
 _MAX_MODELS = 256  # that are remembered
 _MAX_NAME = 200  # characters of a model's name that are kept
-_ROUND_SECONDS = 0.004  # of a round of the event loop, after which work on replies waits for the next
-_TURNS_PER_ROUND = 4  # given to those who wait
 _BURST_SECONDS = 1.0  # a bucket holds this much: in any minute it gives 1/60 more than its rate
 
 
@@ -338,8 +321,6 @@ class Limiters:
 class CallLimiter:
     """The two rate limiters that a call to one model waits for: the model's, then the endpoint's."""
 
-    __slots__ = ("_all", "_model")
-
     def __init__(self, all_calls: RateLimiter, model: RateLimiter) -> None:
         self._all = all_calls
         self._model = model
@@ -632,8 +613,6 @@ class Breakers:
 class CallBreaker:
     """The two breakers that one call has to pass: the endpoint's, and that of its kind of request."""
 
-    __slots__ = ("_breakers", "_counted", "_endpoint", "_model")
-
     def __init__(self, breakers: Breakers, model: CircuitBreaker) -> None:
         self._breakers = breakers
         self._endpoint = breakers.endpoint
@@ -700,43 +679,3 @@ class CallBreaker:
         """Reports an end without a verdict: others may be the probes."""
         self._endpoint.report_unknown(generation[0])
         self._model.report_unknown(generation[1])
-
-
-class LoopShare:
-    """Turns at the event loop's time, for pieces of work of a millisecond or so. For one event loop.
-
-    A task runs until it waits for something, and all tasks that are ready run in one round of the loop.
-    Where 200 replies arrive at once, that is one round of 200 times some milliseconds, in which nothing else
-    is served. So each takes a turn before a piece of work: at once while little was done in this round, else
-    in a later one.
-    """
-
-    def __init__(self) -> None:
-        self._until = 0.0  # when this round's budget is used up
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False  # whether `_begin_round` will be called in the next round
-
-    async def take_turn(self) -> None:
-        """Returns when there is processor time for one more piece of work: mostly at once."""
-        if not self._waiting:
-            if not self._is_scheduled:
-                self._until, self._is_scheduled = perf_counter() + _ROUND_SECONDS, True
-                asyncio.get_running_loop().call_soon(self._begin_round)
-                return
-            if perf_counter() < self._until:
-                return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        await turn  # where that is cancelled, its turn is skipped
-
-    def _begin_round(self) -> None:
-        given = 0
-        while self._waiting and given < _TURNS_PER_ROUND:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                given += 1
-        self._is_scheduled = bool(given)
-        if self._is_scheduled:
-            self._until = perf_counter() + _ROUND_SECONDS
-            asyncio.get_running_loop().call_soon(self._begin_round)

@@ -4,7 +4,6 @@
 and JSON with the endpoint's key masked in everything that is read.
 """
 
-import contextlib
 import itertools
 import json
 import math
@@ -20,14 +19,14 @@ import orjson
 from yarl import URL
 
 from adacompute.answers.signals import NO_TOKENS, add_answer_signals, summarise_tokens
-from adacompute.client.error_object import build_error_object, find_message
-from adacompute.client.large_json import (
-    MAX_INLINE,
-    PackedList,
-    TokenLogprob,
-    load_large_json,
-    read_completion,
+from adacompute.client.error_object import (
+    build_error_object,
+    describe_page,
+    error_from_status,
+    find_message,
+    find_remedy,
 )
+from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -38,56 +37,18 @@ from adacompute.client.server_quirks import (
 )
 from adacompute.errors import (
     EndpointError,
-    EndpointFailed,
     EndpointRefused,
-    EndpointTimeout,
-    EndpointUnreachable,
-    RateLimited,
     ReplyInvalid,
     shorten,
 )
 from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
-__all__ = [
-    "SPENDING_STOPPED",
-    "CertificateUntrusted",
-    "Choice",
-    "CompletionReply",
-    "DrawFailure",
-    "DrawOutcome",
-    "DrawSuccess",
-    "HttpReply",
-    "ReplyCompressed",
-    "Response",
-    "SentRequest",
-    "TooManyChoices",
-    "build_refusal",
-    "build_responses",
-    "count_characters",
-    "count_tokens",
-    "encode_json",
-    "error_from_status",
-    "estimate_prompt_tokens",
-    "interpret_reply",
-    "mask_key",
-    "one_line",
-    "parse_choices",
-    "parse_count",
-    "read_json",
-    "read_token_cap",
-    "read_tokens",
-    "redact",
-    "replace_surrogates",
-]
-
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
 CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
-_MAX_TYPED = 2**20  # bytes whose log-probabilities one call reads, which holds Python's lock for some ms
 _MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
 _MAX_TOKENS = 10**10  # of one call: far more than any model can take or give
 _MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
-_MAX_MESSAGE = 200  # characters of a server's message that are passed on
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # further numbers of a usage
@@ -95,9 +56,9 @@ _MAX_DETAIL_NAME = 64  # characters of the name of one
 _FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
 _ESCAPE = re.compile(rb"\\(?:u00|/)")  # of JSON, of a character that a key may have
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated, not shown
-_PAGE_TITLE = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
-_MAX_PAGE = 4096  # characters of a web page in which its title is looked for
-_REMEDIES = {404: "; check the address and the name of the model", 429: "; ask more slowly"}
+
+
+_MAX_MESSAGE = 200  # characters of a server's message that are passed on
 
 
 class HttpReply(NamedTuple):
@@ -250,16 +211,6 @@ class FieldsRefused(EndpointRefused):
             self.kind = "no-stream-options"
 
 
-class CertificateUntrusted(EndpointUnreachable):
-    """The server's certificate is wrong, so trying again doesn't help."""
-
-
-class ReplyCompressed(ReplyInvalid):
-    """The server compresses its replies, though it wasn't asked to."""
-
-    kind = "compressed"
-
-
 def interpret_reply(
     request: SentRequest, http_reply: HttpReply, *, key: Secret | None, url: URL, quirks: ServerQuirks
 ) -> CompletionReply:
@@ -371,48 +322,13 @@ def _interpret_refusal(
 def build_refusal(url: URL, http_reply: HttpReply, key: Secret | None) -> tuple[EndpointError, str, object]:
     """The error for a status other than 200, the server's message, and the parameter it names."""
     message, status = find_message(http_reply.value), http_reply.status
-    remedy = _describe_key(key, status) if status in (401, 403) else _REMEDIES.get(status, "")
-    if 300 <= status < 400:
-        remedy = "; redirects are not followed: give the address that it leads to"
-    shown = one_line(_describe_page(message), key) or "no reason given"
-    error = error_from_status(status, f"{url}: answered {status}: {shown}{remedy}")
+    shown = one_line(describe_page(message), key) or "no reason given"
+    error = error_from_status(status, f"{url}: answered {status}: {shown}{find_remedy(status, key)}")
     error.retry_after = http_reply.retry_after
     error.reply = build_error_object(
         http_reply.value, status, key=key, url=str(url), headers=http_reply.headers
     )
     return error, message, None if error.reply is None else error.reply.fields["param"]
-
-
-def _describe_page(message: str) -> str:
-    """The message itself, or the title of a web page, which no OpenAI-compatible endpoint sends."""
-    if not message.lstrip().startswith("<"):
-        return message
-    title = _PAGE_TITLE.search(message[:_MAX_PAGE])
-    return f"a web page, no OpenAI-compatible reply{f' ({title[1].strip()})' if title else ''}"
-
-
-def _describe_key(key: Secret | None, status: int) -> str:
-    """What to do about the key where an endpoint doesn't accept it, or the lack of one."""
-    if key is None:
-        return (
-            "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
-            "(in a menu: key_env in the mode's table; in Python: key or key_file)"
-        )
-    source = f" in {key.source}" if key.source else ""
-    return f"; the key{source} was refused: check it{' and what it allows' if status == 403 else ''}"
-
-
-def error_from_status(status: int, message: str) -> EndpointError:
-    """The error that a status other than 200 stands for."""
-    if status == 429:
-        return RateLimited(message, status=status)
-    if status == 408:  # proxies send it too, while the server behind them may have worked
-        return EndpointTimeout(message, status=status, paid=True)
-    if status >= 500:
-        return EndpointFailed(message, status=status, paid=True)
-    if status < 300:
-        return ReplyInvalid(message, status=status, paid=True)
-    return EndpointRefused(message, status=status)
 
 
 def parse_choices(value: object, *, key: Secret | None = None) -> tuple[list[Choice], int]:
@@ -678,8 +594,6 @@ def read_tokens(logprobs: object) -> Sequence[dict[str, Any]] | None:
         return content if content.kinds == {dict} else None
     if not isinstance(content, list) or not content:
         return None
-    if isinstance(content[0], TokenLogprob):  # as all of them, since they were read as a list of these
-        return content
     return content if set(map(type, content)) == {dict} else None
 
 
@@ -709,26 +623,14 @@ def _unpack(value: object) -> list[Any]:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
-def encode_messages(body: Mapping[str, Any]) -> dict[str, orjson.Fragment]:
-    """The messages of a body, encoded once for all requests that share them."""
-    try:
-        return {"messages": orjson.Fragment(orjson.dumps(body["messages"]))}
-    except (KeyError, TypeError):
-        return {}
-
-
 def read_json(
-    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize, signals_only: bool = False
+    raw: bytes | bytearray, key: Secret | None, *, max_marks: int = sys.maxsize
 ) -> tuple[object, bool]:
     """The JSON of a body with the key masked in its texts; ValueError where it is no JSON.
 
     Also returns whether the bytes can be passed on unchanged: strict JSON without the key in it. A large
-    one may have so many brackets and commas, and its tokens are packed. `signals_only`: of log-probabilities,
-    only what signals are computed from is needed.
+    one may have so many brackets and commas, and its tokens are packed.
     """
-    if signals_only and len(raw) <= _MAX_TYPED and (key is None or not _may_contain_key(raw, key)):
-        with contextlib.suppress(ValueError):  # it is in another shape, and is read as a whole
-            return read_completion(raw), False
     if len(raw) > MAX_INLINE:
         mask = None if key is None or not key.is_maskable else partial(_mask_part, key)
         return load_large_json(raw, max_marks=max_marks, mask=mask), False

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
 
 from orjson import Fragment
 from yarl import URL
@@ -18,7 +18,6 @@ from adacompute.client.large_json import MAX_INLINE, run_in_thread
 from adacompute.client.rate_limit import Breakers, Fault, Limiters, SendGate
 from adacompute.client.response_parser import (
     SPENDING_STOPPED,
-    CertificateUntrusted,
     CompletionReply,
     FieldsRefused,
     HttpReply,
@@ -30,7 +29,7 @@ from adacompute.client.response_parser import (
 )
 from adacompute.client.server_quirks import LIMIT_NAMES, LimitSearch, ServerQuirks, read_limit
 from adacompute.client.settings import Endpoint, Retries
-from adacompute.client.transport import ReplyLimits, find_reply_limits
+from adacompute.client.transport import CertificateUntrusted, ReplyLimits, Transport, find_reply_limits
 from adacompute.errors import (
     ConnectionLost,
     EndpointError,
@@ -44,25 +43,6 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.records import Call, Paid
-
-__all__ = [
-    "AttemptTrace",
-    "AttemptTracer",
-    "CallAttempt",
-    "CallContext",
-    "CallListener",
-    "CallTotals",
-    "CallWithRetries",
-    "CompletionCall",
-    "SendPermission",
-    "compute_backoff",
-    "find_fault",
-    "is_overload",
-    "is_retryable",
-]
-
-if TYPE_CHECKING:
-    from adacompute.client.transport import Transport
 
 T = TypeVar("T")
 _DEFAULT_RESERVATION = 512  # tokens reserved for a response without a limit, until its real number is known
@@ -87,6 +67,16 @@ class AttemptTrace(Protocol):
 
 # Called as an attempt begins, with the number of those before it of the same call; None: it isn't followed.
 AttemptTracer = Callable[[int], AttemptTrace | None]
+
+
+class CallOptions(TypedDict, total=False):
+    """What a call takes besides its body and its deadline; see `Client.call`."""
+
+    on_call: CallListener | None
+    may_send: SendPermission | None
+    optional: frozenset[str]
+    headers: Mapping[str, str] | None
+    tracer: AttemptTracer | None
 
 
 @dataclass(slots=True)
@@ -120,13 +110,12 @@ class CallContext:
         self,
         endpoint: Endpoint,
         *,
-        transport: "Transport",
+        transport: Transport,
         quirks: ServerQuirks,
         totals: CallTotals,
         gate: SendGate,
         rng: random.Random,
         on_call: CallListener | None,
-        signals_only: bool = False,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.endpoint = endpoint
@@ -136,7 +125,6 @@ class CallContext:
         self.gate = gate
         self.rng = rng
         self.on_call = on_call
-        self.signals_only = signals_only  # of log-probabilities that a call can do without
         self.url = URL(endpoint.chat)
         self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
         self.limiter = self.limiters.pick()  # of what names no model
@@ -149,18 +137,6 @@ class CallAttempt:
     Ended by the first of the three reports (success, failure, cancelled), which counts it and gives its
     turn back.
     """
-
-    __slots__ = (
-        "_answer_began",
-        "_ended",
-        "_generation",
-        "_owner",
-        "_tries",
-        "began_at",
-        "sent_at",
-        "timer",
-        "trace",
-    )
 
     def __init__(self, owner: "CallWithRetries[Any]", tries: int, until: float) -> None:
         context = owner.context
@@ -289,42 +265,19 @@ class CallAttempt:
 class CallWithRetries(Generic[T]):
     """One call and its progress. Subclasses define what one attempt is, and what it returns."""
 
-    __slots__ = (
-        "_body",
-        "_cap",
-        "_data",
-        "_deadline",
-        "_encoded_fields",
-        "_limit_search",
-        "_may_send",
-        "_on_call",
-        "_optional",
-        "_removed_fields",
-        "_until",
-        "_weight",
-        "backoff",
-        "breaker",
-        "calls",
-        "context",
-        "headers",
-        "idle",
-        "limiter",
-        "n",
-        "tracer",
-    )
-
     def __init__(
         self,
         context: CallContext,
         body: Mapping[str, Any],
         n: int,
         deadline: float,
-        on_call: CallListener | None = None,
         encoded_fields: Mapping[str, Fragment] | None = None,
+        *,
+        on_call: CallListener | None = None,
+        may_send: SendPermission | None = None,
         optional: frozenset[str] = frozenset(),
         headers: Mapping[str, str] | None = None,
         tracer: AttemptTracer | None = None,
-        may_send: SendPermission | None = None,
     ) -> None:
         self.context = context
         self.calls: list[Call] = []
@@ -580,21 +533,12 @@ class CallWithRetries(Generic[T]):
 class CompletionCall(CallWithRetries[CompletionReply]):
     """A call whose reply arrives as a whole."""
 
-    __slots__ = ()
-
-    def _find_whole_limits(self) -> ReplyLimits:
-        """As `find_limits`, and whether only the signals of log-probabilities are read."""
-        limits = self.find_limits()
-        if not self.context.signals_only or "logprobs" not in self._optional:
-            return limits
-        return limits._replace(signals_only=True) if self._body.get("logprobs") else limits
-
     async def _attempt_once(self, tries: int) -> CompletionReply:
         context = self.context
         attempt = CallAttempt(self, tries, self._until)
         try:
             http_reply = await context.transport.exchange(
-                context.url, attempt.timer, self._data, attempt.headers, self._find_whole_limits()
+                context.url, attempt.timer, self._data, attempt.headers, self.find_limits()
             )
             if http_reply.size <= MAX_INLINE:
                 reply = self.interpret(attempt, http_reply)

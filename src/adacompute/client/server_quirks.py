@@ -15,23 +15,6 @@ from typing import Any
 
 from adacompute.errors import EndpointError
 
-__all__ = [
-    "ADDED_LIMIT",
-    "LIMIT_NAME",
-    "LIMIT_NAMES",
-    "LOGPROBS",
-    "LimitSearch",
-    "ModelQuirks",
-    "QuirksByModel",
-    "ServerQuirks",
-    "TokenLimits",
-    "find_refused_fields",
-    "find_refused_limit",
-    "is_about_n",
-    "parse_choice_limit",
-    "read_limit",
-]
-
 FRESH_SECONDS = 600.0  # seconds that something learned is believed
 _SHORT_REPLIES = 2  # short replies in a row until they count as a limit of a model that gave more before
 _MIN_TOKENS = 64  # tokens observed until the ratio of characters a token counts as learned
@@ -59,17 +42,6 @@ class ModelQuirks:
     choices than requested. A single short reply of a model that gave more before (or gives more to a
     call that is still running) is not a limit.
     """
-
-    __slots__ = (
-        "_characters",
-        "_largest_reply",
-        "_now",
-        "_observed_limit",
-        "_per_choice",
-        "_refusal_limit",
-        "_short_replies",
-        "_tokens",
-    )
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -584,17 +556,6 @@ class TokenLimits:
 
 class LimitSearch:
     """Finds the limit that one request is accepted with; what it finds is learned when the call succeeds."""
-
-    __slots__ = (
-        "_about_context",
-        "_lowered",
-        "_may_drop",
-        "_model",
-        "_refused",
-        "_tries",
-        "_wanted",
-        "current",
-    )
 
     def __init__(self, limits: TokenLimits, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
         self._model = body.get("model")

@@ -17,16 +17,6 @@ from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
 from adacompute.records import Secret
 
-__all__ = [
-    "BreakerSettings",
-    "Endpoint",
-    "RateLimits",
-    "Retries",
-    "Timeouts",
-    "build_endpoint",
-    "describe_key_exposure",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:

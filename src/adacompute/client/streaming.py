@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Unpack, cast
 
 from adacompute.client.error_object import infer_status, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts, run_in_thread
@@ -25,32 +25,11 @@ from adacompute.client.response_parser import (
     parse_count,
     read_json,
 )
-from adacompute.client.retry import (
-    AttemptTracer,
-    CallAttempt,
-    CallContext,
-    CallListener,
-    CallWithRetries,
-    SendPermission,
-)
+from adacompute.client.retry import CallAttempt, CallContext, CallOptions, CallWithRetries
 from adacompute.client.server_quirks import ModelQuirks
+from adacompute.client.transport import ReplyStream
 from adacompute.errors import ConnectionLost, EndpointError, EndpointTimeout, ReplyInvalid
 from adacompute.records import Call
-
-__all__ = [
-    "CompletionBuilder",
-    "Event",
-    "EventParser",
-    "Stream",
-    "StreamingCall",
-    "find_error_status",
-    "looks_like_events",
-    "split_into_chunks",
-    "split_tokens",
-]
-
-if TYPE_CHECKING:
-    from adacompute.client.transport import ReplyStream
 
 DONE = b"[DONE]"  # the payload of the last event of a stream
 _MAX_EVENT = 4 * 2**20  # bytes of one event
@@ -82,8 +61,6 @@ class EventParser:
     Lines end as \\n, \\r or \\r\\n; several `data` lines are one payload; comments, names and events without
     data are skipped.
     """
-
-    __slots__ = ("_after_return", "_begun", "_data", "_largest", "_line", "_size")
 
     def __init__(self, *, largest: int = _MAX_EVENT) -> None:
         self._largest = largest
@@ -261,8 +238,6 @@ class _ChoiceBuilder:
 class _Values:
     """The values of one field, in order; many short texts are joined to fewer long ones."""
 
-    __slots__ = ("_blocks", "_recent")
-
     def __init__(self) -> None:
         self._blocks: list[Any] = []
         self._recent: list[Any] = []
@@ -283,8 +258,6 @@ class _Values:
 
 class _Tokens:
     """The tokens of a choice's log-probabilities; many are packed."""
-
-    __slots__ = ("_packed", "_recent")
 
     def __init__(self) -> None:
         self._packed = PackedList()
@@ -385,35 +358,19 @@ def split_into_chunks(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 class StreamingCall(CallWithRetries["Stream"]):
     """A call whose reply arrives in pieces; it returns when the first of them is here."""
 
-    __slots__ = ()
-
     def __init__(
         self,
         context: CallContext,
         body: Mapping[str, Any],
         deadline: float,
-        on_call: CallListener | None = None,
-        optional: frozenset[str] = frozenset(),
-        headers: Mapping[str, str] | None = None,
-        tracer: AttemptTracer | None = None,
-        may_send: SendPermission | None = None,
+        **options: Unpack[CallOptions],
     ) -> None:
-        options = body.get("stream_options")
-        stream_options = {**(options if isinstance(options, Mapping) else {}), "include_usage": True}
+        given = body.get("stream_options")
+        stream_options = {**(given if isinstance(given, Mapping) else {}), "include_usage": True}
         n = parse_count(body.get("n")) or 1
         body = {**body, "stream": True, "stream_options": stream_options}
-        optional |= {"stream_options"}
-        super().__init__(
-            context,
-            body,
-            n,
-            deadline,
-            on_call,
-            optional=optional,
-            headers=headers,
-            tracer=tracer,
-            may_send=may_send,
-        )
+        options["optional"] = options.get("optional", frozenset()) | {"stream_options"}
+        super().__init__(context, body, n, deadline, **options)
 
     async def _attempt_once(self, tries: int) -> "Stream":
         context = self.context
@@ -464,7 +421,7 @@ class Stream:
     """
 
     def __init__(
-        self, streaming_call: StreamingCall, attempt: CallAttempt, reply_stream: "ReplyStream"
+        self, streaming_call: StreamingCall, attempt: CallAttempt, reply_stream: ReplyStream
     ) -> None:
         self.call: Call | None = None  # the attempt's record, once the stream has ended or was left
         self._streaming_call = streaming_call

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -14,11 +15,8 @@ from yarl import URL
 from adacompute.client.connector import ConnectFailed, Connector, ConnectTimeout, HttpResponse, NotHttp
 from adacompute.client.error_object import pick_error_headers, unwrap_error
 from adacompute.client.large_json import MAX_INLINE, MAX_MARKS, MAX_PLAIN_MARKS, run_in_thread
-from adacompute.client.rate_limit import LoopShare
 from adacompute.client.response_parser import (
-    CertificateUntrusted,
     HttpReply,
-    ReplyCompressed,
     one_line,
     read_json,
     redact,
@@ -31,17 +29,6 @@ from adacompute.errors import (
     EndpointUnreachable,
     ReplyInvalid,
 )
-
-__all__ = [
-    "ANY_REPLY",
-    "AttemptTimer",
-    "RawReply",
-    "ReplyLimits",
-    "ReplyStream",
-    "Transport",
-    "find_reply_limits",
-    "parse_retry_after",
-]
 
 _MAX_ERROR_BODY = 64 * 2**10  # bytes read of a reply that is not a success
 _STREAM_END_SECONDS = 0.1  # time for a stream to end after its last event; else its connection is closed
@@ -64,13 +51,22 @@ _TOKEN_SIZE_LOGPROBS = 8192  # with its alternatives
 _TOKEN_CONTENT = 64  # bytes of a token's text, escaped
 
 
+class CertificateUntrusted(EndpointUnreachable):
+    """The server's certificate is wrong, so trying again doesn't help."""
+
+
+class ReplyCompressed(ReplyInvalid):
+    """The server compresses its replies, though it wasn't asked to."""
+
+    kind = "compressed"
+
+
 class ReplyLimits(NamedTuple):
     """How large a reply to a request may be."""
 
     size: int  # bytes, of a stream with all that its events repeat
     content: int  # bytes of a stream's events beyond what each has anyway: texts, which are kept
     marks: int  # opening brackets and commas of its JSON, or of an event's
-    signals_only: bool = False  # whether log-probabilities are only computed with, and not passed on
 
 
 ANY_REPLY = ReplyLimits(_MAX_SIZE, _MAX_SIZE, MAX_MARKS)
@@ -145,6 +141,50 @@ class AttemptTimer:
             self._timeout.reschedule(self._due)
 
 
+_ROUND_SECONDS = 0.004  # of a round of the event loop, after which work on replies waits for the next
+_TURNS_PER_ROUND = 4  # given to those who wait
+
+
+class LoopShare:
+    """Turns at the event loop's time, for pieces of work of a millisecond or so. For one event loop.
+
+    A task runs until it waits for something, and all tasks that are ready run in one round of the loop.
+    Where 200 replies arrive at once, that is one round of 200 times some milliseconds, in which nothing else
+    is served. So each takes a turn before a piece of work: at once while little was done in this round, else
+    in a later one.
+    """
+
+    def __init__(self) -> None:
+        self._until = 0.0  # when this round's budget is used up
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False  # whether `_begin_round` will be called in the next round
+
+    async def take_turn(self) -> None:
+        """Returns when there is processor time for one more piece of work: mostly at once."""
+        if not self._waiting:
+            if not self._is_scheduled:
+                self._until, self._is_scheduled = time.perf_counter() + _ROUND_SECONDS, True
+                asyncio.get_running_loop().call_soon(self._begin_round)
+                return
+            if time.perf_counter() < self._until:
+                return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        await turn  # where that is cancelled, its turn is skipped
+
+    def _begin_round(self) -> None:
+        given = 0
+        while self._waiting and given < _TURNS_PER_ROUND:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                given += 1
+        self._is_scheduled = bool(given)
+        if self._is_scheduled:
+            self._until = time.perf_counter() + _ROUND_SECONDS
+            asyncio.get_running_loop().call_soon(self._begin_round)
+
+
 class Transport:
     """What is sent to one endpoint, on connections that are kept. It follows no redirects."""
 
@@ -171,6 +211,7 @@ class Transport:
             self._headers[endpoint.key_header] = endpoint.key.reveal()
         elif endpoint.key is not None:
             self._headers["Authorization"] = f"Bearer {endpoint.key.reveal()}"
+        self._json_headers = {**self._headers, "Content-Type": "application/json"}
         self._query_names = endpoint.query.keys()
         self._query = urlencode(endpoint.query)  # not in addresses that messages name: it may hold a secret
 
@@ -287,7 +328,7 @@ class Transport:
         response = await self._connector.send(
             method,
             self._build_target(url),
-            headers=self._merge_headers(headers or {}, json=is_json),
+            headers=self._merge_headers(headers, json=is_json),
             body=body if body is None or isinstance(body, bytes) else _report_end(body, timer),
             before_send=before_send,
         )
@@ -299,15 +340,18 @@ class Transport:
         """The address with the operator's own query, which no message shows."""
         if url.origin() != self._origin:
             raise ValueError(f"{url} is not at {self._origin}")
+        if not self._query:
+            return url
         target = url.raw_path_qs
         if not self._query_names.isdisjoint(url.query):  # the operator's are the only ones
             target = url.without_query_params(*self._query_names).raw_path_qs
-        if self._query:
-            target += ("&" if "?" in target else "?") + self._query
+        target += ("&" if "?" in target else "?") + self._query
         return URL(f"{self._origin}{target}", encoded=True)
 
-    def _merge_headers(self, headers: Mapping[str, str], *, json: bool) -> dict[str, str]:
-        own = self._headers | ({"Content-Type": "application/json"} if json else {})
+    def _merge_headers(self, headers: Mapping[str, str] | None, *, json: bool) -> dict[str, str]:
+        own = self._json_headers if json else self._headers
+        if not headers:
+            return own
         merged = {name.lower(): (name, value) for name, value in (*own.items(), *headers.items())}
         return dict(merged.values())
 
@@ -316,8 +360,7 @@ class Transport:
     ) -> HttpReply:
         status, key = response.status, self._endpoint.secret
         try:
-            only = limits.signals_only and status == 200
-            value, _ = read_json(raw, key, max_marks=limits.marks, signals_only=only)
+            value, _ = read_json(raw, key, max_marks=limits.marks)
         except ValueError as exc:
             if status == 200 and raw.startswith(_GZIP):
                 raise _build_compressed_error(response, "gzip", "though its headers don't say so")  # noqa: B904
@@ -388,8 +431,6 @@ class Transport:
 class ReplyStream:
     """A reply that is read as it arrives. Only `close` and `release` end it."""
 
-    __slots__ = ("_response", "_timer", "_transport", "_url", "limits", "size")
-
     has_limit = True
 
     def __init__(
@@ -447,8 +488,6 @@ class ReplyStream:
 
 class RawReply(ReplyStream):
     """A reply of any status and any size, which is passed on as it arrives."""
-
-    __slots__ = ()
 
     has_limit = False
 

@@ -39,8 +39,6 @@ from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call
 
-__all__ = ["VERDICT_TOKENS", "Verifier", "VerifierReply", "build_verifier", "parse_score", "read_verdict"]
-
 VERDICT_TOKENS = 4  # of a verdict, at most: "Yes" or "No", perhaps after a blank or a mark
 _TOP_LOGPROBS = 5  # alternatives of a token: "Yes" and "No" are among them, if it is a verdict at all
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
@@ -198,8 +196,6 @@ def _write_question(answer: str | None) -> str:
 
 class _ScoreCall(CompletionCall):
     """A call whose reply is any JSON, of which it costs no tokens."""
-
-    __slots__ = ()
 
     def find_limits(self) -> ReplyLimits:
         return _MAX_REPLY

@@ -25,7 +25,7 @@ from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.pool import Ballots
 from adacompute.replay.replay import check_memory, select_replayable
-from adacompute.replay.sweep import find_hull
+from adacompute.solve.hull import find_hull
 
 __all__ = ["BUDGETS", "FoldFit", "PolicyReplays", "assemble_chart", "build_chart", "round_price_up"]
 
@@ -164,7 +164,7 @@ def build_chart(
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
-    ballots, _ = select_replayable(ballots, policy.longest)
+    ballots, _ = select_replayable(ballots, policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = _find_prices(fitted, budgets)

@@ -21,7 +21,7 @@ from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_inte
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
-from adacompute.replay.sweep import find_hull
+from adacompute.solve.hull import find_hull
 
 __all__ = [
     "SMALLEST_GAIN",

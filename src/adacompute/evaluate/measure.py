@@ -19,13 +19,14 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
 from adacompute.evaluate.resampling import Split, list_groups
 from adacompute.evaluate.rivals import COMPARED
-from adacompute.policies.base import Policy, fit_confidence_weights
-from adacompute.policies.paths import Paths, PolicyRun, VoteState, draw_paths
+from adacompute.policies.base import Policy
+from adacompute.policies.paths import Paths, PolicyRun, draw_paths
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import ABSENT
-from adacompute.replay.per_problem import ProblemResults, check_paths, run_policy
+from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
-from adacompute.replay.sweep import Sweep, sweep
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = [
@@ -343,7 +344,7 @@ def prepare_setup(
             f"problem {name!r} has {longest} sample{'' if longest else 's'}, which can't be evaluated; "
             "collect 2 or more of each problem"
         )
-    evaluated, _ = select_replayable(evaluated, longest)  # raises where something is missing
+    evaluated, _ = select_replayable(evaluated, [longest])  # raises where something is missing
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
     setup = EvaluationSetup(

@@ -23,11 +23,10 @@ from adacompute.evaluate.resampling import Split
 from adacompute.policies.base import Floats, Ints
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
-from adacompute.policies.paths import PolicyRun
+from adacompute.policies.paths import MenuPaths, PolicyRun, draw_menu_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay.per_problem import run_policy
-from adacompute.replay.sweep import find_hull
+from adacompute.solve.hull import find_hull
 
 __all__ = [
     "CASCADES",

@@ -18,16 +18,17 @@ from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
-from adacompute.policies.base import fit_confidence_weights
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
-from adacompute.records import AccuracyTable, Allocation, ModeName, TokenPrices, format_lower_bound
+from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
 from adacompute.score import MeanEstimate, halves, score
 from adacompute.score.grades import BlockMap
 from adacompute.score.pool_summary import estimate_mean
 from adacompute.score.score import MENU_BUDGETS, Aggregate, Estimator
 from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
+from adacompute.solve.pricing import Allocation
 
 __all__ = [
     "CrossFit",

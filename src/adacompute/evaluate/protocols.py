@@ -49,8 +49,8 @@ from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import Compared, ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
-from adacompute.policies.base import fit_confidence_weights, get_ballots
-from adacompute.policies.menu.policy import MenuSource
+from adacompute.policies.base import PoolSource, get_ballots
+from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, JoinedPool, Menu
 from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
@@ -109,7 +109,7 @@ def select_eligible(
 
 
 def evaluate(
-    pool: MenuSource,
+    pool: PoolSource,
     *,
     budgets: Sequence[float | str | Budget] | None = None,
     policies: PolicyChoices = POLICY_NAMES,

@@ -20,10 +20,9 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     Policy,
-    VoteState,
+    check_dials,
     check_integer,
     check_number,
-    check_price,
     get_ballots,
     score_votes,
 )
@@ -35,6 +34,7 @@ from adacompute.policies.baselines import (
     hash_to_unit,
     mix_adjacent,
 )
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
@@ -191,7 +191,7 @@ class DoublingPolicy(Rival, AgreementPolicy):
         super().__init__(longest=longest, weigh=weigh)
         self.max_waves = max(1, math.ceil(math.log2(self.longest)))
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         min_share = 1.0 - self.check_doubt(dial)
         answered = state.total > 0
         share = np.divide(state.lead, state.total, out=np.zeros(len(state)), where=answered)
@@ -238,10 +238,10 @@ class PetsPolicy(Rival, AgreementPolicy):
         self.gains_ = np.minimum.accumulate(np.maximum(_subtract_tails(level), 0.0), axis=1)
         return self
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         if not hasattr(self, "gains_"):
             raise NotFitted(f"{self.kind} has learned nothing yet; call fit(pool) first")
-        price = np.array(check_price(dial), ndmin=1)[:, None]
+        price = np.array(check_dials("price", dial), ndmin=1)[:, None]
         planned = self.warmup + (self.gains_[self._find_pattern(state)] > price).sum(axis=1)  # samples in all
         missing = self.warmup - state.answered
         left = np.where(missing == 0, planned - state.drawn, missing)

@@ -21,18 +21,16 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     Policy,
-    VoteState,
     check_dial,
+    check_dials,
     check_flag,
     check_integer,
     check_source,
-    check_weights,
-    dump_weights,
     get_ballots,
-    load_settings,
     read_array,
-    wrap_restore_errors,
 )
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 
 __all__ = [
@@ -53,7 +51,7 @@ class AgreementPolicy(Policy):
     """What the rules share: a tolerated doubt as the dial, and nothing to learn."""
 
     dial: Dial | None = "threshold"
-    setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")  # of its settings
+    setting_names: ClassVar[tuple[str, ...]] = ("longest", "weigh")
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
         self.longest = check_integer("longest", longest)
@@ -63,17 +61,9 @@ class AgreementPolicy(Policy):
         check_source(pool)
         return self
 
-    def settings(self) -> dict[str, Any]:
-        return {"longest": self.longest, "weigh": dump_weights(self.weigh)}
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        with wrap_restore_errors(cls.kind):
-            return cls(**load_settings(settings, cls.setting_names))
-
-    def check_doubt(self, dial: float | Floats | None) -> float:
-        """The tolerated doubt, from 0 (hardly ever stops early) to 1."""
-        return check_dial("threshold", dial, high=1.0)
+    def check_doubt(self, dial: float | Floats | None) -> float | Floats:
+        """The tolerated doubt, or that of each request, from 0 (hardly ever stops early) to 1."""
+        return check_dials("threshold", dial, high=1.0)
 
     def limit_draw(self, state: VoteState, size: Ints | int) -> Ints:
         """At most `size` more samples, within `longest`."""
@@ -95,7 +85,7 @@ class AdaptiveConsistency(AgreementPolicy):
     """
 
     kind = "asc"
-    setting_names = ("longest", "wave", "weigh")
+    setting_names = ("wave", "longest", "weigh")
 
     def __init__(
         self, *, wave: int = 1, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None
@@ -104,7 +94,7 @@ class AdaptiveConsistency(AgreementPolicy):
         self.wave = check_integer("wave", wave)
         self.max_waves = -(-self.longest // self.wave)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self.limit_draw(state, self.wave))
@@ -113,9 +103,9 @@ class AdaptiveConsistency(AgreementPolicy):
         """One sample first, and the doubt above which one more is drawn, again and again; None where samples
         are drawn several at a time.
         """
-        if self.wave > 1 or type(self).decide is not AdaptiveConsistency.decide:
+        if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
-        return 1, self.check_doubt(dial)
+        return 1, check_dial("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
@@ -125,9 +115,6 @@ class AdaptiveConsistency(AgreementPolicy):
         votes = state.first + state.second
         in_table = votes <= self.longest  # with more votes than that, nothing is drawn anyway
         return np.asarray(table[np.where(in_table, votes, 0) + 1, np.where(in_table, state.second, 0)])
-
-    def settings(self) -> dict[str, Any]:
-        return {"wave": self.wave, **super().settings()}
 
 
 class EarlyStopping(AgreementPolicy):
@@ -146,14 +133,13 @@ class EarlyStopping(AgreementPolicy):
 
     kind = "esc"
 
-    def window(self, dial: float | Floats | None) -> int:
-        """Samples of a window at a dial, 1 to `longest`."""
-        doubt = self.check_doubt(dial)
-        if doubt * self.longest <= 1.0:
-            return self.longest
-        return max(1, round(1.0 / doubt))
+    def window(self, dial: float | Floats | None) -> Ints:
+        """Samples of a window at a dial, or at each, 1 to `longest`."""
+        doubt = np.asarray(self.check_doubt(dial))
+        windows = np.round(1.0 / np.maximum(doubt, 1.0 / self.longest)).astype(np.int64)
+        return np.asarray(np.where(doubt * self.longest <= 1.0, self.longest, windows))
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         window = self.window(dial)
         position = state.drawn % window  # in a window begun under another dial, or cut short
         stops = (state.drawn > 0) & (position == 0) & (state.run >= window)
@@ -211,6 +197,7 @@ class BayesPolicy(AgreementPolicy):
     """
 
     kind = "bayes"
+    learned_names = ("learned",)
     table_: Floats  # doubts, (votes of the leader, of the second, of the rest); 1 where they can't be
 
     def __init__(self, *, longest: int = DEFAULT_LONGEST, weigh: VoteWeights | None = None) -> None:
@@ -224,7 +211,7 @@ class BayesPolicy(AgreementPolicy):
         self.table_ = _build_mode_doubts(counts / counts.sum(axis=1, keepdims=True), self.longest)
         return self
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         self._get_table()
         limit = self.check_doubt(dial)
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
@@ -233,7 +220,9 @@ class BayesPolicy(AgreementPolicy):
     def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
         """One sample first, and the doubt above which one more is drawn, again and again."""
         self._get_table()
-        return (1, self.check_doubt(dial)) if type(self).decide is BayesPolicy.decide else None
+        if type(self).count_draws is not BayesPolicy.count_draws:
+            return None
+        return 1, check_dial("threshold", dial, high=1.0)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The posterior probability that the answer that leads isn't the one the model gives most often."""
@@ -243,27 +232,21 @@ class BayesPolicy(AgreementPolicy):
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
         return np.asarray(doubts[cell[0], cell[1], cell[2]])  # [0, 0, 0] is 1
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "learned": hasattr(self, "table_")}
+    def learned(self) -> dict[str, Any]:
+        return {"learned": hasattr(self, "table_")}
 
     def arrays(self) -> Arrays:
         return {"doubts": self.table_} if hasattr(self, "table_") else {}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*cls.setting_names, "learned"))
-            learned = check_flag("learned", arguments.pop("learned"))
-            policy = cls(**arguments)
-            if learned:
-                longest = policy.longest
-                shape = (longest + 1, longest // 2 + 1, longest + 1)
-                policy.table_ = read_array(arrays, "doubts", np.float64, shape)
-                if policy.table_.min() < 0 or policy.table_.max() > 1:
-                    raise PolicyError("array 'doubts' holds a number that is not from 0 to 1")
-                if policy.table_[0, 0, 0] != 1:
-                    raise PolicyError("array 'doubts' is sure of an answer before there is any")
-        return policy
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        if not check_flag("learned", learned["learned"]):
+            return
+        shape = (self.longest + 1, self.longest // 2 + 1, self.longest + 1)
+        self.table_ = read_array(arrays, "doubts", np.float64, shape)
+        if self.table_.min() < 0 or self.table_.max() > 1:
+            raise PolicyError("array 'doubts' holds a number that is not from 0 to 1")
+        if self.table_[0, 0, 0] != 1:
+            raise PolicyError("array 'doubts' is sure of an answer before there is any")
 
     def _get_table(self) -> Floats:
         if not hasattr(self, "table_"):

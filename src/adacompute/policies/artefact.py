@@ -91,7 +91,7 @@ def publish(
     """
     name = check_folder(folder)
     try:
-        folder = _resolve_folder(name)
+        folder = resolve_folder(name)
         if (folder.is_dir() and any(folder.iterdir())) or not _create_folder(
             folder, {**files, last[0]: last[1]}
         ):
@@ -102,7 +102,7 @@ def publish(
         ) from exc
 
 
-def _resolve_folder(name: Path) -> Path:
+def resolve_folder(name: Path) -> Path:
     """The folder that is meant, with links followed; PolicyError where there can be none."""
     folder = Path(os.path.abspath(name))  # noqa: PTH100 # resolve() would follow a link that leads nowhere
     folder = folder.resolve() if folder.is_symlink() and folder.is_dir() else folder

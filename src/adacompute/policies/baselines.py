@@ -7,7 +7,7 @@ in replay.
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +20,16 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     Policy,
-    VoteState,
     check_ascending,
+    check_dials,
     check_flag,
     check_integer,
     check_number,
-    check_price,
     check_source,
-    check_weights,
-    dump_weights,
     get_ballots,
-    load_settings,
-    wrap_restore_errors,
 )
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.score import score
 from adacompute.solve.hull import compute_slopes, round_slopes
@@ -40,6 +37,7 @@ from adacompute.solve.hull import compute_slopes, round_slopes
 __all__ = [
     "BUDGETS",
     "MAX_SEED",
+    "BudgetPolicy",
     "FixedPolicy",
     "OneShotPolicy",
     "OraclePolicy",
@@ -94,12 +92,8 @@ def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:
     return result
 
 
-class OneShotPolicy(Policy):
-    """A policy that reads its budget off the prompt, (prompts, 1). A base class."""
-
-    one_shot = True
-    max_waves = 1
-    setting_names: ClassVar[tuple[str, ...]]  # keys of its settings in an artefact
+class BudgetPolicy(Policy):
+    """A policy that chooses among budgets. A base class."""
 
     def __init__(self, *, budgets: Sequence[int], longest: int, weigh: VoteWeights | None) -> None:
         self.longest = check_integer("longest", longest)
@@ -115,6 +109,13 @@ class OneShotPolicy(Policy):
         """The budgets that are within `longest`."""
         return tuple(budget for budget in self.budgets if budget <= self.longest)
 
+
+class OneShotPolicy(BudgetPolicy):
+    """A policy that reads its budget off the prompt, (prompts, 1). A base class."""
+
+    one_shot = True
+    max_waves = 1
+
     @abstractmethod
     def read(self, prompts: Sequence[str]) -> Floats:
         """The budget of each prompt, (prompts, 1)."""
@@ -123,29 +124,17 @@ class OneShotPolicy(Policy):
         self, prompt: str, tally: Tally, dial: float | None = None, *, reading: Floats | None = None
     ) -> int:
         """As `decide`, without arrays: for one request they would take ten times as long."""
-        if type(self).decide is not OneShotPolicy.decide:
+        if type(self).count_draws is not OneShotPolicy.count_draws:
             return super().more(prompt, tally, dial, reading=reading)
         budget = (self.read([prompt]) if reading is None else reading)[0, 0]
         return max(int(budget) - tally.drawn, 0)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
         return np.asarray(np.maximum(reading[:, 0].astype(np.int64) - state.drawn, 0))
 
     def fit(self, pool: Pool | Ballots) -> Self:
         check_source(pool)
         return self
-
-    def settings(self) -> dict[str, Any]:
-        return {
-            "budgets": list(self.budgets),
-            "longest": self.longest,
-            "weigh": dump_weights(self.weigh),
-        }
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        with wrap_restore_errors(cls.kind):
-            return cls(**load_settings(settings, cls.setting_names))
 
 
 def draw_budgets(prompts: Sequence[str], modes: Sequence[int], shares: Floats, *, seed: int) -> Floats:
@@ -192,9 +181,6 @@ class FixedPolicy(OneShotPolicy):
             return np.full((len(prompts), 1), float(self.modes[int(self._shares.argmax())]))
         return draw_budgets(prompts, self.modes, self._shares, seed=self.seed)
 
-    def settings(self) -> dict[str, Any]:
-        return {"budget": self.budget, "mix": self.mix, "seed": self.seed, **super().settings()}
-
 
 class OraclePolicy(OneShotPolicy):
     """Each problem's best budget at a price, by its own accuracy: it has seen the answers.
@@ -216,6 +202,7 @@ class OraclePolicy(OneShotPolicy):
     kind = "oracle"
     dial = "price"
     setting_names = ("budgets", "longest", "weigh")
+    learned_names = ("learned",)
 
     keys_: npt.NDArray[np.uint64]  # (prompts,) hashes, ascending
     slopes_: Floats  # (prompts, modes - 1) of the hull over each step to the next mode, never rising
@@ -253,34 +240,25 @@ class OraclePolicy(OneShotPolicy):
         known = self.keys_[row] == hashes
         return np.where(known[:, None], self.slopes_[row], self.mean_)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        price = round_slopes(np.array(check_price(dial), dtype=np.float64, ndmin=1))
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        price = round_slopes(np.array(check_dials("price", dial), dtype=np.float64, ndmin=1))
         budget = np.array(self.modes)[(reading > price[:, None]).sum(axis=1)]
         return np.asarray(np.maximum(budget - state.drawn, 0))
 
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), "learned": hasattr(self, "keys_")}
+    def learned(self) -> dict[str, Any]:
+        return {"learned": hasattr(self, "keys_")}
 
     def arrays(self) -> Arrays:
         if not hasattr(self, "keys_"):
             return {}
         return {"keys": self.keys_, "slopes": self.slopes_, "mean": self.mean_}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*cls.setting_names, "learned"))
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if not isinstance(learned, bool) or set(arrays) != (
-                {"keys", "slopes", "mean"} if learned else set()
-            ):
-                raise PolicyError(f"arrays {sorted(arrays)} don't go with learned {learned!r}")
-            if learned:
-                policy._load_arrays(arrays)
-        return policy
-
-    def _load_arrays(self, arrays: Arrays) -> None:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        names = {"keys", "slopes", "mean"} if check_flag("learned", learned["learned"]) else set[str]()
+        if set(arrays) != names:
+            raise PolicyError(f"arrays {sorted(arrays)} don't go with learned {learned['learned']!r}")
+        if not names:
+            return
         keys, hull_slopes, mean = arrays["keys"], arrays["slopes"], arrays["mean"]
         steps = len(self.modes) - 1
         if keys.dtype != np.uint64 or keys.ndim != 1 or not len(keys) or (keys[1:] <= keys[:-1]).any():

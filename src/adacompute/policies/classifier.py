@@ -17,7 +17,6 @@ import numpy as np
 from adacompute.answers import VoteWeights
 from adacompute.errors import (
     BudgetOutOfRange,
-    NotFitted,
     PolicyError,
     PolicyInvalid,
     format_value,
@@ -28,18 +27,14 @@ from adacompute.policies.base import (
     Arrays,
     Floats,
     Ints,
-    VoteState,
     check_ascending,
     check_choice,
     check_flag,
     check_number,
-    dump_weights,
     get_ballots,
-    load_settings,
     parse_finite,
     read_array,
     score_votes,
-    wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
@@ -63,7 +58,6 @@ _ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # of boosting: the paper's
 _FOREST_TREES = 100
 _HIDDEN_UNITS = 64
 _MAX_STEPS = 2000  # of a solver, at most
-_SETTING_NAMES = ("model", "budgets", "features", "seed", "longest", "weigh")
 
 
 class Scorer(ABC):
@@ -427,11 +421,11 @@ class ClassifierPolicy(FeaturePolicy):
     """
 
     kind = "classifier"
+    setting_names = ("model", "budgets", "features", "seed", "longest", "weigh")
 
     budget_: float  # the average it was fitted for
     classes_: Ints  # (classes,) budgets that it may give, ascending
     scorer_: Scorer
-    feature_set_: FeatureSet  # what it was fitted to see
 
     def __init__(
         self,
@@ -455,10 +449,8 @@ class ClassifierPolicy(FeaturePolicy):
         labels = self.compute_labels(ballots, budget)
         feature_set = FeatureSet.parse(self.features).drop_missing_entropy(ballots)
         rows = feature_set.build_rows(feature_set.read(ballots.prompts), ballots.entropy[:, 0])
-        self.scorer_, self.classes_ = fit_scorer(self.model, rows, labels, seed=self.seed)
-        self.source_model = ballots.model
-        self.budget_, self.feature_set_ = float(budget), feature_set
-        self._update_flags()
+        self._set_model(*fit_scorer(self.model, rows, labels, seed=self.seed), feature_set)
+        self.budget_, self.source_model = float(budget), ballots.model
         return self
 
     def compute_labels(self, source: Pool | Ballots, budget: float) -> Ints:
@@ -475,82 +467,43 @@ class ClassifierPolicy(FeaturePolicy):
     def predict_budgets(self, source: Pool | Ballots) -> Ints:
         """The budget predicted for each problem from its first recorded sample, (problems,)."""
         ballots = get_ballots(source)
-        return self._predict(self.read(ballots.prompts), ballots.entropy[:, 0])
+        rows = self.get_feature_set().build_rows(self.read(ballots.prompts), ballots.entropy[:, 0])
+        return self.choose_budgets(rows, None)
 
-    def read(self, prompts: Sequence[str]) -> Floats:
-        return self._check_fitted().read(prompts)
-
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
-        feature_set = self._check_fitted()
-        if not feature_set.entropy:
-            return np.asarray(np.maximum(self._predict(reading, state.entropy) - state.drawn, 0))
-        more = np.ones(len(state), dtype=np.int64)  # the first sample's entropy comes first
-        started = np.flatnonzero(state.drawn)
-        if len(started):
-            budgets = self._predict(reading[started], state.entropy[started])
-            more[started] = np.maximum(budgets - state.drawn[started], 0)
-        return more
-
-    def _predict(self, reading: Floats, entropy: Floats) -> Ints:
-        best: Ints = self._predict_class(self._check_fitted().build_rows(reading, entropy))
+    def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+        best: Ints = self._predict_class(rows)
         return self.classes_[best]
 
-    def _check_fitted(self) -> FeatureSet:
+    def _set_model(self, scorer: Scorer, classes: Ints, feature_set: FeatureSet) -> None:
+        self.scorer_, self.classes_ = scorer, classes
+        self._predict_class = RowCache(scorer.predict)
+        self.set_feature_set(feature_set)
+
+    def learned(self) -> dict[str, Any]:
         if not hasattr(self, "scorer_"):
-            raise NotFitted("the classifier has learned nothing yet; call fit(pool, budget=2.0) first")
-        return self.feature_set_
-
-    def _update_flags(self) -> None:
-        self.one_shot = not self.feature_set_.entropy
-        self.reads_entropy = self.feature_set_.entropy
-        self.max_waves = 1 if self.one_shot else 2
-        self._predict_class = RowCache(self.scorer_.predict)
-
-    def settings(self) -> dict[str, Any]:
-        learned = None
-        if hasattr(self, "scorer_"):
-            learned = {
-                "budget": self.budget_,
-                "classes": self.classes_.tolist(),
-                "scorer": self.scorer_.kind,
-                "entropy": self.feature_set_.entropy,
-            }
-        return {
-            "model": self.model,
-            "budgets": list(self.budgets),
-            "features": self.features,
-            "seed": self.seed,
-            "longest": self.longest,
-            "weigh": dump_weights(self.weigh),
-            "learned": learned,
+            return {"learned": None}
+        learned = {
+            "budget": self.budget_,
+            "classes": self.classes_.tolist(),
+            "scorer": self.scorer_.kind,
+            "entropy": self.feature_set_.entropy,
         }
+        return {"learned": learned}
 
     def arrays(self) -> Arrays:
         return self.scorer_.arrays() if hasattr(self, "scorer_") else {}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, (*_SETTING_NAMES, "learned"))
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if learned is not None:
-                policy._load_learned(learned, arrays)
-        return policy
-
-    def _load_learned(self, learned: object, arrays: Arrays) -> None:
-        if not isinstance(learned, Mapping) or set(learned) != {"budget", "classes", "scorer", "entropy"}:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        stored = learned["learned"]
+        if stored is None:
+            return
+        if not isinstance(stored, Mapping) or set(stored) != {"budget", "classes", "scorer", "entropy"}:
             raise PolicyError("learned lacks budget, classes, scorer or entropy")
         feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", learned["entropy"])
+            check_flag("learned entropy", stored["entropy"])
         )
-        classes = check_ascending("learned classes", learned["classes"], high=self.longest)
-        check_choice("learned scorer", learned["scorer"], SCORERS)
-        scorer = SCORERS[learned["scorer"]].restore(arrays, features=feature_set.width, classes=len(classes))
-        self.budget_ = check_number("learned budget", learned["budget"], low=0)
-        self.classes_, self.scorer_, self.feature_set_ = (
-            np.array(classes, dtype=np.int64),
-            scorer,
-            feature_set,
-        )
-        self._update_flags()
+        classes = check_ascending("learned classes", stored["classes"], high=self.longest)
+        check_choice("learned scorer", stored["scorer"], SCORERS)
+        scorer = SCORERS[stored["scorer"]].restore(arrays, features=feature_set.width, classes=len(classes))
+        self.budget_ = check_number("learned budget", stored["budget"], low=0)
+        self._set_model(scorer, np.array(classes, dtype=np.int64), feature_set)

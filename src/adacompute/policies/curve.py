@@ -11,34 +11,31 @@ mode and the number of samples whose predicted accuracy, less its price, is best
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT
-from adacompute.errors import NotFitted, PolicyError, format_value
+from adacompute.errors import PolicyError, format_value
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
     Arrays,
     Draw,
     Floats,
     Ints,
-    VoteState,
     check_ascending,
     check_dial,
+    check_dials,
     check_flag,
-    check_price,
-    dump_weights,
     get_ballots,
-    load_settings,
     read_array,
-    wrap_restore_errors,
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
@@ -66,7 +63,6 @@ _TREE_SETTINGS: dict[str, Any] = {
 _FOLDS = 5
 _STANDARD_ERRORS = 2.0  # by which a group of columns must do better than the mean curve
 _MIN_PROMPTS = 20  # prompts that can be split into folds
-_SETTING_NAMES = ("budgets", "features", "seed", "longest", "weigh")
 _TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
 _MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
 _ORDERS = (8, 32)  # of a problem, at least and at most
@@ -282,10 +278,11 @@ class CurvePolicy(FeaturePolicy):
 
     kind = "curve"
     dial = "price"
+    setting_names = ("menu", "budgets", "features", "seed", "longest", "weigh")
+    optional: ClassVar[Mapping[str, Any]] = {"menu": None}
 
     trees_: Trees  # outputs: accuracy of the cheapest budget, and what each larger one adds to it
     rises_: Ints  # (budgets - 1,) of each curve: 1 where hardly any falls, and no predicted one may
-    feature_set_: FeatureSet
 
     def __init__(
         self,
@@ -314,8 +311,11 @@ class CurvePolicy(FeaturePolicy):
 
     @property
     def menu(self) -> Menu | None:
-        """The modes it chooses among; None: it has one."""
         return self.route.menu if self.route else None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.route.menu.names if self.route else super().names
 
     @property
     def columns(self) -> tuple[MenuColumn, ...]:
@@ -330,7 +330,8 @@ class CurvePolicy(FeaturePolicy):
     @property
     def uses_features(self) -> bool:
         """Whether requests get different curves: the features helped on held-out problems."""
-        return bool((self._check_fitted().output > 0).any())
+        self.get_feature_set()
+        return bool((self.trees_.output > 0).any())
 
     def fit(self, pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns curves from graded samples, as many of each problem as the largest budget.
@@ -389,7 +390,7 @@ class CurvePolicy(FeaturePolicy):
         It is the one of highest predicted accuracy, less the price times its cost; ties go to the cheaper, so
         that cost never rises with the price.
         """
-        self._check_fitted()
+        self.get_feature_set()
         if not self.route:
             raise PolicyError("a curve of one mode has no columns to choose; use more(…), or give it a menu")
         limit = float(round_slopes(np.array([check_dial("price", price)], dtype=np.float64))[0])
@@ -432,30 +433,17 @@ class CurvePolicy(FeaturePolicy):
         )
         return self._predict_curves(self.feature_set_.build_rows(self.read(prompts), known_entropy))
 
-    def read(self, prompts: Sequence[str]) -> Floats:
-        self._check_fitted()
-        return self.feature_set_.read(prompts)
-
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
-        self._check_fitted()
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         if self.route:
             raise PolicyError(
                 "a curve over a menu chooses a mode and a number of samples; ask choose(prompts, price)"
             )
-        price = check_price(dial)
-        more = np.full(len(state), self.modes[0], dtype=np.int64)
-        started = np.arange(len(state))
-        if self.feature_set_.entropy:
-            more[:] = 1  # the first sample's entropy comes first
-            started = np.flatnonzero(state.drawn)
-        if len(started):
-            prices = self._critical_prices(
-                self.feature_set_.build_rows(reading[started], state.entropy[started])
-            )
-            limits = price[started, None] if isinstance(price, np.ndarray) else price
-            budget = np.array(self.modes, dtype=np.int64)[(prices > limits).sum(axis=1)]
-            more[started] = np.maximum(budget - state.drawn[started], 0)
-        return more
+        return super().count_draws(reading, state, check_dials("price", dial))
+
+    def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
+        limits = dial[:, None] if isinstance(dial, np.ndarray) else dial
+        steps: Ints = (self._critical_prices(rows) > limits).sum(axis=1)
+        return np.array(self.modes, dtype=np.int64)[steps]
 
     def _predict_curves(self, rows: Floats) -> Floats:
         """(rows, budgets)"""
@@ -464,16 +452,9 @@ class CurvePolicy(FeaturePolicy):
             _build_curve(outputs[:, curve], min_steps)
         return outputs
 
-    def _check_fitted(self) -> Trees:
-        if not hasattr(self, "trees_"):
-            raise NotFitted("curve has learned nothing yet; call fit(pool) first")
-        return self.trees_
-
     def _set_model(self, trees: Trees, rises: Any, feature_set: FeatureSet) -> None:  # noqa: ANN401
-        self.trees_, self.rises_, self.feature_set_ = trees, np.asarray(rises, dtype=np.int64), feature_set
-        self.one_shot = not feature_set.entropy
-        self.reads_entropy = feature_set.entropy
-        self.max_waves = 1 if self.one_shot else 2
+        self.trees_, self.rises_ = trees, np.asarray(rises, dtype=np.int64)
+        self.set_feature_set(feature_set)
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
         min_steps = np.where(self.rises_ > 0, 0.0, -np.inf)  # lower bound of each step of a curve
         ends = np.cumsum([curve.stop - curve.start - 1 for curve in curves])[:-1]
@@ -484,39 +465,22 @@ class CurvePolicy(FeaturePolicy):
         )
 
     def settings(self) -> dict[str, Any]:
-        learned = {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None
-        menu: dict[str, Any] = {"menu": self.route.menu.dump()} if self.route else {}
-        return {
-            **menu,
-            "budgets": self.route.dump_budgets() if self.route else list(self.budgets),
-            "features": self.features,
-            "seed": self.seed,
-            "longest": self.longest,
-            "weigh": dump_weights(self.weigh),
-            "learned": learned,
-        }
+        return super().settings() | ({"budgets": self.route.dump_budgets()} if self.route else {})
+
+    def learned(self) -> dict[str, Any]:
+        return {"learned": {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None}
 
     def arrays(self) -> Arrays:
         return {**self.trees_.arrays(), "rises": self.rises_} if hasattr(self, "trees_") else {}
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        with wrap_restore_errors(cls.kind):
-            names = (*_SETTING_NAMES, "learned", *(["menu"] if "menu" in settings else []))
-            arguments = load_settings(settings, names)
-            if "menu" in arguments:
-                arguments["menu"] = Menu.load(arguments["menu"])
-            learned = arguments.pop("learned")
-            policy = cls(**arguments)
-            if learned is not None:
-                policy._load_learned(learned, arrays)
-        return policy
-
-    def _load_learned(self, learned: object, arrays: Arrays) -> None:
-        if not isinstance(learned, Mapping) or set(learned) != {"entropy"}:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        stored = learned["learned"]
+        if stored is None:
+            return
+        if not isinstance(stored, Mapping) or set(stored) != {"entropy"}:
             raise PolicyError("learned lacks entropy")
         feature_set = FeatureSet.parse(self.features).with_entropy(
-            check_flag("learned entropy", learned["entropy"])
+            check_flag("learned entropy", stored["entropy"])
         )
         curves = self.route.curves if self.route else [slice(0, len(self.modes))]
         outputs = curves[-1].stop

@@ -8,6 +8,7 @@ answers repeated rows once: replay asks about every order of a problem at every 
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isnan, log1p, nan
@@ -17,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Policy, check_ascending, check_integer, check_weights
-from adacompute.policies.baselines import MAX_SEED
+from adacompute.errors import NotFitted, PolicyError
+from adacompute.policies.base import Floats, Ints, check_integer
+from adacompute.policies.baselines import MAX_SEED, BudgetPolicy
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots
 
 __all__ = [
@@ -353,22 +355,46 @@ def _equal_bits(left: Floats, right: Floats) -> bool:
     return bool((left.view(np.uint64) == np.ascontiguousarray(right).view(np.uint64)).all())
 
 
-class FeaturePolicy(Policy):
+class FeaturePolicy(BudgetPolicy):
     """Looks at a prompt, and perhaps at the first sample, to choose among budgets. A base class."""
+
+    learned_names = ("learned",)
+    feature_set_: FeatureSet  # what it was fitted to see
 
     def __init__(
         self, *, budgets: Sequence[int], features: str, seed: int, longest: int, weigh: VoteWeights | None
     ) -> None:
-        self.budgets = check_ascending("budgets", budgets)
+        super().__init__(budgets=budgets, longest=longest, weigh=weigh)
+        FeatureSet.parse(features)
         self.features = features
         self.seed = check_integer("seed", seed, low=0, high=MAX_SEED)
-        self.longest = check_integer("longest", longest)
-        self.weigh = check_weights(weigh)
-        FeatureSet.parse(features)
-        if self.budgets[0] > self.longest:
-            raise PolicyError(f"budgets {self.budgets} lie beyond longest {self.longest}; give smaller ones")
 
-    @property
-    def modes(self) -> tuple[int, ...]:
-        """The budgets that are within `longest`."""
-        return tuple(budget for budget in self.budgets if budget <= self.longest)
+    @abstractmethod
+    def choose_budgets(self, rows: Floats, dial: float | Floats | None) -> Ints:
+        """The budget of each row of features, (rows,), at a dial or at one for each."""
+
+    def read(self, prompts: Sequence[str]) -> Floats:
+        return self.get_feature_set().read(prompts)
+
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        feature_set = self.get_feature_set()
+        more, started = np.ones(len(state), dtype=np.int64), np.arange(len(state))
+        if feature_set.entropy:  # the first sample's entropy comes first
+            started = np.flatnonzero(state.drawn)
+        if len(started):
+            own_dial = dial[started] if isinstance(dial, np.ndarray) and dial.ndim == 1 else dial
+            rows = feature_set.build_rows(reading[started], state.entropy[started])
+            more[started] = np.maximum(self.choose_budgets(rows, own_dial) - state.drawn[started], 0)
+        return more
+
+    def get_feature_set(self) -> FeatureSet:
+        """What it was fitted to see."""
+        if not hasattr(self, "feature_set_"):
+            raise NotFitted(f"{self.kind} has learned nothing yet; fit it first")
+        return self.feature_set_
+
+    def set_feature_set(self, feature_set: FeatureSet) -> None:
+        """Looks at these features from now on."""
+        self.feature_set_ = feature_set
+        self.one_shot, self.reads_entropy = not feature_set.entropy, feature_set.entropy
+        self.max_waves = 1 if self.one_shot else 2

@@ -16,9 +16,8 @@ that the model gives. It says nothing of whether the commonest answer is right.
 """
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -26,19 +25,16 @@ import numpy.typing as npt
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, format_value
 from adacompute.policies.base import (
-    Arrays,
     Dial,
     Floats,
     Ints,
     Policy,
-    VoteState,
-    check_dial,
+    check_dials,
     check_integer,
     check_source,
-    load_settings,
     parse_finite,
-    wrap_restore_errors,
 )
+from adacompute.policies.votes import VoteState
 from adacompute.pool import Ballots, Pool
 
 __all__ = ["GuaranteePolicy", "compute_risk", "find_boundary"]
@@ -67,6 +63,7 @@ class GuaranteePolicy(Policy):
     kind = "guarantee"
     needs_plain_votes = True
     dial: Dial | None = "threshold"
+    setting_names = ("delta", "longest")
 
     def __init__(self, delta: float | None = 0.05, *, longest: int = _LONGEST) -> None:
         self.delta = None if delta is None else _check_delta(delta)
@@ -74,9 +71,8 @@ class GuaranteePolicy(Policy):
         if self.delta is not None:
             self.dial = None
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
-        boundary = find_boundary(self.longest, self._choose_delta(dial))
-        needed = boundary[np.minimum(state.second, self.longest)] - state.first
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:  # noqa: ARG002
+        needed = self._find_votes(state, dial) - state.first
         return np.asarray(np.clip(self.longest - state.drawn, 0, np.maximum(needed, 0)), dtype=np.int64)
 
     def certifies(self, tally: Tally, dial: float | None = None) -> bool:
@@ -85,25 +81,23 @@ class GuaranteePolicy(Policy):
 
     def mask_certified(self, state: VoteState, dial: float | None = None) -> npt.NDArray[np.bool_]:
         """Which requests' leaders are certified, (requests,); none beyond `longest` votes."""
-        boundary = find_boundary(self.longest, self._choose_delta(dial))
-        reached = state.first >= boundary[np.minimum(state.second, self.longest)]
+        reached = state.first >= self._find_votes(state, dial)
         return np.asarray(reached & (state.answered <= self.longest))
+
+    def _find_votes(self, state: VoteState, dial: float | Floats | None) -> Ints:
+        """The fewest votes that certify each request's leader, (requests,)."""
+        second = np.minimum(state.second, self.longest)
+        deltas, which = np.unique(self._choose_delta(dial), return_inverse=True)
+        boundaries = np.stack([find_boundary(self.longest, delta) for delta in deltas.tolist()])
+        return np.asarray(boundaries[which if len(deltas) > 1 else 0, second])
 
     def fit(self, pool: Pool | Ballots) -> Self:
         check_source(pool)
         return self
 
-    def settings(self) -> dict[str, Any]:
-        return {"delta": self.delta, "longest": self.longest}
-
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:  # noqa: ARG003
-        with wrap_restore_errors(cls.kind):
-            return cls(**load_settings(settings, ("delta", "longest")))
-
-    def _choose_delta(self, dial: float | Floats | None) -> float:
+    def _choose_delta(self, dial: float | Floats | None) -> float | Floats:
         if self.delta is None:
-            return check_dial("threshold", dial, high=1.0)
+            return check_dials("threshold", dial, high=1.0)
         if dial is not None:
             raise PolicyError(
                 f"this guarantee has no dial: its delta is {self.delta:g}; leave {format_value(dial)} out, "

@@ -3,32 +3,36 @@
 A problem's samples are shuffled and cut into disjoint windows as long as a policy may ask for; each
 window is one path, as if the samples had come in that order. The counts equal those of
 `adacompute.answers.Tally` to the last bit, with ties going to the answer seen first.
+
+`Paths` are of one mode, `MenuPaths` of several: there the tally depends on how many samples each mode gave.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.answers.vote import WEIGHT_UNIT
+from adacompute.answers.vote import WEIGHT_UNIT, scale_units
 from adacompute.errors import TooFewSamples
-from adacompute.policies.base import Floats, Ints, VoteState
+from adacompute.policies.base import Draws
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, Rows, VoteState
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
 from adacompute.score.grades import grade_samples, mask_graded, measure_classes
 
 __all__ = [
+    "MenuPaths",
     "PathLayout",
     "Paths",
     "PolicyRun",
-    "VoteState",
     "Walk",
     "build_paths",
-    "compute_class_worth",
     "compute_full_vote",
+    "draw_menu_paths",
     "draw_paths",
 ]
 
@@ -146,43 +150,40 @@ class PolicyRun:
         )
 
 
-class Walk:
-    """Requests that draw along paths of one mode."""
-
-    def __init__(self, paths: "Paths") -> None:
-        self._paths = paths
-        self.drawn = np.zeros(len(paths), dtype=np.int64)  # (paths,)
-
-    def draw(self, rows: Ints, counts: Ints) -> Ints:
-        """Draws so many more samples for each of these requests; returns the rows that drew any."""
-        rows, counts = rows[counts > 0], counts[counts > 0]
-        self.drawn[rows] += counts
-        return rows
-
-    def select_open(self, rows: Ints) -> Ints:
-        """Those of the requests that may go on."""
-        return rows[self.drawn[rows] < self._paths.longest]
-
-    def state(self, rows: Ints) -> VoteState:
-        """The votes of these requests, which have all drawn."""
-        return self._paths.state_after(rows, self.drawn[rows])
-
-    def finish(self, waves: Ints) -> PolicyRun:
-        """What the requests ended with."""
-        return PolicyRun.of(self._paths, self.drawn, waves)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Paths:
-    """Every path's tally after 1, 2, ... `longest` draws; arrays are (longest, paths), step first.
-
-    Path i * orders + r is the r-th order of problem i.
-    """
+class _RecordedPaths:
+    """Recorded samples in random orders. Path i * orders + r is the r-th order of problem i."""
 
     ballots: Ballots = field(repr=False)
     orders: int  # paths a problem
-    longest: int  # draws a path
     weigh: VoteWeights | None
+
+    def __len__(self) -> int:
+        return len(self.ballots) * self.orders
+
+    @property
+    def class_count(self) -> int:
+        """Classes of a path whose order a walk has to keep; of one mode, none."""
+        return 0
+
+    @property
+    def problems(self) -> Ints:
+        """The row of each path's problem, (paths,)."""
+        return np.repeat(np.arange(len(self.ballots)), self.orders)
+
+    def mean_per_problem(self, values: Floats | Ints) -> Floats:
+        """The mean over the orders of each problem, (problems, …) from (paths, …)."""
+        return np.asarray(values.reshape(len(self.ballots), self.orders, *values.shape[1:]).mean(axis=1))
+
+    def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
+        """Keeps at which draw requests of a walk are first given their answers, before they draw."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Paths(_RecordedPaths):
+    """Every path's tally after 1, 2, ... `longest` draws of one mode; arrays are (longest, paths)."""
+
+    longest: int  # draws a path
     answered: Int16s
     first: Int16s
     second: Int16s
@@ -196,22 +197,13 @@ class Paths:
     agrees: Floats  # 1 where it is the answer of the vote of all the problem's samples, shared in a tie
     tokens: Floats  # output tokens of all draws so far; NaN: not known
 
-    def __len__(self) -> int:
-        return len(self.entropy)
+    def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
+        """What the requests of a walk ended with."""
+        return PolicyRun.of(self, walk.drawn[:, 0], waves)
 
-    @property
-    def problems(self) -> Ints:
-        """The row of each path's problem, (paths,)."""
-        return np.repeat(np.arange(len(self.ballots)), self.orders)
-
-    @property
-    def most_draws(self) -> int:
-        """The most samples that a request can draw."""
-        return self.longest
-
-    def start(self) -> Walk:
-        """One request a path, that has drawn nothing yet."""
-        return Walk(self)
+    def state_of(self, walk: "Walk", rows: Ints) -> VoteState:
+        """The votes of some requests of a walk, which have all drawn."""
+        return self.state_after(rows, walk.drawn[rows, 0])
 
     def state_after(self, rows: Ints, drawn: Ints) -> VoteState:
         """The vote state of paths after so many draws (1 or more), each (requests,)."""
@@ -220,10 +212,6 @@ class Paths:
     def state_at(self, drawn: int) -> VoteState:
         """The vote state of every path after the same number of draws (1 or more)."""
         return _PathState.of(self, slice(None), np.full(len(self), drawn, dtype=np.int64), step=drawn - 1)
-
-    def mean_per_problem(self, values: Floats | Ints) -> Floats:
-        """The mean over the orders of each problem, (problems,) from (paths,)."""
-        return np.asarray(values.reshape(len(self.ballots), self.orders).mean(axis=1))
 
 
 class _PathState(VoteState):
@@ -261,7 +249,7 @@ class _PathState(VoteState):
         object.__setattr__(self, name, value)
         return value
 
-    def select(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> VoteState:
+    def select(self, rows: Rows) -> VoteState:
         own = np.arange(len(self._paths)) if isinstance(self._rows, slice) else self._rows
         return _PathState.of(self._paths, own[rows], self.drawn[rows])
 
@@ -395,3 +383,255 @@ def compute_full_vote(ballots: Ballots, weights: Ints | None = None) -> Floats:
     best = sums.max(axis=1, keepdims=True)
     wins = (sums == best) & (best > 0)
     return np.asarray(wins / np.maximum(wins.sum(axis=1, keepdims=True), 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ModePath:
+    """One mode's samples along every path, after 0, 1, ... draws; classes are numbered within a path."""
+
+    classes: npt.NDArray[np.int16]  # (longest, paths) of each draw; -1 abstains
+    counts: npt.NDArray[np.int16]  # (longest + 1, paths, classes)
+    weights: Ints  # (longest + 1, paths, classes)
+    joint: Ints  # (longest + 1, paths, classes)
+    cost: Floats  # (longest + 1, paths) of the draws so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuPaths(_RecordedPaths):
+    """Recorded samples of every mode in random orders."""
+
+    modes: tuple[_ModePath, ...] = field(repr=False)
+    grade: Floats  # (paths, classes) worth of each answer; NaN: not known
+    agrees: Floats  # (paths, classes) its share of the vote of all samples of the dearest mode
+
+    @property
+    def longest(self) -> tuple[int, ...]:
+        """Draws of each mode, at most."""
+        return tuple(len(mode.classes) for mode in self.modes)
+
+    @property
+    def class_count(self) -> int:
+        """The most classes of a path."""
+        return int(self.grade.shape[1])
+
+    def only(self, problems: Ints) -> "MenuPaths":
+        """The paths of some problems, by their rows."""
+        rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
+        names = [each.name for each in fields(_ModePath)]
+        modes = (_ModePath(**{name: getattr(mode, name)[:, rows] for name in names}) for mode in self.modes)
+        return replace(
+            self,
+            ballots=self.ballots.only(problems),
+            modes=tuple(modes),
+            grade=self.grade[rows],
+            agrees=self.agrees[rows],
+        )
+
+    def finish(self, walk: "Walk", waves: Ints) -> PolicyRun:
+        """What the requests of a walk ended with."""
+        rows = np.arange(len(self))
+        leader = self.state_of(walk, rows).find_leaders()[0]
+        return PolicyRun(
+            drawn=walk.drawn.sum(axis=1),
+            waves=waves,
+            grade=self.worth_of(rows, leader),
+            agrees=self.worth_of(rows, leader, by_agreement=True),
+            tokens=np.full(len(rows), np.nan),
+            cost=self.cost_after(rows, walk.drawn),
+            by_mode=walk.drawn,
+        )
+
+    def state_of(self, walk: "Walk", rows: Ints) -> MenuVotes:
+        """The votes of some requests of a walk."""
+        return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
+
+    def mark_seen(self, walk: "Walk", rows: Ints, draws: Draws) -> None:
+        for mode, path in enumerate(self.modes):
+            counts = np.where(draws.modes == mode, draws.counts, 0)
+            for already in range(int(counts.max(initial=0))):
+                drawing = rows[counts > already]
+                number = path.classes[walk.drawn[drawing, mode] + already, drawing]
+                new = (number >= 0) & (walk.seen[drawing, np.maximum(number, 0)] == NEVER_SEEN)
+                walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
+
+    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> MenuVotes:
+        """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
+
+        `seen` is in which order classes were first given, (requests, classes); None takes the cheapest
+        mode's samples for the first.
+        """
+        counts = np.stack(
+            [mode.counts[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1
+        ).astype(np.int64)
+        weights = np.stack([mode.weights[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=1)
+        joint = np.sum([mode.joint[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0)
+        if seen is None:
+            seen = np.broadcast_to(np.arange(self.class_count), (len(rows), self.class_count))
+        return MenuVotes(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+
+    def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
+        """What the draws of paths cost, (requests,)."""
+        return np.asarray(np.sum([mode.cost[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0))
+
+    def worth_of(self, rows: Ints, classes: Ints, *, by_agreement: bool = False) -> Floats:
+        """The worth of an answer of each path, (requests,); 0 where there is none (class -1)."""
+        values = self.agrees if by_agreement else self.grade
+        known = values[rows, np.maximum(classes, 0)]
+        return np.asarray(np.where(classes >= 0, known, known * 0.0))
+
+
+def draw_menu_paths(
+    ballots: Ballots,
+    *,
+    weigh: VoteWeights | None,
+    longest: Sequence[int],
+    orders: int,
+    rng: np.random.Generator,
+) -> MenuPaths:
+    """Random orders of each mode's samples; costs are those of the modes."""
+    parts = ballots.parts
+    for name, votes, count in zip(ballots.names, parts, longest, strict=True):
+        fewest = int(votes.drawn.min(initial=count))
+        if fewest < count:
+            raise TooFewSamples(
+                f"replaying up to {count} samples of mode {name!r} needs as many of each problem, and "
+                f"problem {votes.ids[int(votes.drawn.argmin())]!r} has {fewest}; collect more, or lower "
+                "`longest`"
+            )
+    problems = len(ballots)
+    chosen = [_shuffle(votes, orders, count, rng) for votes, count in zip(parts, longest, strict=True)]
+    classes = [
+        np.take_along_axis(votes.classes[:, None, :], order, axis=2).reshape(problems * orders, -1)
+        for votes, order in zip(parts, chosen, strict=True)
+    ]
+    labels, kinds = _number_within_paths(np.concatenate(classes, axis=1))
+    owner = np.repeat(np.arange(problems), orders)
+    ends = np.cumsum(longest)
+    modes = []
+    for k, (name, votes, order) in enumerate(zip(ballots.names, parts, chosen, strict=True)):
+        own = labels[:, ends[k] - longest[k] : ends[k]]
+        units = _compute_units(votes, weigh, name)
+        scaled = _scale_all(units, 1.0 if weigh is None else weigh.get_mode(name).factor)
+        modes.append(
+            _count_prefixes(
+                own,
+                _take_in_order(units, order),
+                _take_in_order(scaled, order),
+                _take_in_order(votes.sample_costs(), order),
+                kinds=kinds,
+            )
+        )
+    joined = np.concatenate(classes, axis=1)
+    return MenuPaths(
+        ballots=ballots,
+        orders=orders,
+        weigh=weigh,
+        modes=tuple(modes),
+        grade=_spread_worth(compute_class_worth(ballots), owner, joined, labels, kinds),
+        agrees=_spread_worth(compute_full_vote(ballots), owner, joined, labels, kinds),
+    )
+
+
+def _shuffle(ballots: Ballots, orders: int, count: int, rng: np.random.Generator) -> Ints:
+    """Random samples of each problem, in random order, (problems, orders, count)."""
+    keys = rng.integers(0, 1 << 62, (len(ballots), orders, ballots.classes.shape[1]), dtype=np.int64)
+    keys += ((ballots.classes == ABSENT).astype(np.int64) << 62)[:, None, :]  # absent ones come last
+    return np.argsort(keys, axis=2, kind="stable")[:, :, :count]
+
+
+def _number_within_paths(classes: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int16], int]:
+    """Classes numbered by first appearance within each row; -1 abstains. And how many there are at most."""
+    steps = classes.shape[1]
+    first = np.empty(classes.shape, dtype=np.int64)
+    for start in range(0, len(classes), 1024):  # some rows at a time: all pairs of steps take much memory
+        some = classes[start : start + 1024]
+        first[start : start + 1024] = (some[:, :, None] == some[:, None, :]).argmax(axis=2)
+    is_new = (first == np.arange(steps)) & (classes >= 0)
+    rank = np.cumsum(is_new, axis=1) - 1
+    labels = np.where(classes >= 0, np.take_along_axis(rank, first, axis=1), -1).astype(np.int16)
+    return labels, max(1, int(labels.max(initial=-1)) + 1)
+
+
+def _compute_units(ballots: Ballots, weigh: VoteWeights | None, name: str) -> Ints:
+    """What each sample weighs in units, without its mode's factor, (problems, samples)."""
+    if weigh is None:
+        return np.full(ballots.classes.shape, WEIGHT_UNIT)
+    return compute_weight_units(ballots, weigh.get_mode(name), partial=True)
+
+
+def _take_in_order(values: npt.NDArray[_Scalar], order: Ints) -> npt.NDArray[_Scalar]:
+    """A value of each sample, (problems, samples), as paths draw them, (paths, longest)."""
+    taken = np.take_along_axis(values[:, None, :], order, axis=2)
+    return np.asarray(taken.reshape(-1, order.shape[2]))
+
+
+def _scale_all(units: Ints, factor: float) -> Ints:
+    if factor == 1.0:
+        return units
+    return np.array([scale_units(each, factor) for each in units.reshape(-1).tolist()]).reshape(units.shape)
+
+
+def _count_prefixes(
+    labels: npt.NDArray[np.int16], weights: Ints, scaled: Ints, cost: Floats, *, kinds: int
+) -> _ModePath:
+    """Votes after each number of draws; all but `kinds` are (paths, longest)."""
+    paths, longest = labels.shape
+    counts = np.zeros((longest + 1, paths, kinds), dtype=np.int16)
+    sums = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
+    joint = np.zeros((longest + 1, paths, kinds), dtype=np.int64)
+    paid = np.zeros((longest + 1, paths))
+    for step in range(longest):
+        counts[step + 1], sums[step + 1], joint[step + 1] = counts[step], sums[step], joint[step]
+        rows = np.flatnonzero(labels[:, step] >= 0)
+        classes = labels[rows, step]
+        counts[step + 1, rows, classes] += 1
+        sums[step + 1, rows, classes] += weights[rows, step]
+        joint[step + 1, rows, classes] += scaled[rows, step]
+        paid[step + 1] = paid[step] + cost[:, step]
+    return _ModePath(
+        classes=np.ascontiguousarray(labels.T), counts=counts, weights=sums, joint=joint, cost=paid
+    )
+
+
+def _spread_worth(
+    worth: Floats, owner: Ints, classes: npt.NDArray[np.int32], labels: npt.NDArray[np.int16], kinds: int
+) -> Floats:
+    """The worth of each path's classes, (paths, kinds), of that of its problem's, (problems, classes)."""
+    values = np.zeros((len(owner), kinds))
+    values[np.asarray(np.isnan(worth).any(axis=1))[owner]] = np.nan
+    rows, steps = np.nonzero(labels >= 0)
+    values[rows, labels[rows, steps]] = worth[owner[rows], classes[rows, steps]]
+    return values
+
+
+class Walk:
+    """Requests that draw along paths, one a path, and the order in which each was given its answers."""
+
+    def __init__(self, paths: Paths | MenuPaths) -> None:
+        self._paths = paths
+        self._longest = np.atleast_1d(paths.longest)
+        self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # (paths, modes)
+        self.seen = np.full((len(paths), paths.class_count), NEVER_SEEN, dtype=np.int64)  # (paths, classes)
+
+    def draw(self, rows: Ints, draws: Draws) -> Ints:
+        """Draws these samples for these requests; returns the rows that drew any.
+
+        If a path has no more samples of a mode, it ends there.
+        """
+        counts = np.minimum(draws.counts, self._longest[draws.modes] - self.drawn[rows, draws.modes])
+        rows, draws = rows[counts > 0], Draws(draws.modes[counts > 0], counts[counts > 0])
+        self._paths.mark_seen(self, rows, draws)
+        self.drawn[rows, draws.modes] += draws.counts
+        return rows
+
+    def select_open(self, rows: Ints) -> Ints:
+        """Those of the requests that have samples left to draw."""
+        return rows[(self.drawn[rows] < self._longest).any(axis=1)]
+
+    def state(self, rows: Ints) -> VoteState | MenuVotes:
+        """The votes of these requests, which have all drawn."""
+        return self._paths.state_of(self, rows)
+
+    def finish(self, waves: Ints) -> PolicyRun:
+        """What the requests ended with."""
+        return self._paths.finish(self, waves)

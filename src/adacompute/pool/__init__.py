@@ -9,13 +9,13 @@ from adacompute.pool.pool_files import (
     bundled,
     bundled_card,
     bundled_names,
+    check_export,
     export_file,
     export_shards,
     import_file,
     open_pool,
 )
-from adacompute.pool.rows import fingerprint
-from adacompute.pool.verification import Verification
+from adacompute.pool.verification import Verification, fingerprint
 
 __all__ = [
     "Ballots",
@@ -31,6 +31,7 @@ __all__ = [
     "bundled",
     "bundled_card",
     "bundled_names",
+    "check_export",
     "export_file",
     "export_shards",
     "fingerprint",

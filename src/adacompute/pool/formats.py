@@ -8,24 +8,19 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn, TypeAlias, cast
 
+import msgspec
 import orjson
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, needs_extra, to_one_line
-from adacompute.pool.rows import (
-    DAMAGE_ERRORS,
-    Flaw,
-    Json,
-    describe_questions,
-    has_no_samples,
-    raise_flaw,
-    to_canonical_json,
-)
+from adacompute.pool.rows import Flaw, describe_questions, has_no_samples, raise_flaw
 from adacompute.pool.sqlite import map_errors
+from adacompute.pool.verification import DAMAGE_ERRORS, Json, to_canonical_json
 
 __all__ = [
     "BUFFER_BYTES",
@@ -34,7 +29,7 @@ __all__ = [
     "Entry",
     "FileEntries",
     "encode_place",
-    "parse_exactly",
+    "parse_json",
     "read_jsonl",
     "read_parquet",
     "unpack_stream",
@@ -67,7 +62,6 @@ class Entry(NamedTuple):
 
     place: int
     value: Any
-    reparse: Callable[[], Any] | None = None  # the same, parsed slowly and exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +71,7 @@ class FileEntries:
     path: Path
     unit: str  # what places count: "line", "row", ...
     files: tuple[str, ...]  # names within `path`; one: it is `path` itself
-    entries: Iterator[Entry]
+    entries: Generator[Entry, None, None]
 
     def format_place(self, place: int) -> str:
         """A place in words, for messages."""
@@ -90,7 +84,7 @@ def encode_place(file: int, line: int) -> int:
     return file << _LINE_BITS | line
 
 
-def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterator[Entry]:
+def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Generator[Entry, None, None]:
     """The lines of a file that are not blank, parsed; errors name the file and the line."""
     number = 0
     try:
@@ -104,7 +98,7 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterato
                     )
                 line = (line.removeprefix(UTF8_MARK) if number == 1 else line).strip()
                 if line:
-                    yield _parse_line(line, path, number, file)
+                    yield Entry(encode_place(file, number), _parse_line(line, path, number))
     except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
         truncated = isinstance(exc, EOFError)
         # it is unpacked a buffer ahead of the lines
@@ -115,10 +109,13 @@ def read_jsonl(path: Path, *, file: int = 0, limit: int = LINE_LIMIT) -> Iterato
         ) from exc
 
 
-def parse_exactly(line: bytes) -> Json:
+def parse_json(data: bytes) -> Json:
     """JSON as written, with whole numbers of any size. Raises ValueError where it is not JSON."""
+    with suppress(ValueError, RecursionError):
+        return msgspec.json.decode(data)
+    # it may still be JSON: msgspec refuses half surrogates; and the message tells more
     try:
-        return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
     except UnicodeDecodeError as exc:
         raise ValueError(f"is not UTF-8 at byte {exc.start + 1}") from exc
     except RecursionError as exc:
@@ -146,18 +143,9 @@ def unpack_stream(raw: IO[bytes], *, packed: bool = False) -> IO[bytes]:
     return io.BufferedReader(cast("io.RawIOBase", gzip.GzipFile(fileobj=raw)), BUFFER_BYTES)
 
 
-def _parse_line(line: bytes, path: Path, number: int, file: int) -> Entry:
+def _parse_line(line: bytes, path: Path, number: int) -> Json:
     try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        # it may still be JSON: the fast parser refuses half surrogates and deep nesting
-        return Entry(encode_place(file, number), _parse_line_exactly(line, path, number))
-    return Entry(encode_place(file, number), value, lambda: _parse_line_exactly(line, path, number))
-
-
-def _parse_line_exactly(line: bytes, path: Path, number: int) -> Json:
-    try:
-        return parse_exactly(line)
+        return parse_json(line)
     except ValueError as exc:
         raise RecordInvalid(f"{path}: line {number} is not JSON: {exc}; write one object a line") from exc
 
@@ -173,7 +161,7 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def read_parquet(path: Path, *, file: int = 0) -> Iterator[Entry]:
+def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
     """The rows as lines of a pool file; a null is a missing key, except for `answer`."""
     with map_errors(path), path.open("rb") as raw:
         batches = _read_batches(raw, path)

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,10 @@ from adacompute.errors import (
     needs_extra,
     to_one_line,
 )
-from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_exactly, read_jsonl
-from adacompute.pool.rows import (
-    Flaw,
-    Json,
-    check_type,
-    has_inexact_number,
-    raise_flaw,
-    read_parameters,
-    to_canonical_json,
-)
+from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_json, read_jsonl
+from adacompute.pool.rows import Flaw, check_type, raise_flaw, read_parameters
 from adacompute.pool.sqlite import map_errors
+from adacompute.pool.verification import Json, to_canonical_json
 
 __all__ = ["FORMATS", "ProblemGroups", "locate_flaws"]
 
@@ -193,7 +186,7 @@ class ProblemGroups:
 
     def get_group(self, head: dict[str, Any]) -> ProblemGroup:
         """The group of this problem, model and parameters. Raises a Flaw where question or gold differ."""
-        parameters = read_parameters(head.get("parameters"), exact=True)
+        parameters = read_parameters(head.get("parameters"))
         key = (head["id"], to_canonical_json([head.get("model"), parameters]))
         group = self._groups.get(key)
         if group is None:
@@ -213,7 +206,7 @@ class ProblemGroups:
                 "import its files one by one"
             )
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Generator[Entry, None, None]:
         """Every group as an entry to import."""
         for number, group in enumerate(self._groups.values(), start=1):
             yield Entry(encode_place(0, number), group.build_line())
@@ -280,7 +273,7 @@ def read_inspect(path: Path) -> FileEntries:
     )
 
 
-def _read_inspect_entries(path: Path, files: list[Path]) -> Iterator[Entry]:
+def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
     groups = ProblemGroups(path)
     for file in files:
         starts: dict[int, int] = {}  # first index of each group: a later log continues after an earlier one
@@ -330,7 +323,7 @@ def _read_inspect_source(log: dict[str, Any], file: Path) -> dict[str, Any]:
         config |= check_type(dict, spec.get("model_generate_config"), "eval.model_generate_config") or {}
         config |= check_type(dict, plan.get("config"), "plan.config") or {}
         parameters = {k: v for k, v in config.items() if v is not None and k not in _TRANSPORT_OPTIONS}
-        return {"task": task, "model": model, "parameters": read_parameters(parameters, exact=True)}
+        return {"task": task, "model": model, "parameters": read_parameters(parameters)}
 
 
 def _build_inspect_head(sample: Json, source: dict[str, Any]) -> dict[str, Any]:
@@ -485,7 +478,7 @@ def read_lm_eval(path: Path) -> FileEntries:
     )
 
 
-def _read_lm_eval_entries(path: Path, files: list[Path]) -> Iterator[Entry]:
+def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
     groups = ProblemGroups(path)
     for file in files:
         match = _SAMPLES_FILE.fullmatch(file.name)
@@ -494,7 +487,7 @@ def _read_lm_eval_entries(path: Path, files: list[Path]) -> Iterator[Entry]:
         first_lines: dict[str, tuple[ProblemGroup, list[str], int]] = {}
         for entry in read_jsonl(file):
             with locate_flaws(f"{file}: line {entry.place}"):
-                value = _reparse_if_inexact(entry)
+                value = entry.value
                 texts, head = _parse_lm_eval_line(value, task, model)
                 group = groups.get_group(head)
                 if head["id"] not in first_lines:
@@ -540,14 +533,6 @@ def _parse_lm_eval_line(value: Json, task: str, model: str | None) -> tuple[list
     if isinstance(first.get("arg_1"), dict) and first["arg_1"]:
         head["parameters"] = first["arg_1"]
     return texts, head | {"doc": value["doc"]}
-
-
-def _reparse_if_inexact(entry: Entry) -> Json:
-    """The line with its whole numbers as written."""
-    try:
-        return entry.reparse() if has_inexact_number(entry.value) and entry.reparse else entry.value
-    except ValueError as exc:
-        raise Flaw(f"{exc}; give a file that lm-eval wrote") from exc
 
 
 def _read_metrics(value: dict[str, Any]) -> list[str]:
@@ -606,7 +591,7 @@ def _read_lm_eval_question(prompt: Json) -> str | None:
         return None
     if prompt.startswith("[{"):
         try:
-            messages = parse_exactly(prompt.encode())
+            messages = parse_json(prompt.encode())
         except ValueError:
             return prompt
         user_contents = [
@@ -622,7 +607,7 @@ def _read_model_name(results: Path) -> str | None:
         return None
     try:
         with map_errors(results):
-            document = parse_exactly(results.read_bytes())
+            document = parse_json(results.read_bytes())
     except ValueError as exc:
         raise RecordInvalid(f"{results}: is not JSON ({exc}); copy it again, or remove it") from exc
     name = document.get("model_name") if isinstance(document, dict) else None

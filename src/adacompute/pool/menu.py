@@ -40,7 +40,7 @@ from adacompute.pool.ballots import (
 )
 from adacompute.pool.pool import Pool
 from adacompute.pool.pool_files import bundled, bundled_names, open_pool
-from adacompute.pool.rows import to_canonical_json
+from adacompute.pool.verification import to_canonical_json
 from adacompute.records import TokenPrices
 
 __all__ = [

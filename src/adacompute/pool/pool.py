@@ -27,21 +27,16 @@ from adacompute.pool.rows import (
     ClassNumbering,
     Flaw,
     ProblemRow,
-    StoredRow,
     check_parameters,
     encode_text,
     failure_to_row,
-    fingerprint,
     grade_new_samples,
-    hash_setting,
-    make_record_prefix,
     problem_to_line,
     read_problem,
     rebuild_row,
     sample_to_row,
-    to_canonical_json,
 )
-from adacompute.pool.sqlite import check_task, connect_pool, map_errors, map_read_errors, translate_error
+from adacompute.pool.sqlite import check_task, connect_pool, map_errors, map_read_errors
 from adacompute.pool.tables import (
     Census,
     Source,
@@ -67,12 +62,25 @@ from adacompute.pool.tables import (
     stream_problems,
     sum_calls,
 )
-from adacompute.pool.verification import Verification, compute_pool_digest, verify
+from adacompute.pool.verification import (
+    Verification,
+    compute_pool_digest,
+    fingerprint,
+    hash_setting,
+    make_record_prefix,
+    to_canonical_json,
+    verify,
+)
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
 __all__ = ["DrawnSamples", "Pool", "PoolCounts", "attach_pool"]
 
 T = TypeVar("T")
+_SELECT_INDEXES = """
+    SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key
+    JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key
+    WHERE s.model IS ?1 AND s.fingerprint = ?2 AND (?3 IS NULL OR p.id = ?3) ORDER BY r.key
+"""
 _SELECT_LAST_INDEX = """
     SELECT max(s.idx) FROM problems p JOIN records r ON r.problem = p.key JOIN samples s ON s.record = r.key
     WHERE r.source = ? AND p.id = ?
@@ -204,31 +212,22 @@ class PoolReader:
         problem_id: str | None = None,
     ) -> set[tuple[str, int]]:
         """(problem id, sample index) of all samples of this source, or of those of one problem."""
-        query = (
-            "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
-            "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
-            "WHERE s.model IS ? AND s.fingerprint = ?"
-        )
-        values = [model, fingerprint(parameters or {})]
-        if problem_id is not None:
-            query += " AND p.id = ?"
-            values.append(problem_id)
-        with self._read_state():
-            return set(self._connection.execute(query, values))
+        stored = self.indexes(model, parameters, problem_id=problem_id)
+        return {(id_, index) for id_, indexes in stored for index in indexes}
 
     def indexes(
-        self, model: str | None, parameters: Mapping[str, Any] | None = None
+        self,
+        model: str | None,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        problem_id: str | None = None,
     ) -> Iterator[tuple[str, set[int]]]:
         """Like `keys`, streaming by problem: (id, indexes) of the problems with a sample of this source."""
-        query = (
-            "SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key "
-            "JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key "
-            "WHERE s.model IS ? AND s.fingerprint = ? ORDER BY r.key"
-        )
-        values = (model, fingerprint(parameters or {}))
+        values = (model, fingerprint(parameters or {}), problem_id)
 
         def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
-            for id_, group in itertools.groupby(connection.execute(query, values), key=lambda row: row[0]):
+            rows = connection.execute(_SELECT_INDEXES, values)
+            for id_, group in itertools.groupby(rows, key=lambda row: row[0]):
                 yield id_, {index for _, index in group}
 
         return self._stream(group_indexes)
@@ -506,8 +505,8 @@ class Pool(PoolReader):
 
     def add_problem(self, problem: Problem) -> None:
         """Stores a problem, durably. Raises DuplicateRecord where its id is taken."""
-        with self._transaction(f"problem {problem.id!r}") as connection:
-            insert_problem(connection, read_problem(problem_to_line(problem), exact=True))
+        with self._transaction() as connection, self._locate_errors(f"problem {problem.id!r}"):
+            insert_problem(connection, read_problem(problem_to_line(problem)))
 
     def add_problems(self, problems: Iterable[Problem]) -> int:
         """Stores problems, all or none, with one flush.
@@ -515,13 +514,10 @@ class Pool(PoolReader):
         A problem already stored with equal fields is left as it is.
         """
         added = 0
-        with self._transaction("problems") as connection:
+        with self._transaction() as connection:
             for problem in problems:
-                try:
-                    row = read_problem(problem_to_line(problem), exact=True)
-                    added += insert_if_new(connection, row)
-                except Flaw as exc:
-                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
+                with self._locate_errors(f"problem {problem.id!r}"):
+                    added += insert_if_new(connection, read_problem(problem_to_line(problem)))
         return added
 
     def amend_problems(self, problems: Iterable[Problem], *, regrade: bool = False) -> int:
@@ -531,14 +527,12 @@ class Pool(PoolReader):
         without `regrade`.
         """
         changed = 0
-        with self._transaction("problems") as connection:
+        with self._transaction() as connection:
             for problem in problems:
                 self._find_problem(connection, problem.id)
-                try:
-                    row = read_problem(problem_to_line(problem), exact=True)
+                with self._locate_errors(f"problem {problem.id!r}"):
+                    row = read_problem(problem_to_line(problem))
                     changed += amend_problem(connection, row, self.task, regrade=regrade)
-                except Flaw as exc:
-                    raise Flaw(f"problem {problem.id!r}: {exc}") from exc
             self._classes.clear()
         return changed
 
@@ -556,22 +550,7 @@ class Pool(PoolReader):
         abstaining, give `extra={"answer": None}`); where gold is known and `correct` is None, the sample
         is graded.
         """
-        with self._transaction(f"problem {problem_id!r}") as connection:
-            rows = [sample_to_row(index, sample) for index, sample in samples]
-            problem, question, gold = self._find_problem(connection, problem_id)
-            source = get_or_insert_source(connection, model, check_parameters(parameters))
-            record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
-            numbering = self._load_classes(connection, record)
-            graded_rows = grade_new_samples(
-                rows,
-                question=question,
-                gold=gold,
-                record=record,
-                prefix=prefix,
-                numbering=numbering,
-                task=self.task,
-            )
-            insert_samples(connection, graded_rows)
+        self.add_drawn([DrawnSamples(problem_id, samples)], model=model, parameters=parameters)
 
     def add_failure(
         self,
@@ -582,12 +561,8 @@ class Pool(PoolReader):
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         """Stores an attempt that gave no sample, durably, so that it can be counted, shown and retried."""
-        with self._transaction(f"problem {problem_id!r}") as connection:
-            row = failure_to_row(failure)
-            problem, *_ = self._find_problem(connection, problem_id)
-            source = get_or_insert_source(connection, model, check_parameters(parameters))
-            record, prefix, _ = get_or_insert_record(connection, problem, problem_id, source)
-            insert_failures(connection, [row], record=record, prefix=prefix)
+        drawn = DrawnSamples(problem_id, failures=[failure])
+        self.add_drawn([drawn], model=model, parameters=parameters)
 
     def add_drawn(
         self,
@@ -602,48 +577,31 @@ class Pool(PoolReader):
         `once` names this batch: a batch stored under a name is not stored again until `forget`. Returns
         whether it was stored.
         """
-        with self._transaction("samples") as connection:
+        with self._transaction() as connection, self._locate_errors("samples"):
             if once is not None and not add_mark(connection, once):
                 return False
             source = get_or_insert_source(connection, model, check_parameters(parameters))
-            rows: list[StoredRow] = []
-            calls: list[Call] = []
             for draw in drawn:
-                try:
-                    rows += self._grade_drawn(connection, draw, source)
-                except Flaw as exc:
-                    raise Flaw(f"problem {draw.problem_id!r}: {exc}") from exc
-                calls += draw.calls
-            insert_samples(connection, rows)
-            insert_calls(
-                connection,
-                calls,
-                source=source.key,
-                model=source.model,
-                source_fingerprint=source.fingerprint,
-            )
+                with self._locate_errors(f"problem {draw.problem_id!r}"):
+                    self._insert_drawn(connection, draw, source)
         return True
 
     def forget(self) -> None:
         """Removes the names of batches that were stored with `once`."""
-        with self._transaction("names") as connection:
+        with self._transaction() as connection:
             remove_marks(connection)
 
-    def _grade_drawn(
-        self, connection: sqlite3.Connection, drawn: DrawnSamples, source: Source
-    ) -> list[StoredRow]:
-        """The graded rows of the samples; failures are inserted at once."""
+    def _insert_drawn(self, connection: sqlite3.Connection, drawn: DrawnSamples, source: Source) -> None:
+        insert_calls(connection, drawn.calls, source)
         if drawn.problem_id is None:
-            return []
+            return
+        samples = [sample_to_row(index, sample) for index, sample in drawn.samples]
+        failures = [failure_to_row(failure) for failure in drawn.failures]
         problem, question, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
-        if drawn.failures:
-            failures = [failure_to_row(failure) for failure in drawn.failures]
-            insert_failures(connection, failures, record=record, prefix=prefix)
-        if not drawn.samples:
-            return []
-        return grade_new_samples(
-            [sample_to_row(index, sample) for index, sample in drawn.samples],
+        insert_failures(connection, failures, record=record, prefix=prefix)
+        graded = grade_new_samples(
+            samples,
             question=question,
             gold=gold,
             record=record,
@@ -651,15 +609,16 @@ class Pool(PoolReader):
             numbering=self._load_classes(connection, record),
             task=self.task,
         )
+        insert_samples(connection, graded)
 
     @contextlib.contextmanager
     def bulk(self) -> Iterator[sqlite3.Connection]:
         """One transaction over many lines, for imports: all or nothing."""
-        with self._transaction("import") as connection:
+        with self._transaction() as connection, self._locate_errors("import"):
             yield connection
 
     @contextlib.contextmanager
-    def _transaction(self, what: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         connection = self._writer
         if connection is None:
             raise PoolError(
@@ -674,18 +633,25 @@ class Pool(PoolReader):
             try:
                 yield connection
                 connection.execute("COMMIT")
-            except BaseException as exc:
+            except BaseException:
                 if connection.in_transaction:  # on a full disk SQLite has rolled back by itself
                     connection.execute("ROLLBACK")
                 self._classes.clear()  # they hold answers that were rolled back
-                raise self._translate_error(exc, what) from exc
+                raise
 
-    def _translate_error(self, exc: BaseException, what: str) -> BaseException:
-        if isinstance(exc, Flaw):
-            return RecordInvalid(f"{self.path}: {what}: {exc}")
-        if isinstance(exc, sqlite3.IntegrityError) and "UNIQUE" in str(exc):
-            return DuplicateRecord(f"{self.path}: {what}: already exists ({exc}); give another id or index")
-        return translate_error(exc, self.path) if isinstance(exc, sqlite3.Error) else exc
+    @contextlib.contextmanager
+    def _locate_errors(self, what: str) -> Iterator[None]:
+        """Turns what is wrong with a record into an error that names it."""
+        try:
+            yield
+        except Flaw as exc:
+            raise RecordInvalid(f"{self.path}: {what}: {exc}") from exc
+        except sqlite3.IntegrityError as exc:
+            if "UNIQUE" not in str(exc):
+                raise
+            raise DuplicateRecord(
+                f"{self.path}: {what}: already exists ({exc}); give another id or index"
+            ) from exc
 
     def _find_problem(self, connection: sqlite3.Connection, problem_id: str) -> tuple[int, str, str | None]:
         """The key of a problem, its question and its gold answer."""

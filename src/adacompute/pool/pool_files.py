@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
@@ -32,7 +32,6 @@ from adacompute.pool.rows import (
     EXAMPLE_LINE,
     MISSING,
     Flaw,
-    InexactNumber,
     ProblemLine,
     describe_questions,
     drop_answer_signals,
@@ -57,6 +56,7 @@ __all__ = [
     "bundled",
     "bundled_card",
     "bundled_names",
+    "check_export",
     "export_file",
     "export_shards",
     "import_file",
@@ -140,16 +140,29 @@ def import_file(
             return fill_pool(connection, entries, into=str(target), task=task, **options)
 
 
+def check_export(target: Path, *, overwrite: bool = False, shards: int | None = None) -> None:
+    """Raises where a pool can't be exported to this file, or as so many shards to this folder."""
+    if shards is not None:
+        if shards < 1:
+            raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise DuplicateRecord(f"{target}: already exists; give another name, or remove it first")
+        return
+    if not target.name.endswith(SUFFIXES):
+        raise NotAPool(f"{target}: has an unknown suffix; give {', '.join(SUFFIXES)}")
+    if target.exists() and not overwrite:
+        raise DuplicateRecord(f"{target}: already exists; give another name, or overwrite=True (--overwrite)")
+    if not target.parent.is_dir():
+        raise PoolNotFound(f"{target}: its folder is not there; create {target.parent} first")
+
+
 def export_file(pool: Pool, path: str | os.PathLike[str], *, overwrite: bool = False) -> ExportResult:
     """Writes a pool as .jsonl, .jsonl.gz or .parquet, whole or not at all; equal pools give equal bytes.
 
     An existing file is left alone unless `overwrite=True`.
     """
     target = Path(path)
-    if not target.name.endswith(SUFFIXES):
-        raise NotAPool(f"{target}: has an unknown suffix; give {', '.join(SUFFIXES)}")
-    if target.exists() and not overwrite:
-        raise DuplicateRecord(f"{target}: already exists; give another name, or overwrite=True (--overwrite)")
+    check_export(target, overwrite=overwrite)
     if not len(pool):
         raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
     counts = {"problems": 0, "samples": 0}
@@ -187,20 +200,21 @@ def fill_pool(
     bulk = BulkInsert(connection, path=into, task=task, skip=skip, format_place=reading.format_place)
     known_classes = repeat(None) if classes is None else classes
     number = 0
-    for number, (entry, numbers) in enumerate(
-        zip(reading.entries, known_classes, strict=classes is not None), start=1
-    ):
-        if number == 1 and reading.unit == "line":
-            _check_first(entry.value, reading.path)
-        try:
-            line = _check_entry(entry)
-            bulk.add(_drop_answers(line) if reread else line, entry.place, numbers)
-        except Flaw as exc:
-            raise RecordInvalid(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
-        except DuplicateRecord as exc:
-            raise DuplicateRecord(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
-        if progress is not None and number % _PROGRESS_EVERY == 0:
-            progress(bulk.problems, bulk.samples)
+    with contextlib.closing(reading.entries) as entries:  # an error leaves no file open
+        for number, (entry, numbers) in enumerate(
+            zip(entries, known_classes, strict=classes is not None), start=1
+        ):
+            if number == 1 and reading.unit == "line":
+                _check_first(entry.value, reading.path)
+            try:
+                line = read_line(entry.value)
+                bulk.add(_drop_answers(line) if reread else line, entry.place, numbers)
+            except Flaw as exc:
+                raise RecordInvalid(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
+            except DuplicateRecord as exc:
+                raise DuplicateRecord(f"{reading.path}: {reading.format_place(entry.place)}: {exc}") from exc
+            if progress is not None and number % _PROGRESS_EVERY == 0:
+                progress(bulk.problems, bulk.samples)
     if not number:
         raise RecordInvalid(f"{reading.path}: holds no problem; give at least one {reading.unit}")
     bulk.flush()
@@ -260,7 +274,7 @@ def _read_format(path: Path, kind: str) -> FileEntries:
         return read_native(path) if kind == "native" else FORMATS[kind](path)
 
 
-def _read_pool(path: Path) -> Iterator[Entry]:
+def _read_pool(path: Path) -> Generator[Entry, None, None]:
     with contextlib.closing(connect_pool(path, write=False)) as connection, map_read_errors(path):
         connection.execute("BEGIN")  # one consistent state, even if another process writes meanwhile
         for number, row in enumerate(stream_problems(connection), start=1):
@@ -293,14 +307,6 @@ def _check_first(value: object, path: Path) -> None:
         )
 
 
-def _check_entry(entry: Entry) -> ProblemLine:
-    try:
-        return read_line(entry.value, exact=entry.reparse is None)
-    except InexactNumber:
-        assert entry.reparse is not None
-        return read_line(entry.reparse(), exact=True)
-
-
 def _drop_answers(line: ProblemLine) -> ProblemLine:
     """The line without answers and grades of samples that have a text, to extract them again."""
     rows = [
@@ -326,26 +332,21 @@ def export_shards(pool: Pool, folder: str | os.PathLike[str], *, shards: int) ->
     The folder appears whole or not at all; opened as a pool, it is equal to this one.
     """
     target = Path(folder)
-    if shards < 1:
-        raise PoolError(f"{shards} shards can't be written; give a whole number from 1 up")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise DuplicateRecord(f"{target}: already exists; give another name, or remove it first")
+    check_export(target, shards=shards)
     problems = len(pool)
     if not problems:
         raise RecordInvalid(f"{pool.path}: holds no problem, so there is nothing to export; add some first")
     samples = 0
     with map_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        with publish_folder(target) as temporary:
-            for number, lines in groupby(
-                _assign_shards(pool, min(shards, problems)), key=lambda pair: pair[0]
-            ):
-                shard_lines = [line for _, line in lines]
-                samples += sum(len(line["samples"]) for line in shard_lines)
-                part = temporary / f"part-{number:05}.parquet"
-                write_parquet(shard_lines, part, levels=pool.level_types())
-                sync_path(part)
-            temporary.chmod(0o755)  # others may read it, whatever the umask
+    with map_errors(target), publish_folder(target) as temporary:
+        for number, lines in groupby(_assign_shards(pool, min(shards, problems)), key=lambda pair: pair[0]):
+            shard_lines = [line for _, line in lines]
+            samples += sum(len(line["samples"]) for line in shard_lines)
+            part = temporary / f"part-{number:05}.parquet"
+            write_parquet(shard_lines, part, levels=pool.level_types())
+            sync_path(part)
+        temporary.chmod(0o755)  # others may read it, whatever the umask
     size = sum(part.stat().st_size for part in target.iterdir())
     return ExportResult(problems=problems, samples=samples, bytes=size)
 

@@ -1,16 +1,12 @@
 """One problem and its samples as rows to store: checked field by field, graded, classed and hashed.
 
-Also what rows are made of: canonical JSON, fingerprints of parameters, content hashes, and `Flaw`, which says
-what is wrong with a record; whoever knows the file and the line adds them.
+A `Flaw` says what is wrong with a record; whoever knows the file and the line adds them.
 """
 
 import json
-import re
 import shlex
-import struct
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import asdict
-from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias, TypeGuard, TypeVar
@@ -19,20 +15,16 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
-from adacompute.errors import AdacomputeError, RecordInvalid, format_value, suggest_name
+from adacompute.errors import AdacomputeError, convert, format_value, suggest_name
+from adacompute.pool.verification import DEPTH_LIMIT, Json, hash_sample, to_canonical_json
 from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
 
 __all__ = [
-    "DAMAGE_ERRORS",
-    "DEPTH_LIMIT",
     "EXAMPLE_LINE",
     "LINE_KEYS",
     "MISSING",
-    "NO_CLASS",
     "ClassNumbering",
     "Flaw",
-    "InexactNumber",
-    "Json",
     "ProblemLine",
     "StoredRow",
     "build_json_flaw",
@@ -43,18 +35,9 @@ __all__ = [
     "drop_answer_signals",
     "encode_text",
     "failure_to_row",
-    "fingerprint",
     "grade_line",
     "grade_new_samples",
-    "has_inexact_number",
     "has_no_samples",
-    "hash_call",
-    "hash_failure",
-    "hash_problem",
-    "hash_record",
-    "hash_sample",
-    "hash_setting",
-    "make_record_prefix",
     "problem_to_line",
     "raise_flaw",
     "read_line",
@@ -64,184 +47,7 @@ __all__ = [
     "read_signals",
     "rebuild_row",
     "sample_to_row",
-    "to_canonical_json",
 ]
-
-OptionalBytes = bytes | None
-Json: TypeAlias = Any  # data as a JSON parser gives it
-
-NO_CLASS = -9  # stands for the class where only what was recorded counts: the whole pool's digest
-DEPTH_LIMIT = 100  # levels of nesting inside one field: more than any tool writes, less than any stack holds
-_HASH_BYTES = 16  # bytes; 128 bits: chance collisions are out of the question
-_NOT_RECORDED = float("nan")  # stands for "not recorded": NaN itself is never stored
-_INEXACT_FROM = 2.0**63  # from here on a fast parser may have rounded a whole number to a float
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
-_FAILURE_STRUCT = struct.Struct("<qqdqq")
-_CALL_STRUCT = struct.Struct("<ddqqqqqqq")
-
-
-def to_canonical_json(value: Json) -> str:
-    """JSON with sorted keys and no spaces: equal data gives equal text.
-
-    Raises ValueError on NaN or infinity.
-    """
-    return _ENCODER.encode(value)
-
-
-def fingerprint(parameters: Mapping[str, Any]) -> str:
-    """A stable hash of sampling parameters, 32 hex digits.
-
-    1 and 1.0 are equal, and key order doesn't matter.
-
-    >>> fingerprint({"temperature": 1, "top_p": 0.5}) == fingerprint({"top_p": 0.5, "temperature": 1.0})
-    True
-    """
-    try:
-        return blake2b(
-            to_canonical_json(_normalise_numbers(parameters)).encode(), digest_size=_HASH_BYTES
-        ).hexdigest()
-    except (TypeError, ValueError) as exc:
-        raise RecordInvalid(f"parameters can't be kept as JSON ({exc}); give plain data") from exc
-
-
-def has_inexact_number(value: Json, depth: int = 0) -> bool:
-    """Whether the data holds a float so large that a fast parser may have rounded a whole number to it.
-
-    Raises ValueError beyond DEPTH_LIMIT levels of nesting.
-    """
-    if isinstance(value, float):
-        return abs(value) >= _INEXACT_FROM
-    if not isinstance(value, dict | list):
-        return False
-    if depth >= DEPTH_LIMIT:
-        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
-    inexact = False
-    for part in value.values() if isinstance(value, dict) else value:
-        inexact |= has_inexact_number(part, depth + 1)  # all of it: the depth is checked, too
-    return inexact
-
-
-def hash_setting(name: bytes, value: bytes) -> bytes:
-    """Hash of a setting of the pool, e.g. its task."""
-    return _hash_parts(b"setting", name, value)
-
-
-def hash_problem(
-    id: bytes,  # noqa: A002 - the column's name
-    question: bytes,
-    gold: OptionalBytes,
-    subject: OptionalBytes,
-    level: int | float | str | bytes | None,
-    extra: OptionalBytes,
-) -> bytes:
-    """Hash of a problem's whole row."""
-    return _hash_parts(b"problem", id, question, gold, subject, _encode_level(level), extra)
-
-
-def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
-    """The start of every row hash of one problem and source, so that a row moved elsewhere doesn't match."""
-    return _hash_parts(b"source", id, model, source_fingerprint)
-
-
-def hash_record(prefix: bytes, spelling: OptionalBytes) -> bytes:
-    """Hash of the row that links a problem to a source."""
-    return _hash_parts(b"record", prefix, spelling)
-
-
-def hash_sample(
-    prefix: bytes,
-    idx: int,
-    text: OptionalBytes,
-    answer: OptionalBytes,
-    number: int,
-    correct: float | None,
-    tokens: int | None,
-    logprob: float | None,
-    entropy: float | None,
-    finished: int | None,
-    extra: OptionalBytes,
-) -> bytes:
-    """Hash of a sample's row with its class `number`; `NO_CLASS` leaves the class out."""
-    head = _SAMPLE_STRUCT.pack(
-        idx,
-        number,
-        -1 if tokens is None else tokens,
-        -1 if finished is None else finished,
-        _NOT_RECORDED if correct is None else correct,
-        _NOT_RECORDED if logprob is None else logprob,
-        _NOT_RECORDED if entropy is None else entropy,
-        -1 if text is None else len(text),
-        -1 if answer is None else len(answer),
-        -1 if extra is None else len(extra),
-    )
-    return blake2b(
-        b"".join((prefix, head, text or b"", answer or b"", extra or b"")), digest_size=_HASH_BYTES
-    ).digest()
-
-
-def hash_failure(
-    prefix: bytes, idx: int, kind: bytes, attempt: int, message: OptionalBytes, at: float | None
-) -> bytes:
-    """Hash of a failure's row."""
-    head = _FAILURE_STRUCT.pack(
-        idx, attempt, _NOT_RECORDED if at is None else at, len(kind), -1 if message is None else len(message)
-    )
-    return blake2b(b"".join((prefix, head, kind, message or b"")), digest_size=_HASH_BYTES).digest()
-
-
-def hash_call(
-    model: OptionalBytes,
-    source_fingerprint: bytes,
-    at: float,
-    seconds: float,
-    asked: int,
-    got: int,
-    surplus: int,
-    kind: bytes,
-    status: int | None,
-    paid: bytes,
-    prompt_tokens: int | None,
-    completion_tokens: int | None,
-    estimated: int,
-) -> bytes:
-    """Hash of a call's row, together with its source."""
-    numbers = (status, prompt_tokens, completion_tokens)
-    head = _CALL_STRUCT.pack(
-        at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated
-    )
-    return _hash_parts(b"call", model, source_fingerprint, head, kind, paid)
-
-
-def _hash_parts(*parts: OptionalBytes) -> bytes:
-    lengths = struct.pack(f"<{len(parts)}q", *(-1 if p is None else len(p) for p in parts))
-    return blake2b(b"".join((lengths, *(p or b"" for p in parts))), digest_size=_HASH_BYTES).digest()
-
-
-def _encode_level(level: int | float | str | bytes | None) -> OptionalBytes:
-    match level:
-        case None:
-            return None
-        case bytes():
-            return b"s" + level
-        case str():
-            return b"s" + level.encode()
-        case float():
-            return b"f" + struct.pack("<d", level)
-        case _:
-            return b"i%d" % level
-
-
-def _normalise_numbers(value: Json, depth: int = 0) -> Json:
-    """The same data with whole floats as integers."""
-    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
-        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _normalise_numbers(v, depth + 1) for key, v in value.items()}
-    return [_normalise_numbers(v, depth + 1) for v in value] if isinstance(value, list | tuple) else value
-
 
 T = TypeVar("T")
 
@@ -250,10 +56,6 @@ _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true o
 
 class Flaw(AdacomputeError):
     """What is wrong with a record. Code that knows the file and line turns it into a RecordInvalid."""
-
-
-class InexactNumber(AdacomputeError):
-    """A fast parser may have rounded a number: parse the line again, exactly."""
 
 
 def describe_type(value: Json) -> str:
@@ -281,13 +83,23 @@ def build_json_flaw(value: Json, where: str, exc: Exception) -> Flaw:
     return Flaw(f"{place} can't be kept as JSON ({exc}); give plain data with finite numbers")
 
 
+def _check_depth(value: Json, depth: int = 0) -> None:
+    """ValueError beyond DEPTH_LIMIT levels of nesting."""
+    if not isinstance(value, dict | list):
+        return
+    if depth >= DEPTH_LIMIT:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
+    for part in value.values() if isinstance(value, dict) else value:
+        _check_depth(part, depth + 1)
+
+
 def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
     """The path of the innermost part that can't be written as JSON, or that is nested too deeply."""
     if depth < DEPTH_LIMIT and isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             inner = f"{where}[{key}]" if isinstance(value, list) else f"{where}.{key}".removeprefix(".")
             try:
-                has_inexact_number(part, depth + 1)
+                _check_depth(part, depth + 1)
             except ValueError:
                 return inner
             try:
@@ -295,10 +107,6 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
             except (TypeError, ValueError):
                 return _find_culprit(part, inner, depth + 1)
     return where
-
-
-# what code that trusts a pool's rows raises where the rows are not what we wrote
-DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
 
 
 INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
@@ -400,7 +208,7 @@ def describe_questions(path: Path, names: Collection[str]) -> str:
     )
 
 
-_WANTED = {  # what a message asks for, by key; any other key holds a number
+_WANTED = {  # what a message asks for, by key
     "id": "a string that is not empty",
     "level": "a number of at most 64 bits, or a string",
     "correct": "true, false or a number from 0 to 1",
@@ -413,54 +221,48 @@ _WANTED = {  # what a message asks for, by key; any other key holds a number
     **dict.fromkeys(("question", "subject", "model", "text", "message"), "a string"),
     **dict.fromkeys(("gold", "answer"), "a string or a finite number"),
     **dict.fromkeys(("tokens", "attempt"), "a whole number of at least 0"),
+    **dict.fromkeys(("logprob", "entropy", "at", *SIGNAL_NAMES), "a finite number"),
 }
-
-
-_REASON = re.compile(r"(.*?)(?: - at `\$([^`]*)`)?", re.DOTALL)  # what msgspec says, and of which part
-_FIELD = re.compile(r"(missing required|unknown) field `(.*)`", re.DOTALL)
 
 
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
     """The value as this type; the Flaw names the part that doesn't fit, and what is expected there."""
     try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as exc:
-        match = _REASON.fullmatch(str(exc))
+        return convert(value, kind, place=where, find_remedy=_find_remedy, build_error=_build_flaw)
     except UnicodeEncodeError as exc:  # a text that is none, in the place of something else
         raise _build_text_flaw(exc) from exc
-    assert match is not None
-    reason, path = match.groups("")
-    where = f"{where}{path}".removeprefix(".")
-    if (field := _FIELD.search(reason)) is not None:
-        if field[1] == "unknown":
-            known = ", ".join(_FailureFields.__struct_fields__)
-            raise Flaw(f"{where} has the unknown key {field[2]!r}; its keys are {known}")
-        name = f"{where}.{field[2]}".removeprefix(".")
-        raise Flaw(f"{name!r} is missing; give {_WANTED[field[2]]}")
-    for key, place in re.findall(r"\.(\w+)|\[(\d+)\]", path):
-        value = value[key or int(place)]
-    is_object = not path or path.endswith("]")
-    wanted = "an object" if is_object else _WANTED.get(path.rpartition(".")[2], "a finite number")
-    raise_flaw(where, value, wanted)
 
 
-def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
-    """The checked rows of one line of a pool file. `exact`: its numbers are known to be as written."""
+def _find_remedy(place: str) -> str:
+    if not place or place.endswith("[]"):
+        return "give an object"
+    owner, _, name = place.rpartition(".")
+    if owner == "failures[]" and name not in _FailureFields.__struct_fields__:
+        return f"leave it out: a failure has {', '.join(_FailureFields.__struct_fields__)}"
+    return f"give {_WANTED[name]}"
+
+
+def _build_flaw(place: str, fault: str) -> Flaw:
+    return Flaw(f"{place!r} {fault}")
+
+
+def read_line(value: Json) -> ProblemLine:
+    """The checked rows of one line of a pool file."""
     if type(value) is not dict:
         raise Flaw(f"is {describe_type(value)}; give one JSON object a line")
     line = _convert(value, _LineFields)
     rows = [
-        _build_sample_row(i, sample, fields, exact=exact)
+        _build_sample_row(i, sample, fields)
         for i, (sample, fields) in enumerate(zip(value["samples"], line.samples, strict=True))
     ]
     for i, (before, row) in enumerate(pairwise(rows), start=1):
         if row[0] <= before[0]:
             raise Flaw(f"samples[{i}].index is {row[0]} after {before[0]}; give samples in rising order")
-    parameters = read_parameters(line.parameters, exact=exact)
+    parameters = read_parameters(line.parameters)
     spelling = {k: value[k] for k in ("model", "parameters", "failures") if k in value and not value[k]}
     spelling = {k: v for k, v in spelling.items() if v != ""}  # an empty name is a name
     return ProblemLine(
-        _build_problem_row(value, line, exact=exact),
+        _build_problem_row(value, line),
         line.model,
         parameters,
         to_canonical_json(spelling) if spelling else None,
@@ -470,49 +272,47 @@ def read_line(value: Json, *, exact: bool = False) -> ProblemLine:
     )
 
 
-def read_problem(value: dict[str, Any], *, exact: bool = False) -> ProblemRow:
+def read_problem(value: dict[str, Any]) -> ProblemRow:
     """id, question, gold, subject, level and the unknown keys as JSON."""
-    return _build_problem_row(value, _convert(value, _ProblemFields), exact=exact)
+    return _build_problem_row(value, _convert(value, _ProblemFields))
 
 
-def _build_problem_row(value: dict[str, Any], fields: _ProblemFields, *, exact: bool) -> ProblemRow:
+def _build_problem_row(value: dict[str, Any], fields: _ProblemFields) -> ProblemRow:
     level = fields.level
     if type(level) is float:
-        if not exact and has_inexact_number(level):
-            raise InexactNumber
         level += 0.0  # SQLite keeps no negative zero
     extra = {k: v for k, v in value.items() if k not in LINE_KEYS or (v is None and k in PROBLEM_KEYS)}
     return (
         fields.id,
         fields.question,
-        _format_answer(fields.gold, "gold", exact=exact),
+        _format_answer(fields.gold, "gold"),
         fields.subject,
         level,
-        _encode_json(extra, "", exact=exact) if extra else None,
+        _encode_json(extra, "") if extra else None,
     )
 
 
-def read_parameters(value: dict[str, Any] | None, *, exact: bool = False) -> dict[str, Any]:
+def read_parameters(value: dict[str, Any] | None) -> dict[str, Any]:
     """Sampling parameters, checked; null is none."""
     if value:
-        _encode_json(value, "parameters", exact=exact)
+        _encode_json(value, "parameters")
     return value or {}
 
 
-def read_sample(i: int, sample: Json, *, exact: bool = False) -> SampleRow:
+def read_sample(i: int, sample: Json) -> SampleRow:
     """The checked row of one sample."""
-    return _build_sample_row(i, sample, _convert(sample, _SampleFields, f"samples[{i}]"), exact=exact)
+    return _build_sample_row(i, sample, _convert(sample, _SampleFields, f"samples[{i}]"))
 
 
-def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields, *, exact: bool) -> SampleRow:
+def _build_sample_row(i: int, sample: dict[str, Any], fields: _SampleFields) -> SampleRow:
     correct, tokens, finished = fields.correct, fields.tokens, fields.finished
     idx, extra = i, None
     if not SAMPLE_KEYS.issuperset(sample) or None in sample.values():
-        idx, extra = _read_unknown_keys(i, sample, fields, exact=exact)
+        idx, extra = _read_unknown_keys(i, sample, fields)
     return (
         idx,
         fields.text,
-        _format_answer(fields.answer, f"samples[{i}].answer", exact=exact),
+        _format_answer(fields.answer, f"samples[{i}].answer"),
         correct if correct is None or correct is UNSET else correct + 0.0,
         None if tokens is None else int(tokens),
         None if fields.logprob is None else fields.logprob + 0.0,  # SQLite keeps no negative zero
@@ -532,9 +332,7 @@ def _build_failure_row(failure: _FailureFields) -> FailureRow:
     return int(failure.index), failure.kind, int(failure.attempt), failure.message, at
 
 
-def _read_unknown_keys(
-    i: int, sample: dict[str, Any], fields: _SampleFields, *, exact: bool
-) -> tuple[int, str | None]:
+def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) -> tuple[int, str | None]:
     """The sample's index, where given, and its unknown keys and explicit nulls as JSON."""
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
@@ -544,7 +342,7 @@ def _read_unknown_keys(
     idx = i if fields.index is None else int(fields.index)
     if idx != i:
         del extra["index"]  # else it is written back because it was given, not because it is needed
-    return idx, _encode_json(extra, f"samples[{i}]", exact=exact) if extra else None
+    return idx, _encode_json(extra, f"samples[{i}]") if extra else None
 
 
 def _refuse_misspelt_text(i: int, extra: dict[str, Any]) -> None:
@@ -588,26 +386,22 @@ def drop_answer_signals(extra: str | None) -> str | None:
     return to_canonical_json(values) if values else None
 
 
-def _format_answer(value: Any, where: str, *, exact: bool) -> Any:  # noqa: ANN401 - a text, None or MISSING
+def _format_answer(value: Any, where: str) -> Any:  # noqa: ANN401 - a text, None or MISSING
     """An answer as text, also if it is a number."""
     if type(value) not in (int, float):
         return value
-    if not exact and has_inexact_number(value):
-        raise InexactNumber
     try:
         return str(value)
     except ValueError:  # more digits than Python writes
         raise_flaw(where, value, "at most 4300 digits, or a string")
 
 
-def _encode_json(value: dict[str, Any], where: str, *, exact: bool) -> str:
+def _encode_json(value: dict[str, Any], where: str) -> str:
     try:
-        inexact = has_inexact_number(value)
-        if not inexact or exact:
-            return to_canonical_json(value)
+        _check_depth(value)
+        return to_canonical_json(value)
     except (TypeError, ValueError) as exc:
         raise build_json_flaw(value, where, exc) from exc
-    raise InexactNumber
 
 
 def problem_to_line(problem: Problem) -> dict[str, Any]:
@@ -630,7 +424,7 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
         known = {k: v for k in SIGNAL_NAMES if (v := getattr(sample.signals, k)) is not None}
         line |= {"signals": known} if known else {}
     try:
-        row = read_sample(index, line, exact=True)
+        row = read_sample(index, line)
     except Flaw as exc:
         raise Flaw(str(exc).replace("samples[", "sample[", 1)) from exc
     return (index, *row[1:])
@@ -639,7 +433,7 @@ def sample_to_row(index: int, sample: Sample) -> SampleRow:
 def check_parameters(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """Parameters as plain JSON data, checked."""
     values = _to_plain_json(dict(parameters or {}), "parameters")
-    return read_parameters(values, exact=True)
+    return read_parameters(values)
 
 
 def _check_extra(

@@ -26,7 +26,7 @@ from adacompute.errors import (
     format_value,
     to_one_line,
 )
-from adacompute.pool.rows import DAMAGE_ERRORS, hash_setting
+from adacompute.pool.verification import DAMAGE_ERRORS, hash_setting
 
 __all__ = [
     "MIGRATIONS",

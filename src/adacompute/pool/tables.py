@@ -16,24 +16,26 @@ from adacompute.answers import Task
 from adacompute.errors import DuplicateRecord, RecordNotFound, SourceAmbiguous, format_value
 from adacompute.pool.ballots import PromptCharge
 from adacompute.pool.rows import (
-    DAMAGE_ERRORS,
     FailureRow,
     Flaw,
     ProblemLine,
     ProblemRow,
     StoredRow,
     encode_text,
-    fingerprint,
     grade_line,
+    read_signals,
+)
+from adacompute.pool.sqlite import map_read_errors
+from adacompute.pool.verification import (
+    fingerprint,
+    has_calls_table,
     hash_call,
     hash_failure,
     hash_problem,
     hash_record,
     make_record_prefix,
-    read_signals,
     to_canonical_json,
 )
-from adacompute.pool.sqlite import map_read_errors
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
 __all__ = [
@@ -45,7 +47,6 @@ __all__ = [
     "build_problem",
     "build_recorded",
     "choose_source",
-    "find_damaged_calls",
     "find_source",
     "get_or_insert_record",
     "get_or_insert_source",
@@ -593,30 +594,16 @@ _CALL_FIELDS = (
     "completion_tokens",
 )
 _SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
-_SELECT_CALL_ROWS = """
-    SELECT c.key, CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB), at, seconds, asked, got, surplus,
-        CAST(kind AS BLOB), status, CAST(paid AS BLOB), prompt_tokens, completion_tokens, estimated, hash
-    FROM calls c JOIN sources s ON s.key = c.source ORDER BY c.key
-"""
 
 
-def insert_calls(
-    connection: sqlite3.Connection,
-    calls: Iterable[Call],
-    *,
-    source: int,
-    model: str | None,
-    source_fingerprint: str,
-) -> None:
+def insert_calls(connection: sqlite3.Connection, calls: Iterable[Call], source: Source) -> None:
     """Calls to one source, in the order given."""
-    connection.executemany(
-        _INSERT_CALL, [_build_call_row(call, source, model, source_fingerprint) for call in calls]
-    )
+    connection.executemany(_INSERT_CALL, [_build_call_row(call, source) for call in calls])
 
 
 def sum_calls(connection: sqlite3.Connection, source: int | None) -> Account:
     """The sum of all calls to one source; empty for a pool that nothing was collected into."""
-    if source is None or not _has_calls_table(connection):
+    if source is None or not has_calls_table(connection):
         return Account()
     row = connection.execute(_SELECT_CALL_SUMS, (source,)).fetchone()
     return Account(**dict(zip(_ACCOUNT_FIELDS, map(int, row), strict=True)))
@@ -633,35 +620,20 @@ def read_charge(connection: sqlite3.Connection, source: int | None) -> PromptCha
 
 def read_calls(connection: sqlite3.Connection, source: int | None) -> Iterator[Call]:
     """Every call to one source, in the order stored."""
-    if source is None or not _has_calls_table(connection):
+    if source is None or not has_calls_table(connection):
         return
     for *row, estimated in connection.execute(_SELECT_CALLS, (source,)):
         yield Call(**dict(zip(_CALL_FIELDS, row, strict=True)), estimated=bool(estimated))
 
 
-def find_damaged_calls(connection: sqlite3.Connection) -> Iterator[int]:
-    """Keys of the calls whose rows are not what was written."""
-    if not _has_calls_table(connection):
-        return
-    for key, *row, stored_hash in connection.execute(_SELECT_CALL_ROWS):
-        try:
-            matches = hash_call(*row) == stored_hash
-        except DAMAGE_ERRORS:  # a column is not even of its type
-            matches = False
-        if not matches:
-            yield key
-
-
-def _build_call_row(
-    call: Call, source: int, model: str | None, source_fingerprint: str
-) -> tuple[object, ...]:
+def _build_call_row(call: Call, source: Source) -> tuple[object, ...]:
     at, seconds = float(call.at) + 0.0, float(call.seconds) + 0.0
     if call.paid not in ("yes", "no", "maybe"):
         raise Flaw(f"a call's paid is {call.paid!r}; give 'yes', 'no' or 'maybe'")
     prompt, completion, estimated = call.prompt_tokens, call.completion_tokens, int(call.estimated)
     row_hash = hash_call(
-        encode_text(model),
-        source_fingerprint.encode(),
+        encode_text(source.model),
+        source.fingerprint.encode(),
         at,
         seconds,
         call.asked,
@@ -675,9 +647,4 @@ def _build_call_row(
         estimated,
     )
     outcome = (call.kind, call.status, call.paid, prompt, completion, estimated)
-    return (source, at, seconds, call.asked, call.got, call.surplus, *outcome, row_hash)
-
-
-def _has_calls_table(connection: sqlite3.Connection) -> bool:
-    tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'calls'")
-    return tables.fetchone() is not None
+    return (source.key, at, seconds, call.asked, call.got, call.surplus, *outcome, row_hash)

@@ -9,7 +9,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Container, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -24,18 +24,10 @@ from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
 from adacompute.pool.formats import Entry, FileEntries
 from adacompute.pool.importers import ProblemGroups, locate_flaws
-from adacompute.pool.rows import (
-    DEPTH_LIMIT,
-    Flaw,
-    Json,
-    describe_type,
-    problem_to_line,
-    read_problem,
-    read_sample,
-    to_canonical_json,
-)
+from adacompute.pool.rows import Flaw, describe_type, problem_to_line, read_problem, read_sample
 from adacompute.pool.sqlite import is_sqlite
 from adacompute.pool.tables import build_problem
+from adacompute.pool.verification import DEPTH_LIMIT, Json, to_canonical_json
 from adacompute.problems.dataset_loaders import (
     DEFAULT_SIZE,
     HubName,
@@ -339,7 +331,7 @@ def build_problems(source: RowSource, schema: RowSchema, *, limit: int | None = 
         try:
             names |= _check_object(value).keys()
             problem = (
-                build_problem(read_problem(value, exact=True))
+                build_problem(read_problem(value))
                 if schema.preset is None and not schema.columns and _is_pool_line(value)
                 else _build_problem(
                     RowFields(_convert_row(value), columns), schema, typed=source.typed, ids=ids
@@ -445,7 +437,7 @@ def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices,
 
 def _check_storable(problem: Problem) -> None:
     """Raises a Flaw if no pool could store the problem."""
-    row = read_problem(problem_to_line(problem), exact=True)
+    row = read_problem(problem_to_line(problem))
     for text in row:
         if type(text) is str:
             try:
@@ -489,7 +481,7 @@ def read_samples(path: str | Path, *, columns: Mapping[str, str]) -> FileEntries
     return FileEntries(path=Path(path), unit="problem", files=(str(path),), entries=entries)
 
 
-def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Iterator[Entry]:
+def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> Generator[Entry, None, None]:
     names: set[str] = set()
     groups, ids, ids_by_question = ProblemGroups(Path(source.place)), IdMaker(()), dict[str, str]()
     for place, value in source.rows:
@@ -508,7 +500,7 @@ def _group_samples(source: RowSource, schema: RowSchema, columns: Columns) -> It
             known = {name: value for name, value in head.items() if value is not None}
             group = groups.get_group({"id": key, "question": question, **known})
             for sample in _read_row_samples(fields, question, typed=source.typed):
-                read_sample(group.next, sample, exact=True)
+                read_sample(group.next, sample)
                 groups.count_bytes(sample)
                 group.samples[group.next] = sample
                 group.next += 1

@@ -11,7 +11,8 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from adacompute.errors import ProblemsInvalid, format_value
-from adacompute.pool.rows import LINE_KEYS, Flaw, Json, raise_flaw
+from adacompute.pool.rows import LINE_KEYS, Flaw, raise_flaw
+from adacompute.pool.verification import Json
 from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 __all__ = [

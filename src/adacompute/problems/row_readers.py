@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 from adacompute.errors import ProblemsInvalid, format_value, needs_extra, to_one_line
-from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_exactly, unpack_stream
-from adacompute.pool.rows import DAMAGE_ERRORS, Json
+from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_json, unpack_stream
+from adacompute.pool.verification import DAMAGE_ERRORS, Json
 
 __all__ = [
     "STDIN",
@@ -215,7 +215,7 @@ def _make_csv_reader(lines: Iterator[str], delimiter: str) -> CsvReader:
 
 def _parse_json(data: bytes, place: str, remedy: str) -> Json:
     try:
-        return parse_exactly(data)
+        return parse_json(data)
     except ValueError as exc:
         # for a single line, its inner line number would only confuse
         why = str(exc) if b"\n" in data else _COLUMN_IN_LINE.sub(r"character \1", str(exc))

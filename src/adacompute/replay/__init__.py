@@ -2,9 +2,8 @@
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths
 from adacompute.replay.calibrate import calibrate
-from adacompute.replay.per_problem import ExactReplay, run_policy
+from adacompute.replay.per_problem import ExactReplay, Sweep, run_policy, sweep
 from adacompute.replay.replay import Replayed, replay
-from adacompute.replay.sweep import Sweep, sweep
 
 __all__ = [
     "ExactReplay",

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
-from adacompute.policies.base import Floats, Ints, Policy, check_choice, parse_finite
-from adacompute.policies.menu.policy import MenuPolicy, MenuSource
-from adacompute.pool import Ballots
+from adacompute.policies.base import Floats, Ints, Policy, PoolSource, check_choice, parse_finite
+from adacompute.policies.menu import MenuPolicy
+from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import count_calls
 from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
 from adacompute.replay.per_problem import (
@@ -32,9 +32,7 @@ from adacompute.replay.replay import (
     check_memory,
     check_orders,
     check_policy,
-    get_replayed_ballots,
     select_replayable,
-    settle_policy,
 )
 from adacompute.score.costs import choose_charge, compute_mean_output, count_prompt_tokens
 from adacompute.score.grades import BlockMap
@@ -59,7 +57,7 @@ _RESOLUTION = 1e-9  # share of a dial at which the bisection ends
 
 def calibrate(
     policy: Policy,
-    source: MenuSource,
+    source: PoolSource,
     budget: float | str | Budget,
     *,
     prices: TokenPrices | None = None,
@@ -82,19 +80,16 @@ def calibrate(
     returned. Problems with fewer samples than the policy may draw are an error, or are left out with
     `too_few="drop"`; this and `map_blocks` are as in `replay`.
     """
-    if isinstance(policy, MenuPolicy):
-        budget = check_menu_budget(policy, budget)
-        if len(policy.modes) == 1:  # its cost is in the menu's unit, and its stopping counts samples
-            if not policy.modes[0].cost:
-                raise BudgetInvalid(
-                    f"mode {policy.modes[0].name!r} is free, so no budget can be spent; give a price"
-                )
-            budget = budget / policy.modes[0].cost
+    menu = check_policy(policy).menu
+    if menu is not None:
+        budget = check_menu_budget(menu, budget)
+        if len(policy.names) == 1:  # its cost is in the menu's unit, and its stopping counts samples
+            budget = _count_samples(menu, policy.names[0], budget)
     average = parse_average(budget, prices)
     amount, tolerance = check_calibration_budget(average.amount, tolerance)
     rng = check_orders(orders, rng)
-    recorded = get_replayed_ballots(check_policy(policy), source)
-    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+    recorded = policy.get_ballots(source)
+    if isinstance(policy, MenuPolicy) and len(policy.names) > 1:
         policy.settle(recorded)
         ballots, _ = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)
         return _find_price(policy, ballots, amount, orders=orders, rng=rng)
@@ -110,16 +105,22 @@ def calibrate(
         rows = [recorded.ids.index(id_) for id_ in ballots.ids]
         prices = replace(prices, prompt_tokens=[prices.prompt_tokens[row] for row in rows])
     costs = RequestCosts.of(average, ballots, prices)
-    cost = _make_cost(settle_policy(policy, ballots), ballots, orders, rng, costs, map_blocks)
+    cost = _make_cost(policy.settle(ballots), ballots, orders, rng, costs, map_blocks)
     return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
 
 
-def check_menu_budget(policy: MenuPolicy, budget: float | str | Budget) -> float:
+def _count_samples(menu: Menu, name: str, budget: float) -> float:
+    """A budget in the menu's unit as samples of one mode."""
+    if not menu[name].cost:
+        raise BudgetInvalid(f"mode {name!r} is free, so no budget can be spent; give a price")
+    return budget / menu[name].cost
+
+
+def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
     """An average cost in the menu's unit; BudgetInvalid for another unit or currency."""
     if not isinstance(budget, str | Budget):
         amount = float(budget)
     else:
-        menu = policy.menu
         parsed = Budget.parse(budget, currency=menu.currency or None)
         unit = {"money": "money", "tokens": "tokens"}.get(menu.unit)
         if parsed.unit != unit:
@@ -263,7 +264,7 @@ def _select_problems(policy: Policy, ballots: Ballots, too_few: Literal["error",
     check_choice("too_few", too_few, ("error", "drop"))
     if policy.dial is None and too_few == "error":
         return ballots
-    return select_replayable(ballots, policy.longest, too_few=too_few)[0]
+    return select_replayable(ballots, policy.longest_by_mode, too_few=too_few)[0]
 
 
 def _bisect(
@@ -315,7 +316,7 @@ def _make_cost(
 
     def cost(dial: float) -> float:
         if dial not in costs and policy.one_shot:
-            counts = decide_first_wave(policy, reading, dial)
+            counts = decide_first_wave(policy, reading, dial).counts
             amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens, rows)
             costs[dial] = float(amounts.mean())
         elif dial not in costs:

@@ -1,4 +1,4 @@
-"""What a policy gives on each problem: along recorded paths, or exactly.
+"""What a policy gives on each problem: along recorded paths, or exactly; at one dial, or at many.
 
 A policy that decides from the prompt alone takes a plain vote of b samples, whose accuracy over all
 subsets is known exactly, so no orders are needed. With ties going to the first answer seen, each tied
@@ -7,7 +7,7 @@ answer is first equally often, so the mean over all orders equals sharing the ti
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,18 @@ import numpy as np
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Floats, Ints, Policy
-from adacompute.policies.menu.votes import MenuPaths, draw_menu_paths
-from adacompute.policies.paths import PathLayout, Paths, PolicyRun, build_paths, compute_full_vote
+from adacompute.policies.base import Draws, Floats, Ints, Policy
+from adacompute.policies.paths import (
+    MenuPaths,
+    PathLayout,
+    Paths,
+    PolicyRun,
+    Walk,
+    build_paths,
+    compute_full_vote,
+    draw_menu_paths,
+)
+from adacompute.policies.votes import make_empty_state
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.grades import BlockMap, grade_samples
@@ -27,6 +36,7 @@ __all__ = [
     "ExactReplay",
     "PathBlock",
     "ProblemResults",
+    "Sweep",
     "can_replay_exactly",
     "check_paths",
     "compute_agreement",
@@ -36,6 +46,7 @@ __all__ = [
     "run_policy",
     "skip_draws",
     "split_paths",
+    "sweep",
 ]
 
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
@@ -53,39 +64,38 @@ def run_policy(
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
-    owner, walk = paths.problems, paths.start()
+    owner, walk = paths.problems, Walk(paths)
     active, waves = np.arange(len(paths)), np.zeros(len(paths), dtype=np.int64)
     if isinstance(dial, np.ndarray):
-        counts = decide_first_wave(policy, reading[owner], dial)
+        draws = decide_first_wave(policy, reading[owner], dial)
     else:
-        counts = decide_first_wave(policy, reading, dial)[owner]
+        draws = Draws(*(values[owner] for values in decide_first_wave(policy, reading, dial)))
     while len(active):
-        active = walk.draw(active, counts)
-        waves[active] += 1
-        highest = int(walk.drawn[active].max(initial=0))
+        highest = int((walk.drawn[active].sum(axis=1) + draws.counts).max())
         if highest > policy.longest:
             raise PolicyError(
                 f"{policy.kind} asks for {highest} samples of a request, above its own {policy.longest}"
             )
+        active = walk.draw(active, draws)
+        waves[active] += 1
         active = walk.select_open(active)
         if len(active):
             own_dial = dial[active] if isinstance(dial, np.ndarray) else dial
-            state: Any = walk.state(active)  # as the policy's `decide` takes it
-            counts = policy.decide(reading[owner[active]], state, own_dial)
+            draws = policy.decide(reading[owner[active]], walk.state(active), own_dial)
     return walk.finish(waves)
 
 
-def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Ints:
-    """How many samples each request gets before anything is drawn for it, as `decide` gives them."""
-    counts = policy.decide(reading, policy.make_empty_state(len(reading)), dial)
-    if (counts.reshape(len(reading), -1).sum(axis=1) < 1).any():
+def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | None) -> Draws:
+    """What each request draws before anything is drawn for it, as `decide` gives it."""
+    draws = policy.decide(reading, make_empty_state(len(reading), len(policy.names)), dial)
+    if (draws.counts < 1).any():
         raise PolicyError(f"{policy.kind} asks for no sample on an empty tally; a request needs at least 1")
-    return counts
+    return draws
 
 
 def check_paths(policy: Policy, paths: Paths | MenuPaths) -> None:
     """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
-    if isinstance(paths, Paths) and paths.longest < policy.longest:
+    if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
             f"{policy.kind} may draw {policy.longest} samples of a request, and the paths have "
             f"{paths.longest}; make longer ones, or give the policy a lower `longest`"
@@ -108,24 +118,21 @@ class ProblemResults:
     tokens: Floats  # output tokens; NaN: not known
     counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
     most_waves: int
+    by_mode: Floats  # (problems, modes) samples
     certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
-    by_mode: Floats | None = None  # (problems, modes) samples; None: there is one mode
 
     @classmethod
     def from_run(cls, paths: Paths | MenuPaths, policy_run: PolicyRun) -> "ProblemResults":
         """The means over each problem's paths."""
-        by_mode = None
-        if isinstance(paths, MenuPaths):
-            by_mode = np.stack([paths.mean_per_problem(column) for column in policy_run.by_mode.T], axis=1)
         return cls(
             cost=paths.mean_per_problem(policy_run.cost),
             accuracy=paths.mean_per_problem(policy_run.grade),
             agreement=paths.mean_per_problem(policy_run.agrees),
             waves=paths.mean_per_problem(policy_run.waves),
             tokens=paths.mean_per_problem(policy_run.tokens),
-            counts=np.bincount(policy_run.drawn, minlength=paths.most_draws + 1),
+            counts=np.bincount(policy_run.drawn, minlength=int(np.sum(paths.longest)) + 1),
             most_waves=int(policy_run.waves.max(initial=0)),
-            by_mode=by_mode,
+            by_mode=paths.mean_per_problem(policy_run.by_mode),
         )
 
     @classmethod
@@ -141,6 +148,7 @@ class ProblemResults:
             tokens=budgets * tokens,
             counts=np.bincount(budgets, minlength=longest + 1),
             most_waves=1,
+            by_mode=budgets[:, None].astype(np.float64),
         )
 
     @classmethod
@@ -149,10 +157,10 @@ class ProblemResults:
     ) -> "ProblemResults":
         """The results of the policy along paths."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
-        results = cls.from_run(paths, policy_run)
-        if isinstance(paths, MenuPaths):
-            return results
-        certified = policy.mask_certified(paths.state_after(np.arange(len(paths)), policy_run.drawn), dial)
+        results, certified = cls.from_run(paths, policy_run), None
+        if isinstance(paths, Paths):  # votes over several modes are never certified
+            ends = paths.state_after(np.arange(len(paths)), policy_run.drawn)
+            certified = policy.mask_certified(ends, dial)
         if certified is None:
             return results
         return replace(results, certified=paths.mean_per_problem(certified.astype(np.float64)))
@@ -160,8 +168,8 @@ class ProblemResults:
     @classmethod
     def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
         """The results of several blocks, in order."""
-        names = ["cost", "accuracy", "agreement", "waves", "tokens"]
-        names += [name for name in ("certified", "by_mode") if getattr(parts[0], name) is not None]
+        names = ["cost", "accuracy", "agreement", "waves", "tokens", "by_mode"]
+        names += [] if parts[0].certified is None else ["certified"]
         return cls(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
             counts=np.sum([part.counts for part in parts], axis=0),
@@ -188,7 +196,7 @@ class PathBlock:
     def draw(self) -> Paths | MenuPaths:
         """Their paths, to be used once."""
         rng, layout = copy.deepcopy(self.rng), self.layout
-        if len(self.ballots.modes) > 1:
+        if layout.by_mode:
             return draw_menu_paths(
                 self.ballots, weigh=self.weigh, longest=layout.by_mode, orders=layout.orders, rng=rng
             )
@@ -251,7 +259,7 @@ class ExactReplay:
     def replay(self, policy: Policy, *, dial: float | None, reading: Floats | None = None) -> ProblemResults:
         """The results of a policy that decides from the prompt alone and weighs no votes."""
         reading = policy.read(self._ballots.prompts) if reading is None else reading
-        budgets = decide_first_wave(policy, reading, dial)
+        budgets = decide_first_wave(policy, reading, dial).counts
         self._score(np.unique(budgets).tolist())
         accuracy, agreement = np.zeros(len(budgets)), np.zeros(len(budgets))
         for budget in np.unique(budgets).tolist():
@@ -294,3 +302,43 @@ def compute_mean_tokens(ballots: Ballots) -> Floats:
 def can_replay_exactly(policy: Policy) -> bool:
     """Whether a policy can be replayed without orders."""
     return policy.one_shot and policy.weigh is None and policy.longest <= MAX_EXACT_BUDGET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep:
+    """Expected results per setting and problem, all (dials, problems) except the dials."""
+
+    dials: tuple[float | None, ...]
+    cost: Floats  # samples
+    accuracy: Floats  # 0 to 1; NaN: not known
+    agreement: Floats  # with the vote of all samples, 0 to 1
+    waves: Floats
+    tokens: Floats  # NaN: not known
+
+    def __len__(self) -> int:
+        return len(self.dials)
+
+    def select(self, problems: Sequence[int] | np.ndarray[tuple[int, ...], np.dtype[np.integer]]) -> "Sweep":
+        """Some of the problems, by row."""
+        rows = np.asarray(problems, dtype=np.intp)
+        arrays = {f.name: getattr(self, f.name)[:, rows] for f in fields(self) if f.name != "dials"}
+        return Sweep(dials=self.dials, **arrays)
+
+
+def sweep(
+    policy: Policy, paths: Paths, dials: Sequence[float | None], *, exact: ExactReplay | None = None
+) -> Sweep:
+    """The policy at each dial (`[None]` where it has none), on paths with the policy's own votes.
+
+    With `exact`, made of the same ballots, a policy that decides from the prompt alone is scored
+    exactly.
+    """
+    reading = policy.read(paths.ballots.prompts)
+    if exact is not None and can_replay_exactly(policy):
+        results = [exact.replay(policy, dial=dial, reading=reading) for dial in dials]
+    else:
+        results = [ProblemResults.from_policy(policy, paths, dial=dial, reading=reading) for dial in dials]
+    shape = (len(results), len(paths.ballots))
+    names = [f.name for f in fields(Sweep) if f.name != "dials"]
+    stacked = {name: np.array([getattr(each, name) for each in results]).reshape(shape) for name in names}
+    return Sweep(dials=tuple(dials), **stacked)

@@ -13,14 +13,13 @@ from adacompute.policies.base import (
     Floats,
     Ints,
     Policy,
+    PoolSource,
     check_choice,
     check_dial,
     check_integer,
-    get_ballots,
 )
-from adacompute.policies.menu.policy import MenuPolicy, MenuSource
 from adacompute.policies.paths import PathLayout
-from adacompute.pool import Ballots, read_modes
+from adacompute.pool import Ballots
 from adacompute.replay.per_problem import (
     ExactReplay,
     ProblemResults,
@@ -35,7 +34,6 @@ from adacompute.score.pool_summary import estimate_mean
 __all__ = [
     "RESAMPLES",
     "Replayed",
-    "adapt_policy",
     "arrange_paths",
     "bootstrap_mean",
     "build_result",
@@ -45,11 +43,9 @@ __all__ = [
     "compute_interval",
     "draw_resamples",
     "find_replayable",
-    "get_replayed_ballots",
     "replay",
     "resolve_dial",
     "select_replayable",
-    "settle_policy",
 ]
 
 DEFAULT_SEED = 0  # where no generator is given, so that results repeat
@@ -57,20 +53,6 @@ _MAX_ORDERS = 1_000_000  # of a problem: more is taken for a mistake
 _MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
 RESAMPLES = 2000  # of the bootstrap over problems
 _TAIL = 0.025  # on each side of a 95% interval
-
-
-def adapt_policy(policy: Policy, ballots: Ballots) -> Policy:
-    """A copy of the policy with its scale of confidence set from these samples, where it has one."""
-    copy_for: Any = getattr(policy, "copy_for", None)
-    copied: Policy = policy if copy_for is None else copy_for(ballots)
-    return copied
-
-
-def settle_policy(policy: Policy, ballots: Ballots) -> Policy:
-    """The policy itself, settled on these samples where it can be: what is calibrated runs live."""
-    settle: Any = getattr(policy, "settle", None)
-    settled: Policy = adapt_policy(policy, ballots) if settle is None else settle(ballots)
-    return settled
 
 
 def check_policy(policy: object) -> Policy:
@@ -118,22 +100,12 @@ def check_memory(ballots: Ballots, orders: int, policy: Policy) -> None:
         )
 
 
-def get_replayed_ballots(policy: Policy, source: MenuSource) -> Ballots:
-    """The samples that a policy is replayed on: of the modes of its menu at their costs, else of one mode."""
-    if not isinstance(policy, MenuPolicy):
-        return get_ballots(source)
-    if len(policy.modes) == 1:
-        return policy.get_single_ballots(source)
-    return read_modes(source).select(policy.modes)
-
-
 def select_replayable(
-    ballots: Ballots, longest: int | Sequence[int], *, too_few: Literal["error", "drop"] = "error"
+    ballots: Ballots, longest: Sequence[int], *, too_few: Literal["error", "drop"] = "error"
 ) -> tuple[Ballots, tuple[str, ...]]:
     """The problems with enough recorded answers, of each mode, and the ids of those that were left out."""
-    most = [longest] if isinstance(longest, int) else longest
     usable = np.ones(len(ballots), dtype=np.bool_)
-    for votes, count in zip(ballots.parts, most, strict=True):
+    for votes, count in zip(ballots.parts, longest, strict=True):
         usable &= find_replayable(votes.ids, votes.drawn, mask_votable(votes), count, too_few=too_few)
     if usable.all():
         return ballots, ()
@@ -144,7 +116,7 @@ def select_replayable(
 
 def arrange_paths(policy: Policy, ballots: Ballots, orders: int) -> PathLayout:
     """How the paths are drawn that a policy is replayed along; `ballots` are those that can be replayed."""
-    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
+    if len(policy.names) > 1:
         return PathLayout(longest=policy.longest, windows=1, shuffles=orders, by_mode=policy.longest_by_mode)
     return PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=policy.longest)
 
@@ -265,7 +237,7 @@ class Replayed:
 
 def replay(
     policy: Policy,
-    source: MenuSource,
+    source: PoolSource,
     *,
     price: float | None = None,
     orders: int = 100,
@@ -295,13 +267,12 @@ def replay(
     """
     value = resolve_dial(check_policy(policy), price)
     rng = check_orders(orders, rng)
-    ballots = get_replayed_ballots(policy, source)
-    if isinstance(policy, MenuPolicy) and len(policy.modes) > 1:
-        policy = policy.copy_for(ballots)  # how many samples it may draw depends on them
-        ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
-    else:
-        ballots, dropped = select_replayable(ballots, policy.longest, too_few=too_few)
-        policy = adapt_policy(policy, ballots)
+    ballots = policy.get_ballots(source)
+    if len(policy.names) > 1:  # how many samples it may draw depends on them
+        policy = policy.copy_for(ballots)
+    ballots, dropped = select_replayable(ballots, policy.longest_by_mode, too_few=too_few)
+    if len(policy.names) == 1:
+        policy = policy.copy_for(ballots)
     reading, order_count = policy.read(ballots.prompts), 0
     if can_replay_exactly(policy):
         results = ExactReplay(ballots, map_blocks=map_blocks).replay(policy, dial=value, reading=reading)
@@ -313,21 +284,13 @@ def replay(
         results = ProblemResults.merge(list(map_blocks(partial(replay_block, policy, value), blocks)))
         order_count = layout.orders
     result = build_result(policy, value, ballots, results, orders=order_count, dropped=dropped, rng=rng)
-    return _count_in_menu(result, policy, results.by_mode) if isinstance(policy, MenuPolicy) else result
-
-
-def _count_in_menu(result: Replayed, policy: MenuPolicy, by_mode: Floats | None) -> Replayed:
-    """The result of a policy over a menu, with its cost in the menu's unit and the draws of each mode."""
-    result = replace(result, unit=policy.menu.currency or policy.menu.unit)
-    if by_mode is not None:
-        draws = dict(zip(policy.names, by_mode.mean(axis=0).tolist(), strict=True))
-        return replace(result, draws=draws)
-    (mode,) = policy.modes
+    if policy.menu is None:
+        return result
+    draws = dict(zip(policy.names, results.by_mode.mean(axis=0).tolist(), strict=True))
+    sample = policy.menu[policy.names[0]].cost if len(policy.names) == 1 else 1.0  # counted at 1 each so far
+    unit = policy.menu.currency or policy.menu.unit
     return replace(
-        result,
-        cost=result.cost * mode.cost,
-        each_cost=result.each_cost * mode.cost,
-        draws={mode.name: result.cost},
+        result, unit=unit, draws=draws, cost=result.cost * sample, each_cost=result.each_cost * sample
     )
 
 
@@ -344,8 +307,7 @@ def build_result(
     """Builds the result from what each problem gave; only the prompts of `ballots` are looked at."""
     known = results.accuracy[~np.isnan(results.accuracy)]
     tokens = float(results.tokens.mean())
-    count_in_sample: Any = getattr(policy, "count_in_sample", None)
-    in_sample = 0 if count_in_sample is None else int(count_in_sample(ballots))
+    in_sample = policy.count_in_sample(ballots)
     in_sample_words = (
         f"; in-sample: it was fitted on {in_sample} of these {len(ballots)} problems" if in_sample else ""
     )

@@ -26,7 +26,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, Menu, Mode, Pool
 from adacompute.records import Budget, BudgetUnit, Problem, Sample, TokenPrices
 from adacompute.replay.per_problem import decide_first_wave
-from adacompute.replay.replay import adapt_policy, bootstrap_mean, check_policy
+from adacompute.replay.replay import bootstrap_mean, check_policy
 from adacompute.sampling.answer_file import ANSWER_COLUMNS, RequestAnswer, check_output, write_answers
 from adacompute.sampling.collect import (
     RunResult,
@@ -241,7 +241,7 @@ class _Named(Protocol):
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:
     """The modes that a policy may draw from, in its order; PolicyError where they don't fit."""
     by_name = {mode.name: mode for mode in modes}
-    if isinstance(policy, MenuPolicy) and all(name in by_name for name in policy.names):
+    if all(name in by_name for name in policy.names):
         return tuple(by_name[name] for name in policy.names)
     check_modes(policy, [name for name in by_name if name], place)
     if len(modes) > 1:
@@ -359,7 +359,7 @@ def _guess_costs(problems: Sequence[Problem], policy: Policy, plans: Sequence[So
 
     It is what the policy learned, where that is money; else an estimate by the prices.
     """
-    known = policy.menu if isinstance(policy, MenuPolicy) and len(plans) > 1 else None
+    known = policy.menu
     if known is None or known.unit != "money":
         known = estimate_plan_menu(plans, problems)
     return np.array([known[plan.name].cost for plan in plans])
@@ -429,7 +429,8 @@ class _Batch:
                 find_costs=lambda: self.costs,
             )
         reading = policy.read(prompts)
-        opening = decide_first_wave(policy, reading, None if policy.dial is None else highest_dial(policy))
+        dial = None if policy.dial is None else highest_dial(policy)
+        opening = decide_first_wave(policy, reading, dial).counts
         return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)
 
     def _find_money(self) -> float:
@@ -627,7 +628,7 @@ def fit_to_batch(policy: Policy, first: Ballots) -> Policy:
     """
     prepared = copy.copy(policy)
     with suppress(PolicyError):  # no other prior: that is fine, because this answers and doesn't measure
-        prepared = copy.copy(adapt_policy(policy, first))
+        prepared = policy.copy_for(first)
     prepared.weigh = _rescale_weights(policy.weigh, first)
     return prepared
 

@@ -18,11 +18,9 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Floats, Ints, Policy
+from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.policies.menu.votes import NEVER_SEEN, MenuVotes
-from adacompute.policies.paths import VoteState
-from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.votes import NEVER_SEEN, MenuVotes, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
@@ -84,7 +82,7 @@ class BatchVotes:
         self._sources = [asking.source for asking in askings]
         self._known_sources: set[int] = set()  # those that the pool has anything of
         size, modes = len(problems), len(askings)
-        self._empty = VoteState.empty(size) if modes == 1 else MenuVotes.empty(size, modes)
+        self._empty = make_empty_state(size, modes)
         self._arrays = {each.name: getattr(self._empty, each.name).copy() for each in fields(self._empty)}
         self.next_index = np.zeros(size, dtype=np.int64)  # the index of each request's next sample
         rows = {problem.id: row for row, problem in enumerate(problems)}
@@ -119,9 +117,7 @@ class BatchVotes:
 
     def recount(self, rows: Rows) -> None:
         """Counts the votes on some requests again, because they have new samples."""
-        tallies = [self.tally(self.samples(row)) for row in rows.tolist()]
-        one = len(self._sources) == 1
-        state = VoteState.from_tallies(tallies) if one else MenuVotes.from_tallies(tallies, self._names)
+        state = read_tallies([self.tally(self.samples(row)) for row in rows.tolist()], self._names)
         for name, values in self._arrays.items():
             self._arrays[name] = _put_rows(values, rows, getattr(state, name), NEVER_SEEN * (name == "seen"))
 
@@ -316,7 +312,7 @@ class WavePlanner:
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial)
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial).counts
 
     def _count_least(self, width: int) -> int:
         """How many requests the next wave should have at least.
@@ -369,10 +365,6 @@ class ModeChoices:
     def __init__(self, policy: MenuPolicy, prompts: Sequence[str]) -> None:
         self.policy = policy
         self._reading = policy.read(prompts)
-        self._stoppers = policy.stoppers_ or tuple(
-            StoppingPolicy(longest=policy.mode_longest) for _ in policy.names
-        )
-        self._hints = [stopper.read(prompts) for stopper in self._stoppers]
         self.failed: Bools = np.zeros((len(prompts), len(policy.names)), dtype=np.bool_)
         self.unpaid: Bools = np.zeros(len(policy.names), dtype=np.bool_)  # what is left can't pay a sample
 
@@ -409,33 +401,10 @@ class ModeChoices:
                 return mode
             if drawn >= self.policy.mode_longest:
                 continue
-            critical = self._stoppers[mode].estimate_critical_prices(
-                self._hints[mode][[row]], votes.state_of(mode)
-            )
-            sample_price = price * float(self.policy.costs[mode])
-            if np.exp(np.nan_to_num(critical[0])) > sample_price:
+            critical = self.policy.estimate_critical_prices(self._reading[[row]], votes)[0, mode]
+            if np.exp(np.nan_to_num(critical)) > price * float(self.policy.costs[mode]):
                 return mode
         return STOP
-
-
-class PolicyCosts:
-    """What requests cost at a price by what a menu policy learned, and the other way round."""
-
-    def __init__(self, policy: MenuPolicy) -> None:
-        self._costs, self._logs = policy.cost_, -np.log(policy.prices_)  # both ascending
-        self.highest = float(policy.prices_[0]) if len(policy.prices_) else highest_dial(policy)
-
-    def cost_at(self, prices: Floats) -> Floats:
-        """The mean cost of a request at each price, in the unit of the policy's menu."""
-        if not len(self._costs):
-            return np.ones(len(prices))
-        return np.asarray(np.interp(-np.log(np.maximum(prices, 1e-300)), self._logs, self._costs))
-
-    def price_for(self, cost: float) -> float:
-        """The lowest price at which a request costs no more than that; the highest, where none is."""
-        if not len(self._costs) or cost <= self._costs[0]:
-            return self.highest
-        return float(np.exp(-np.interp(cost, self._costs, self._logs)))
 
 
 class MenuPlanner(WavePlanner):
@@ -463,7 +432,6 @@ class MenuPlanner(WavePlanner):
         self._find_costs = find_costs
         super().__init__(choices.policy, votes, np.zeros((len(votes), 0)), find_room=self._count_room)
         self.dial = None  # the price falls from here, once all requests have come to their end
-        self._policy_costs = PolicyCosts(choices.policy)
         self.prices = np.full(len(votes), np.nan)  # each request's; NaN: not begun
 
     @property
@@ -482,7 +450,7 @@ class MenuPlanner(WavePlanner):
     def begin(self, policy: Policy) -> None:  # noqa: ARG002 - it stays as it is
         """Takes up the requests that have samples of an earlier run; votes were recounted."""
         stored = np.flatnonzero(self._votes.drawn > 0)
-        self.prices[stored] = self._policy_costs.price_for(self._budget / self._find_scale())
+        self.prices[stored] = self._choices.policy.find_price(self._budget / self._find_scale())
 
     def plan_next(self, width: int) -> BatchWave | None:
         """The next wave; None: the money is spent, or no request continues at any price."""
@@ -548,14 +516,14 @@ class MenuPlanner(WavePlanner):
             count = min(count, _TRIAL_REQUESTS)
         if count <= 0:
             return
-        expected = self._find_scale() * self._policy_costs.cost_at(self.prices[begun])
+        expected = self._find_scale() * self._choices.policy.find_costs(self.prices[begun])
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
         trial = _TRIAL_REQUESTS * self._budget  # requests so far count for more, the more they are
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
-        price = self._policy_costs.price_for(each / (hardness * self._find_scale()))
+        price = self._choices.policy.find_price(each / (hardness * self._find_scale()))
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:

@@ -571,9 +571,7 @@ class LocalEngine:
         """Workers that draw from the endpoint; on leaving, everything that came is stored."""
         async with (
             self.verifier or nullcontext(),
-            Client(
-                self.endpoint, on_call=lambda call: workers.record_call(call), signals_only=True
-            ) as client,
+            Client(self.endpoint, on_call=lambda call: workers.record_call(call)) as client,
             start_workers(
                 pool,
                 client,

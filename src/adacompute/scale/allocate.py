@@ -21,13 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleError
-from adacompute.policies.base import Policy, VoteState
+from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
 from adacompute.policies.curve import CurvePolicy, MenuRoute
 from adacompute.policies.features import FeaturePolicy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.records import Move
+from adacompute.policies.votes import VoteState
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.scale.prompt_files import (
     PromptFile,
@@ -50,9 +50,7 @@ from adacompute.scale.text_prompts import (
 )
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
-from adacompute.solve.pricing import check_budget, check_price
-
-__all__ = ["AllocateProgress", "AllocateResult", "allocate"]
+from adacompute.solve.pricing import Move, check_budget, check_price
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -236,7 +234,7 @@ class BudgetRule:
         if price is not None:
             rounded_price = float(round_slopes(np.array([price], dtype=np.float64))[0])
             return self.buy_budgets(self.predict_curves(prompts), Quota(price=rounded_price))[:2]
-        budgets = self.policy.decide(self.policy.read(prompts), VoteState.empty(len(prompts)), None)
+        budgets = self.policy.count_draws(self.policy.read(prompts), VoteState.empty(len(prompts)), None)
         counts = np.bincount(np.searchsorted(self.modes, budgets), minlength=len(self.modes))
         return budgets, BlockTotal(counts=counts, accuracy=0.0)
 

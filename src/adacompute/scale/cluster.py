@@ -17,8 +17,6 @@ from typing import Any, NoReturn, TypeVar
 from adacompute.config import read_ray_address
 from adacompute.errors import AdacomputeError, EngineUnavailable, ScaleError
 
-__all__ = ["check_alive", "cluster", "describe_error", "is_lost", "map_blocks", "raise_worker_error"]
-
 Block = TypeVar("Block")
 Result = TypeVar("Result")
 

@@ -25,16 +25,6 @@ from adacompute.sampling.shards import PAD, Indexes, make_shard_path, merge_shar
 from adacompute.sampling.workers import Sampler, SamplingWorkers, StopReason, start_workers
 from adacompute.scale.cluster import check_alive, cluster, describe_error, is_lost, raise_worker_error
 
-__all__ = [
-    "RayEngine",
-    "SamplingCounts",
-    "count_useful_collectors",
-    "find_missing_runs",
-    "seal_key",
-    "split_limits",
-    "split_runs",
-]
-
 ShardQueue = deque[tuple[SampleRun, ...]]  # shards that no collector draws yet
 _SHARDS_A_WORKER = 4  # so that a worker that is done early takes another
 _MIN_SHARD = 32  # samples: smaller shards are not worth a file, unless workers would be idle
@@ -186,7 +176,7 @@ class Collector:
                 await asyncio.sleep(_refill_seconds(self._setup.endpoint.limits))
             key = self._setup.key  # not earlier: errors raised while an actor is made are lost
             endpoint = replace(self._setup.endpoint, key=None if key is None else key.open())
-            client = Client(endpoint, on_call=self._record_call, signals_only=True)
+            client = Client(endpoint, on_call=self._record_call)
             self._client = await client.__aenter__()
         return self._client
 

@@ -19,26 +19,7 @@ import numpy.typing as npt
 
 from adacompute.atomic import lock_file, sync_path
 from adacompute.errors import ScaleError, needs_extra, to_one_line
-from adacompute.pool.rows import DAMAGE_ERRORS
-
-__all__ = [
-    "BUDGET",
-    "COLUMN_NAMES",
-    "MODE",
-    "Draws",
-    "PromptFile",
-    "PromptSet",
-    "check_destination",
-    "find_finished",
-    "iterate_batches",
-    "list_added",
-    "map_write_errors",
-    "open_prompts",
-    "open_working_folder",
-    "publish",
-    "read_texts",
-    "write_file",
-]
+from adacompute.pool.verification import DAMAGE_ERRORS
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]

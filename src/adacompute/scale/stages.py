@@ -5,7 +5,7 @@ they do on any votes, but map their blocks over tasks: slabs of votes that are s
 paths are drawn. So results are those of one machine.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,14 +24,13 @@ from adacompute.pool.ballots import ABSENT, Mode, PromptCharge
 from adacompute.pool.formats import Entry
 from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
 from adacompute.pool.tables import pick_source
-from adacompute.records import SIGNAL_NAMES, AccuracyTable, Allocation
+from adacompute.records import SIGNAL_NAMES, AccuracyTable
 from adacompute.replay import Replayed, replay
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.score import score
 from adacompute.score.grades import BlockMap
 from adacompute.solve import solve
-
-__all__ = ["MAX_SHARDS", "group_files", "open_shards", "replay_shards", "score_shards", "solve_shards"]
+from adacompute.solve.pricing import Allocation
 
 MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
 
@@ -222,7 +221,7 @@ class _ShardReader:
         return pool.ballots_of(fitting[0] if len(fitting) == 1 else None)
 
 
-def _note_places(entries: Iterator[Entry], places: dict[str, int]) -> Iterator[Entry]:
+def _note_places(entries: Iterable[Entry], places: dict[str, int]) -> Generator[Entry, None, None]:
     """The entries; each problem's first place is noted in `places` on the way."""
     for entry in entries:
         name = entry.value.get("id") if isinstance(entry.value, dict) else None

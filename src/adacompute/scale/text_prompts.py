@@ -27,8 +27,6 @@ from adacompute.scale.prompt_files import (
     open_prompts,
 )
 
-__all__ = ["check_text_output", "find_text_kind", "publish_text", "read_text_prompts"]
-
 _SUFFIXES = {".jsonl": "JSONL", ".ndjson": "JSONL", ".csv": "CSV", ".tsv": "CSV"}
 _PROMPT, _ROW = "prompt", "row"  # the columns of the Parquet in between
 _TABLE = "prompts.parquet"  # its name in the working folder

@@ -40,21 +40,6 @@ from adacompute.sampling.workers import PoolWriter, Sampler, read_responses
 from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
-__all__ = [
-    "ERROR_COLUMN",
-    "HttpEngine",
-    "RowFeed",
-    "VllmEngine",
-    "build_dataset",
-    "build_record",
-    "build_rows",
-    "build_vllm_config",
-    "build_vllm_processor",
-    "build_vllm_request",
-    "check_vllm",
-    "parse_vllm_row",
-]
-
 ProcessorRow = Mapping[str, Any]
 RowFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 SampleKey = tuple[str, int]  # problem id, index
@@ -462,8 +447,6 @@ class ProcessorSampler(SamplingCounts):
 
 class _ProcessorEngine:
     """What both engines share: Ray is started with the first draw, then rows go through a processor."""
-
-    __slots__ = ()
 
     @property
     def width(self) -> int:

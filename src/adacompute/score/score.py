@@ -309,7 +309,7 @@ def _check_method(
     _check_choice("aggregate", aggregate, get_args(Aggregate))
     _check_choice("too_few", too_few, ("error", "drop"))
     if estimator == "windows" and aggregate != "vote":
-        raise ScoreError("windows are for plain votes; give estimator='exact' (--estimator exact)")
+        raise ScoreError("windows are for plain votes; give estimator='exact'")
     return check_budgets(budgets)
 
 

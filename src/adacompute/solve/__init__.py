@@ -3,6 +3,6 @@
 from adacompute.solve.allocation import solve
 from adacompute.solve.constraints import Cap
 from adacompute.solve.frontier import Frontier, frontier
-from adacompute.solve.pricing import averages, best_at, dual
+from adacompute.solve.pricing import Allocation, averages, best_at, dual
 
-__all__ = ["Cap", "Frontier", "averages", "best_at", "dual", "frontier", "solve"]
+__all__ = ["Allocation", "Cap", "Frontier", "averages", "best_at", "dual", "frontier", "solve"]

@@ -17,11 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, Mix, Trace
+from adacompute.records import AccuracyTable
 from adacompute.solve.constraints import Cap, solve_with_limits
 from adacompute.solve.hull import compute_step_costs, count_steps, iterate_slopes
 from adacompute.solve.pricing import (
     COST_TOLERANCE,
+    Allocation,
+    Mix,
+    Trace,
     averages,
     best_at,
     build_allocation,

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid, needs_extra
-from adacompute.records import AccuracyTable, Allocation, CapUse, Mix, format_lower_bound
-from adacompute.solve.pricing import build_allocation, compute_mix_change
+from adacompute.records import AccuracyTable, format_lower_bound
+from adacompute.solve.pricing import Allocation, CapUse, Mix, build_allocation, compute_mix_change
 
 __all__ = ["Cap", "solve_with_limits"]
 

@@ -1,17 +1,23 @@
-"""What one price gives: each problem's best mode, averages, the dual value and the allocation."""
+"""What one price gives: each problem's best mode, averages, the dual value and the `Allocation`."""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import BudgetOutOfRange, TableInvalid
-from adacompute.records import AccuracyTable, Allocation, CapUse, Mix, Trace, format_lower_bound
+from adacompute.records import AccuracyTable, ModeName, format_lower_bound
 from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 
 __all__ = [
     "COST_TOLERANCE",
+    "Allocation",
+    "CapUse",
+    "Mix",
+    "Move",
+    "Trace",
     "averages",
     "best_at",
     "build_allocation",
@@ -31,6 +37,116 @@ Ints = npt.NDArray[np.intp]
 
 COST_TOLERANCE = 1e-12  # of the cost: what rounding may add to it
 _ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """With this probability the problem gets this mode instead of its choice."""
+
+    problem: int  # row
+    mode: int  # column
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Mix:
+    """The problems that are mixed between modes, so that the expected cost is exactly the budget.
+
+    At most one under one budget (at most as many as there are limits under several); the paper's method
+    mixes every problem whose choice changes between two prices. Iterates over `Move`s.
+    """
+
+    problems: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) rows
+    modes: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.intp))  # (moves,) columns
+    probabilities: Floats = field(default_factory=lambda: np.zeros(0))  # (moves,) 0 to 1
+
+    def __len__(self) -> int:
+        return len(self.problems)
+
+    def __iter__(self) -> Iterator[Move]:
+        for i, k, p in zip(self.problems, self.modes, self.probabilities, strict=True):
+            yield Move(problem=int(i), mode=int(k), probability=float(p))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """The steps of a bisection, for its diagnostics: one entry a step."""
+
+    low: Floats  # (steps,) lower end of the price bracket before the step
+    high: Floats  # (steps,) upper end
+    price: Floats  # (steps,) the price tried, their middle
+    cost: Floats  # (steps,) average cost at that price
+    cost_low: Floats  # (steps,) average cost at the lower end
+    cost_high: Floats  # (steps,) average cost at the upper end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapUse:
+    """How one cap was used. The table's own cost under `budget` comes first, by its unit."""
+
+    name: str
+    at_most: float
+    price: float  # accuracy per unit; 0: the limit isn't binding
+    cost: float  # average of the deterministic choice
+    mixed_cost: float  # average with the mixed problems mixed
+
+    @property
+    def slack(self) -> float:
+        """What is left of the cap in expectation; 0 where it binds."""
+        return max(0.0, self.at_most - self.mixed_cost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation:
+    """A mode for each problem. `choice` is deterministic and keeps the budget; arrays are read-only.
+
+    The best deterministic choice there is lies between `accuracy` and `bound`. Mixing reaches `bound`.
+    """
+
+    budget: float  # the average cost asked for
+    price: float  # accuracy per unit of cost that one more unit must buy; 0: the budget isn't binding
+    choice: Ints  # (problems,) columns of the table
+    mix: Mix  # what to change, and how often, so that the expected cost is the budget
+    cost: float  # average of `choice`
+    accuracy: float  # average of `choice`
+    mixed_cost: float  # expected, with the mix
+    mixed_accuracy: float  # expected, with the mix
+    bound: float  # no allocation within the budget is more accurate, mixed or not
+    modes: tuple[ModeName, ...]
+    unit: str = "samples"
+    limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
+    trace: Trace | None = None  # of a bisection
+
+    @property
+    def gap(self) -> float:
+        """How far `choice` may be from the best possible accuracy: bound less accuracy."""
+        return max(0.0, self.bound - self.accuracy)
+
+    @property
+    def binding(self) -> bool:
+        """Whether a larger budget would buy accuracy."""
+        return self.price > 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many problems have each mode, (modes,)."""
+        return tuple(np.bincount(self.choice, minlength=len(self.modes)).tolist())
+
+    def draw(self, rng: np.random.Generator) -> Ints:
+        """A choice with the mixed problems drawn, (problems,): its expected cost is `mixed_cost`."""
+        if not isinstance(rng, np.random.Generator):
+            raise TableInvalid(f"rng {rng!r} can't draw; give np.random.default_rng(seed)")
+        modes = self.choice.copy()
+        rows, which = np.unique(self.mix.problems, return_inverse=True)
+        chance = rng.random(len(rows))[which]  # (moves,) one random number a problem
+        start = np.zeros(len(which))  # where the move's share of [0, 1) begins
+        used = np.zeros(len(rows))
+        for at, row in enumerate(which) if len(rows) < len(which) else ():
+            start[at] = used[row]
+            used[row] += self.mix.probabilities[at]
+        hit = (start <= chance) & (chance < start + self.mix.probabilities)
+        modes[self.mix.problems[hit]] = self.mix.modes[hit]
+        return modes
 
 
 def best_at(table: AccuracyTable, price: float) -> Ints:

@@ -10,7 +10,6 @@ import pytest
 import adacompute as ac
 from adacompute.policies.paths import draw_paths
 from adacompute.replay.per_problem import run_policy
-from adacompute.replay.replay import settle_policy
 from kept import assert_same_drawing
 from studies.fleet import figure, ledger, questions, single, tables, traffic
 from studies.fleet import fleet as fleets
@@ -22,7 +21,7 @@ NUMBERS = ROOT / "docs" / "figures" / "fleet.json"
 @pytest.mark.slow
 def test_a_request_takes_what_the_policy_draws_on_its_path():
     ballots = ac.bundled("words").ballots()
-    policy = settle_policy(ac.StoppingPolicy(), ballots)
+    policy = ac.StoppingPolicy().settle(ballots)
     along = draw_paths(ballots, rng=np.random.default_rng(7), orders=12, longest=16, weigh=policy.weigh)
     recorded = traffic.recorded("words")
     for row in map(traffic.row_of, (0.001, 0.027, 0.09)):

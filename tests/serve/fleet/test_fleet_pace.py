@@ -13,7 +13,6 @@ from adacompute.serve.pricing.fleet import (
     Pacemaker,
     name_lane,
     parse_lane,
-    parse_lane_unit,
 )
 
 LANE = ("stopping", 2.0, "price", LOW, HIGH)
@@ -60,7 +59,7 @@ def test_prices_are_published_as_they_are_to_the_last_bit():
         [[lane, start, again["requests"], again["state"], [f"3.0 {follower.price!r}"]]]
     )
     assert json.loads(taken["state"])["requests"] == state["requests"] + 1  # it goes on from there
-    assert parse_lane(lane) == LANE
+    assert parse_lane(lane) == (LANE, "samples")
 
 
 def test_gateways_whose_average_is_of_other_requests_have_a_lane_of_their_own():
@@ -69,7 +68,7 @@ def test_gateways_whose_average_is_of_other_requests_have_a_lane_of_their_own():
         followed = FleetPacers(lambda *_: None, every=0.0, average=average)
         pacer = followed.get("stopping", 2.0, dial="price", start=0.05, low=LOW, high=HIGH)
         names.add(pacer.name)
-        assert parse_lane(pacer.name) == LANE
+        assert parse_lane(pacer.name) == (LANE, "samples")
         (paced,) = Pacemaker().pace_lanes([[pacer.name, "0.1", False, False, ["3.0 0.1"]]])
         assert paced["average"] == "3.0"
     assert len(names) == 2
@@ -82,13 +81,13 @@ def test_budgets_in_other_units_have_lanes_of_their_own_and_are_paced_in_them():
             followed = FleetPacers(lambda *_: None, every=0.0, average=average)
             pacer = followed.get("stopping", 2.0, dial="price", start=0.05, low=LOW, high=HIGH, unit=unit)
             names.add(pacer.name)
-            assert (parse_lane(pacer.name), parse_lane_unit(pacer.name)) == (LANE, unit)
+            assert parse_lane(pacer.name) == (LANE, unit)
             costs = ["900000000.0 0.1", "1000000001.0 0.1"]  # the second can't be
             (paced,) = Pacemaker().pace_lanes([[pacer.name, "0.1", False, False, costs]])
             assert float(paced["average"]) == 9e8
     assert len(names) == 6
     with pytest.raises(ValueError, match="is not a lane"):
-        parse_lane_unit(json.dumps([*LANE, "all", "apples"]))
+        parse_lane(json.dumps([*LANE, "all", "apples"]))
 
 
 @pytest.mark.parametrize("price", ["nan", "inf", "-1", "2.0", "", "many", None])

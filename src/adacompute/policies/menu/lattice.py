@@ -18,13 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import PolicyInvalid, needs_extra
 from adacompute.policies.base import Arrays, Floats, Ints, read_array
-from adacompute.policies.menu.votes import MenuPaths, MenuVotes, compute_features
+from adacompute.policies.paths import MenuPaths
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
+from adacompute.policies.votes import MenuVotes, take_classes
 
 __all__ = [
+    "FEATURES_PER_MODE",
+    "JOINT_FEATURES",
     "STOP",
     "Lattice",
     "LatticeModel",
@@ -38,6 +42,9 @@ _CellTree = tuple[Any, Ints]  # scikit-learn's, and the number of each node's le
 Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
 
 STOP = -1
+JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
+_ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
+_TINY = 1e-9
 _MAX_CELLS = 130  # of a lattice of two modes; of more, three times as many
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes
 _LOOKAHEAD = 2  # samples of a mode that predictions look ahead
@@ -68,6 +75,46 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
         return min(_CHEAP_CAP, recorded[0]), min(_DEAR_CAP, recorded[1])
     side = int((3 * _MAX_CELLS) ** (1 / modes)) - 1
     return tuple(min(max(2, side), count) for count in recorded)
+
+
+def compute_features(votes: MenuVotes, critical: Floats, hints: Floats) -> Floats:
+    """What trees see of a request, (requests, features).
+
+    The joint vote, then each mode's votes for the two leading answers, its own first two, how sure it was
+    and its critical price (`critical`, (requests, modes), logarithms; NaN before its first sample), then
+    what the prompts hint at.
+    """
+    top, runner = votes.find_leaders()
+    lead, second = (
+        take_classes(votes.joint, top) / WEIGHT_UNIT,
+        take_classes(votes.joint, runner) / WEIGHT_UNIT,
+    )
+    total = np.maximum(votes.joint.sum(axis=1) / WEIGHT_UNIT, _TINY)
+    columns = [
+        (votes.joint > 0).sum(axis=1),
+        lead / total,
+        lead - second,
+        np.log((lead + _ODDS_PRIOR) / (second + _ODDS_PRIOR)),
+    ]
+    for mode in range(votes.drawn.shape[1]):
+        counts, weights = votes.counts[:, mode], votes.weights[:, mode]
+        answered = counts.sum(axis=1)
+        of_leader, of_runner = take_classes(counts, top), take_classes(counts, runner)
+        largest = np.sort(counts, axis=1)
+        weight, leader_weight = weights.sum(axis=1) / WEIGHT_UNIT, take_classes(weights, top) / WEIGHT_UNIT
+        columns += [
+            votes.drawn[:, mode],
+            answered,
+            of_leader,
+            of_runner,
+            largest[:, -1],
+            largest[:, -2] if counts.shape[1] > 1 else np.zeros(len(votes)),
+            of_leader / np.maximum(answered, 1),
+            np.where(answered > 0, np.log(np.maximum(weight, _TINY) / np.maximum(answered, 1)), 0.0),
+            np.where(of_leader > 0, np.log(np.maximum(leader_weight, _TINY) / np.maximum(of_leader, 1)), 0.0),
+            critical[:, mode],
+        ]
+    return np.hstack([np.stack(columns, axis=1), hints])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,11 +231,7 @@ class LatticeModel:
         drawn = np.minimum(votes.drawn, self.caps)
         cells = drawn @ np.array(_compute_strides(self.caps))
         features = compute_features(votes, critical, hints)
-        if len(votes) == 1:  # to the last bit as below, in a third of the time
-            row = features[0].tolist()
-            scores = np.array([[trees.score_row(row) for trees in self.trees]])
-        else:
-            scores = np.hstack([trees.scores(features) for trees in self.trees])
+        scores = np.hstack([trees.scores(features) for trees in self.trees])
         columns = np.hstack([scores, np.nan_to_num(critical)])
         return self.partition.find(cells, columns.astype(np.float32))  # scikit-learn has 32 bits too
 

@@ -8,11 +8,9 @@ with the price, every budget can be met, and with few problems, where the lattic
 single mode decides. A policy that isn't fitted decides by plain cascades.
 """
 
-import copy
 import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -24,60 +22,61 @@ from adacompute.policies.base import (
     Arrays,
     Dial,
     Draw,
+    Draws,
     Floats,
     Ints,
     Policy,
-    VoteState,
+    PoolSource,
     check_choice,
     check_dial,
+    check_dials,
     check_flag,
     check_integer,
-    check_price,
     check_source,
-    check_weights,
-    dump_weights,
-    load_settings,
-    load_weights,
     log_price,
     read_array,
-    wrap_restore_errors,
 )
 from adacompute.policies.baselines import hash_to_unit
-from adacompute.policies.menu.lattice import STOP, Lattice, LatticeModel, choose_caps, fit_lattice
+from adacompute.policies.menu.lattice import (
+    FEATURES_PER_MODE,
+    JOINT_FEATURES,
+    STOP,
+    Lattice,
+    LatticeModel,
+    choose_caps,
+    fit_lattice,
+)
 from adacompute.policies.menu.rules import (
     LatticeRule,
     Rule,
     RulePoint,
     StateInputs,
     StoppingRule,
+    compute_corner_prices,
+    doubt_by_error,
     list_cascade_points,
+    list_honest_points,
     list_plain_cascades,
-    list_stopping_points,
     load_rule,
 )
-from adacompute.policies.menu.votes import (
-    FEATURES_PER_MODE,
-    JOINT_FEATURES,
-    NEVER_SEEN,
-    MenuPaths,
-    MenuVotes,
-    draw_menu_paths,
+from adacompute.policies.paths import MenuPaths, draw_menu_paths
+from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.critical_price import compute_state_features
+from adacompute.policies.stopping.pool_model import HINT_COUNT
+from adacompute.policies.votes import NEVER_SEEN, MenuVotes, VoteState
+from adacompute.policies.weights import (
+    check_weights,
     dump_mode_weights,
+    dump_weights,
     join_weights,
     load_mode_weights,
 )
-from adacompute.policies.stopping import StoppingPolicy
-from adacompute.policies.stopping.critical_price import compute_state_features, compute_tally_features
-from adacompute.policies.stopping.policy import is_unweighted
-from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
-__all__ = ["MIN_PROBLEMS", "MenuPolicy", "MenuSource"]
-
-MenuSource = Pool | JoinedPool | Ballots
+__all__ = ["MIN_PROBLEMS", "MenuPolicy"]
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
@@ -91,16 +90,8 @@ _FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # of a vote of a mode beside on
 _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
 _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
-_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
 _BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
-_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
 _MIN_FAMILIES = 3  # subjects: one for each fold
-_END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
-_SETTING_NAMES = (
-    "menu", "longest", "weigh", "features", "families", "seed",
-    "stoppers", "rules", "points", "caps", "votes", "labels", "origin"
-)  # fmt: skip
-_LEARNED_NAMES = ("stoppers", "rules", "points", "caps", "votes", "origin")
 Origin = Literal[
     "cascades", "settled", "fitted"
 ]  # where its rules come from; "settled": cascades, by samples alone
@@ -119,6 +110,9 @@ class MenuPolicy(Policy):
 
     kind: ClassVar[str] = "menu"
     dial: Dial | None = "price"
+    setting_names = ("menu", "longest", "weigh", "features", "families", "seed")
+    learned_names = ("stoppers", "rules", "points", "caps", "votes", "labels", "origin")
+    optional: ClassVar[Mapping[str, Any]] = {"origin": "fitted"}
 
     def __init__(
         self,
@@ -132,7 +126,7 @@ class MenuPolicy(Policy):
     ) -> None:
         if not isinstance(menu, Menu):
             raise PolicyError(f"menu {menu!r} is not a menu; give one, e.g. Menu.of(pool, costs={{...}})")
-        self.menu = menu
+        self._menu = menu
         self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # that may be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
@@ -164,13 +158,15 @@ class MenuPolicy(Policy):
             self._take_cascades(stoppers)
 
     @property
+    def menu(self) -> Menu:
+        return self._menu
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """Of the modes that may be drawn, cheapest first."""
         return tuple(mode.name for mode in self.modes)
 
     @property
     def longest_by_mode(self) -> tuple[int, ...]:
-        """Samples of each of them, at most."""
         return tuple(stopper.longest for stopper in self.stoppers_)
 
     @property
@@ -208,7 +204,7 @@ class MenuPolicy(Policy):
         self.rules_, self.cost_ = list_plain_cascades(self.costs, longest, firsts)
         known = np.maximum(self.cost_, 1e-300)
         self.accuracy_ = _UNFITTED_GAIN * np.log(known / known[0])
-        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     def _settle_cascades(self, ballots: Ballots) -> None:
         """Takes the cascades that rise in cost on these samples, and the scale of their confidence."""
@@ -222,21 +218,18 @@ class MenuPolicy(Policy):
 
     # ------------------------------------------------------------------ learning
 
-    def fit(self, pool: MenuSource, *, labels: bool | None = None) -> Self:
+    def fit(self, pool: PoolSource, *, labels: bool | None = None) -> Self:
         """Learns from recorded samples of every mode. `labels`: None uses them where they exist.
 
         Without labels, agreement with the vote of all samples of the dearest mode stands in for being right.
         """
+        ballots = self.get_ballots(pool)
         if len(self.modes) == 1:
-            single = self.get_single_ballots(pool)
-            self.labels_ = _choose_labels(single, labels)
-            longest = min(self.mode_longest, int(single.drawn.min(initial=self.mode_longest)))
+            self.labels_ = _choose_labels(ballots, labels)
+            longest = min(self.mode_longest, int(ballots.drawn.min(initial=self.mode_longest)))
             stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
-            self._take_stopper(stopper.fit(single, labels=labels))
+            self._take_stopper(stopper.fit(ballots, labels=labels))
             return self
-        if not isinstance(pool, JoinedPool):
-            check_source(pool)
-        ballots = read_modes(pool).select(self.modes)
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
         self.labels_ = _choose_labels(ballots, labels)
@@ -303,7 +296,7 @@ class MenuPolicy(Policy):
         )
         cascades, stopping = list_cascade_points(lattice, self.costs), list[RulePoint]()
         for mode, cost in enumerate(self.costs):
-            stopping += _list_honest_points(
+            stopping += list_honest_points(
                 mode,
                 critical[mode],
                 prior_critical[mode],
@@ -313,7 +306,7 @@ class MenuPolicy(Policy):
                 believed=0.0 if self.families else _BELIEVED,
             )
         if self.families:  # of new families little is sure, so cascades are preferred
-            stopping = _doubt_by_error(stopping, cascades, groups)
+            stopping = doubt_by_error(stopping, cascades, groups)
         points = [*cascades, *stopping]
         self.model_ = None
         if len(ballots) >= MIN_PROBLEMS:
@@ -326,7 +319,7 @@ class MenuPolicy(Policy):
                 lattice_points.append(
                     solver.solve(math.sqrt(lattice_points[widest].price * lattice_points[widest + 1].price))
                 )
-            points += _doubt_by_error(
+            points += doubt_by_error(
                 [
                     RulePoint(
                         rule=LatticeRule(point.actions),
@@ -396,7 +389,7 @@ class MenuPolicy(Policy):
         corners = rising
         self.rules_ = tuple(points[k].rule for k in corners)
         self.cost_, self.accuracy_ = cost[corners], worth[corners]
-        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
 
     # ------------------------------------------------------------------ deciding
 
@@ -457,26 +450,22 @@ class MenuPolicy(Policy):
         rule = StoppingRule(
             mode, check_dial("price", price) * float(self.costs[mode]), self.stoppers_[mode].longest
         )
-        inputs = StateInputs(votes=votes, critical=self._estimate_critical(reading, votes), leaf=None)
+        inputs = StateInputs(votes=votes, critical=self.estimate_critical_prices(reading, votes), leaf=None)
         return int(rule.decide(inputs)[0])
 
     def skips_prompt(self, tally: Tally) -> bool:
         """Whether it decides on this tally without looking at the prompt: with several modes, never."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
-    def make_empty_state(self, requests: int) -> VoteState | MenuVotes:
-        """The state of requests that nothing was drawn for yet; of several modes their votes by mode."""
-        if len(self.modes) == 1:
-            return VoteState.empty(requests)
-        return MenuVotes.empty(requests, len(self.modes))
-
-    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Ints:
-        """Of several modes, a sample of the mode that each request draws from now, (requests, modes)."""
+    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Draws:
         if isinstance(state, VoteState):
-            self._check_single()
-            return self.stoppers_[0].decide(reading, state, dial)
+            return super().decide(reading, state, dial)
         chosen = self.choose(reading, state, dial)
-        return np.asarray(chosen[:, None] == np.arange(len(self.modes)), dtype=np.int64)
+        return Draws(np.maximum(chosen, 0), (chosen != STOP).astype(np.int64))
+
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
+        self._check_single()
+        return self.stoppers_[0].count_draws(reading, state, dial)
 
     def choose(self, reading: Floats, votes: MenuVotes, price: float | Floats | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
@@ -491,7 +480,7 @@ class MenuPolicy(Policy):
 
     def _pick_rules(self, hashes: Floats, price: float | Floats | None) -> Ints:
         """Which rule decides about each request, (requests,), by its hash."""
-        log = log_price(np.maximum(check_price(price), 1e-300))
+        log = log_price(np.maximum(check_dials("price", price), 1e-300))
         logs = -np.log(self.prices_)  # ascending
         last = len(logs) - 1
         above = np.searchsorted(logs, -log, side="right")
@@ -499,47 +488,48 @@ class MenuPolicy(Policy):
         width = np.where(low < high, logs[high] - logs[low], 1.0)
         return np.where(hashes < (-log - logs[low]) / width, high, low)
 
+    def find_costs(self, prices: Floats) -> Floats:
+        """What a request costs on average at each price, by what was learned, (prices,)."""
+        logs = -np.log(np.maximum(prices, 1e-300))
+        return np.asarray(np.interp(logs, -np.log(self.prices_), self.cost_))
+
+    def find_price(self, cost: float) -> float:
+        """The lowest price at which a request costs no more than that on average; the highest, if none is."""
+        if cost <= self.cost_[0]:
+            return float(self.prices_[0])
+        return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
+
     def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
-        critical = self._estimate_critical(reading, votes) if by_stopping else nothing
+        critical = self.estimate_critical_prices(reading, votes) if by_stopping else nothing
         leaf = None
         if self.model_ is not None and by_lattice:
-            leaf = self.model_.find_leaves(votes, self._estimate_prior(votes), reading[:, :-1])
+            prior = self.estimate_critical_prices(reading, votes, by_prior=True)
+            leaf = self.model_.find_leaves(votes, prior, reading[:, :-1])
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
-    def _estimate_critical(self, reading: Floats, votes: MenuVotes) -> Floats:
-        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one."""
+    def estimate_critical_prices(
+        self, reading: Floats, votes: MenuVotes, *, by_prior: bool = False
+    ) -> Floats:
+        """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
+
+        The lattice is learned with those of the prior alone (`by_prior`): a pool's own model knows the
+        problems that it was learned on too well.
+        """
         critical, start = np.full((len(votes), len(self.modes)), np.nan), 0
         for mode, stopper in enumerate(self.stoppers_):
             end = start + _hint_width(stopper)
             rows = np.flatnonzero(votes.drawn[:, mode] > 0)
             if len(rows):
-                state = votes.select(rows).state_of(mode)
-                critical[rows, mode] = stopper.estimate_critical_prices(reading[rows, start:end], state)
-            start = end
-        return critical
-
-    def _estimate_prior(self, votes: MenuVotes) -> Floats:
-        """As `_estimate_critical`, by the prior alone: what the lattice was learned with.
-
-        Critical prices of a pool's own model know the problems that they were learned on too well.
-        """
-        critical = np.full((len(votes), len(self.modes)), np.nan)
-        for mode, stopper in enumerate(self.stoppers_):
-            rows = np.flatnonzero(votes.drawn[:, mode] > 0)
-            if not len(rows):
-                continue
-            state = votes.select(rows).state_of(mode)
-            if len(rows) == 1:  # without arrays: a third of the time, and the same to the bit
-                row = state.to_row()
-                features = None if is_unweighted(row) else compute_tally_features(row)
-                critical[rows, mode] = stopper.prior_.estimate_critical_price(row, features)
-            else:
-                critical[rows, mode] = stopper.prior_.estimate_critical_prices(
-                    state, compute_state_features(state)
+                state, hints = votes.select(rows).state_of(mode), reading[rows, start:end]
+                critical[rows, mode] = (
+                    stopper.prior_.estimate_critical_prices(state, compute_state_features(state))
+                    if by_prior
+                    else stopper.estimate_critical_prices(hints, state)
                 )
+            start = end
         return critical
 
     def more(
@@ -556,28 +546,22 @@ class MenuPolicy(Policy):
         which cascades it uses, once; a fitted one stays as it is.
         """
         if len(self.modes) == 1:
-            self._take_stopper(self.stoppers_[0].settle(ballots))
+            self._take_stopper(self.stoppers_[0].copy_for(ballots))
         elif self.origin_ == "cascades" and len(ballots):
             self._settle_cascades(ballots.select(self.modes))
         return self
-
-    def copy_for(self, ballots: Ballots) -> "MenuPolicy":
-        """A copy, settled on these samples."""
-        policy = copy.copy(self)
-        if len(self.modes) == 1:
-            policy._take_stopper(self.stoppers_[0].copy_for(ballots))
-            return policy
-        return policy.settle(ballots)
 
     def _take_stopper(self, stopper: StoppingPolicy) -> None:
         """Decides by this stopping policy, where there is one mode."""
         self.stoppers_, self.weigh, self.draw_cost = (stopper,), stopper.weigh, stopper.draw_cost
         self.longest = stopper.longest
 
-    def get_single_ballots(self, source: MenuSource) -> Ballots:
-        """The samples of its one mode; ballots of one mode are those, whatever their name."""
+    def get_ballots(self, source: PoolSource) -> Ballots:
+        """The samples of its modes; if it has one, ballots of one mode are those, whatever their name."""
         if not isinstance(source, JoinedPool):
             check_source(source)
+        if len(self.modes) > 1:
+            return read_modes(source).select(self.modes)
         if isinstance(source, Pool) and len(source.models) == 1:
             return source.ballots()
         ballots = read_modes(source)
@@ -596,21 +580,18 @@ class MenuPolicy(Policy):
     # ------------------------------------------------------------------ storing
 
     def settings(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        weigh = self._weigh if isinstance(self._weigh, str) else dump_weights(self._weigh)
+        return super().settings() | {"longest": self.mode_longest, "weigh": weigh}
+
+    def learned(self) -> dict[str, Any]:
         return {
-            "menu": self.menu.dump(),
-            "longest": self.mode_longest,
-            "weigh": "auto" if isinstance(self._weigh, str) else dump_weights(self._weigh),
-            "features": self.features,
-            "families": self.families,
-            "seed": self.seed,
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
             "rules": [rule.dump() for rule in self.rules_],
             "points": np.stack([self.cost_, self.accuracy_], axis=1).tolist(),
             "caps": None if self.model_ is None else list(self.model_.caps),
             "votes": None if len(self.modes) == 1 else dump_mode_weights(self.weigh),
             "labels": self.labels_,
-            **({"origin": self.origin_} if len(self.modes) > 1 and self.origin_ != "fitted" else {}),
+            "origin": self.origin_ if len(self.modes) > 1 else "fitted",
         }
 
     def arrays(self) -> Arrays:
@@ -626,28 +607,9 @@ class MenuPolicy(Policy):
             arrays["actions"] = np.array(actions, dtype=np.int8).reshape(-1, self.model_.leaves)
         return arrays
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        """The policy that gave these."""
-        with wrap_restore_errors(cls.kind):
-            votes = settings.get("votes")
-            stored = settings.get("weigh")
-            weigh = "auto" if stored == "auto" else load_weights(stored)
-            fitted = {"origin": "fitted"}  # of a fitted policy it isn't stored
-            arguments = load_settings(
-                fitted | {name: None if name == "weigh" else value for name, value in settings.items()},
-                _SETTING_NAMES,
-            )
-            check_choice("origin", arguments["origin"], get_args(Origin))
-            learned = {name: arguments.pop(name) for name in _LEARNED_NAMES}
-            labels = check_flag("labels", arguments.pop("labels"))
-            menu = Menu.load(arguments.pop("menu"))
-            policy = cls(menu, **{**arguments, "weigh": weigh})
-            policy.labels_ = labels
-            policy._restore_learned(learned, votes, arrays)
-        return policy
-
-    def _restore_learned(self, learned: Mapping[str, Any], votes: object, arrays: Arrays) -> None:
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        check_choice("origin", learned["origin"], get_args(Origin))
+        self.labels_ = check_flag("labels", learned["labels"])
         stoppers = learned["stoppers"]
         fewest = 1 if len(self.modes) == 1 or learned["rules"] else 0
         if not isinstance(stoppers, list) or len(stoppers) not in (fewest * len(self.modes), len(self.modes)):
@@ -661,7 +623,7 @@ class MenuPolicy(Policy):
         if len(self.modes) == 1:
             self._take_stopper(self.stoppers_[0])
             return
-        self.weigh = load_mode_weights(votes, self.names)
+        self.weigh = load_mode_weights(learned["votes"], self.names)
         actions = iter(())
         if learned["caps"] is not None:
             caps = tuple(check_integer("cap", cap) for cap in learned["caps"])
@@ -679,7 +641,7 @@ class MenuPolicy(Policy):
         if points.shape != (len(self.rules_), 2) or not np.isfinite(points).all():
             raise PolicyError(f"points {learned['points']!r} are not a cost and an accuracy for each rule")
         self.cost_, self.accuracy_ = points[:, 0], points[:, 1]
-        self.prices_ = _compute_corner_prices(self.cost_, self.accuracy_)
+        self.prices_ = compute_corner_prices(self.cost_, self.accuracy_)
         self.origin_ = learned["origin"]
 
 
@@ -694,82 +656,6 @@ def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
     if labels and not graded:
         raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
     return graded if labels is None else labels
-
-
-def _list_honest_points(
-    mode: int,
-    critical: Floats,
-    prior_critical: Floats,
-    worth: Floats,
-    cost: float,
-    *,
-    problems: int,
-    believed: float,
-) -> list[RulePoint]:
-    """One mode's stopping at several prices, with what it is likely worth on other problems.
-
-    Its model of the pool has seen these problems. So only a share of what it gains on them over the prior,
-    which hasn't, is believed.
-    """
-    prices = _STOPPING_PRICES.tolist()
-    own = list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
-    of_prior = list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
-    unseen = np.interp(
-        [point.mean_cost for point in own],
-        [point.mean_cost for point in of_prior],  # rising
-        [point.likely_worth for point in of_prior],
-    )
-    return [
-        replace(point, doubt=(1 - believed) * (point.likely_worth - float(other)))
-        for point, other in zip(own, unseen, strict=True)
-    ]
-
-
-def _doubt_by_error(
-    points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints
-) -> list[RulePoint]:
-    """Rules less a standard error of what they gain over the best mix of simpler ones at the same cost.
-
-    The best of many rules is better on these problems than on others; so a rule has to gain more than by
-    chance to be preferred to a simpler one. `groups` are held out together.
-    """
-    corners = [
-        simple[k]
-        for k in find_hull(
-            np.array([point.mean_cost for point in simple]),
-            np.array([point.likely_worth for point in simple]),
-        )
-    ]
-    cost = np.array([point.mean_cost for point in corners])
-    doubted = []
-    for point in points:
-        above = (
-            int(np.clip(np.searchsorted(cost, point.mean_cost), 1, len(corners) - 1)) if len(cost) > 1 else 0
-        )
-        left, right = corners[max(0, above - 1)], corners[above]
-        width = right.mean_cost - left.mean_cost
-        share = float(np.clip((point.mean_cost - left.mean_cost) / width, 0, 1)) if width > 0 else 0.0
-        price = (right.likely_worth - left.likely_worth) / width if width > 0 else 0.0
-        gain = (
-            point.worth
-            - ((1 - share) * left.worth + share * right.worth)
-            - price * (point.cost - ((1 - share) * left.cost + share * right.cost))
-        )
-        sums = np.bincount(groups, gain - gain.mean())
-        error = math.sqrt(float((sums**2).sum())) / len(gain)
-        doubted.append(replace(point, doubt=point.doubt + _DOUBT * error))
-    return doubted
-
-
-def _compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
-    """The price at which each corner decides alone: between the slopes on both sides; descending."""
-    if len(cost) == 1:
-        return np.ones(1)
-    slopes = np.diff(accuracy) / np.diff(cost)  # descending
-    if not (np.isfinite(slopes).all() and (slopes > 0).all() and (np.diff(slopes) < 0).all()):
-        raise PolicyError("the points of a menu's rules are not the corners of a hull")
-    inner = np.sqrt(slopes[:-1] * slopes[1:])
-    return np.concatenate([[slopes[0] * _END_RATIO], inner, [slopes[-1] / _END_RATIO]])
 
 
 def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> StateInputs:

@@ -6,7 +6,7 @@ upper hull of them all, so that it is as good as the best of them at every price
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ import numpy as np
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Floats, Ints, check_integer, check_number
 from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
-from adacompute.policies.menu.votes import MenuVotes
+from adacompute.policies.votes import MenuVotes
+from adacompute.solve.hull import find_hull
 
 __all__ = [
     "CascadeRule",
@@ -23,9 +24,11 @@ __all__ = [
     "RulePoint",
     "StateInputs",
     "StoppingRule",
+    "compute_corner_prices",
+    "doubt_by_error",
     "list_cascade_points",
+    "list_honest_points",
     "list_plain_cascades",
-    "list_stopping_points",
     "load_rule",
 ]
 
@@ -46,6 +49,9 @@ _GUESSED_ENDS = {
     (5, 3): (3.9, 0.3),
     (7, 4): (5.2, 0.25),
 }
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
+_DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
+_END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
 _FAR_ABOVE = 1.5  # times one cheap sample: below the cheapest cascade, one alone is a rule, too
 _CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sample
@@ -188,7 +194,7 @@ class RulePoint:
         return float(self.worth.mean()) - self.doubt
 
 
-def list_stopping_points(
+def _list_stopping_points(
     mode: int, critical: Floats, worth: Floats, cost: float, prices: Sequence[float], *, problems: int
 ) -> list[RulePoint]:
     """One mode's stopping at these prices of a sample; the arrays are (draws + 1, paths), from 0 draws on."""
@@ -206,6 +212,80 @@ def list_stopping_points(
             )
         )
     return points
+
+
+def list_honest_points(
+    mode: int,
+    critical: Floats,
+    prior_critical: Floats,
+    worth: Floats,
+    cost: float,
+    *,
+    problems: int,
+    believed: float,
+) -> list[RulePoint]:
+    """One mode's stopping at several prices, with what it is likely worth on other problems.
+
+    Its model of the pool has seen these problems. So only a share of what it gains on them over the prior,
+    which hasn't, is believed.
+    """
+    prices = _STOPPING_PRICES.tolist()
+    own = _list_stopping_points(mode, critical, worth, cost, prices, problems=problems)
+    of_prior = _list_stopping_points(mode, prior_critical, worth, cost, prices, problems=problems)[::-1]
+    unseen = np.interp(
+        [point.mean_cost for point in own],
+        [point.mean_cost for point in of_prior],  # rising
+        [point.likely_worth for point in of_prior],
+    )
+    return [
+        replace(point, doubt=(1 - believed) * (point.likely_worth - float(other)))
+        for point, other in zip(own, unseen, strict=True)
+    ]
+
+
+def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], groups: Ints) -> list[RulePoint]:
+    """Rules less a standard error of what they gain over the best mix of simpler ones at the same cost.
+
+    The best of many rules is better on these problems than on others; so a rule has to gain more than by
+    chance to be preferred to a simpler one. `groups` are held out together.
+    """
+    corners = [
+        simple[k]
+        for k in find_hull(
+            np.array([point.mean_cost for point in simple]),
+            np.array([point.likely_worth for point in simple]),
+        )
+    ]
+    cost = np.array([point.mean_cost for point in corners])
+    doubted = []
+    for point in points:
+        above = (
+            int(np.clip(np.searchsorted(cost, point.mean_cost), 1, len(corners) - 1)) if len(cost) > 1 else 0
+        )
+        left, right = corners[max(0, above - 1)], corners[above]
+        width = right.mean_cost - left.mean_cost
+        share = float(np.clip((point.mean_cost - left.mean_cost) / width, 0, 1)) if width > 0 else 0.0
+        price = (right.likely_worth - left.likely_worth) / width if width > 0 else 0.0
+        gain = (
+            point.worth
+            - ((1 - share) * left.worth + share * right.worth)
+            - price * (point.cost - ((1 - share) * left.cost + share * right.cost))
+        )
+        sums = np.bincount(groups, gain - gain.mean())
+        error = math.sqrt(float((sums**2).sum())) / len(gain)
+        doubted.append(replace(point, doubt=point.doubt + _DOUBT * error))
+    return doubted
+
+
+def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
+    """The price at which each corner decides alone: between the slopes on both sides; descending."""
+    if len(cost) == 1:
+        return np.ones(1)
+    slopes = np.diff(accuracy) / np.diff(cost)  # descending
+    if not (np.isfinite(slopes).all() and (slopes > 0).all() and (np.diff(slopes) < 0).all()):
+        raise PolicyError("the points of a menu's rules are not the corners of a hull")
+    inner = np.sqrt(slopes[:-1] * slopes[1:])
+    return np.concatenate([[slopes[0] * _END_RATIO], inner, [slopes[-1] / _END_RATIO]])
 
 
 def list_cascade_points(lattice: Lattice, costs: Floats) -> list[RulePoint]:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from adacompute.answers import Tally
 from adacompute.errors import needs_extra
-from adacompute.policies.base import Arrays, Floats, Ints, VoteRow, log_price
-from adacompute.policies.paths import Paths, VoteState
+from adacompute.policies.base import Arrays, Floats, Ints, log_price
+from adacompute.policies.paths import Paths
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
+from adacompute.policies.votes import VoteState
 from adacompute.records import quick_dataclass
 
 __all__ = [
@@ -101,7 +102,7 @@ def compute_state_features(state: VoteState) -> Floats:
     return rows
 
 
-def compute_tally_features(tally: Tally | VoteRow) -> tuple[float, ...]:
+def compute_tally_features(tally: Tally) -> tuple[float, ...]:
     """As `compute_state_features`, of one tally and to the last bit, without arrays."""
     return _list_features(tally, larger=max, choose=_choose)
 
@@ -231,7 +232,7 @@ def look_up_prices(table: Floats, drawn: Ints, first: Ints, second: Ints) -> Flo
     )
 
 
-def look_up_price(table: Floats, tally: Tally | VoteRow) -> float:
+def look_up_price(table: Floats, tally: Tally) -> float:
     """As `look_up_prices`, of one tally."""
     last_index = table.shape[1] - 1
     row = min(max(tally.drawn, 1), len(table)) - 1

@@ -17,28 +17,20 @@ import numpy as np
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.base import (
-    SHARPNESS,
     Arrays,
     Dial,
     Floats,
+    Ints,
     Policy,
-    VoteRow,
-    calibrate_signal_model,
     check_ascending,
     check_choice,
+    check_dials,
     check_flag,
     check_integer,
     check_number,
-    check_price,
-    check_weights,
-    dump_weights,
-    fit_confidence_weights,
-    fit_score_weights,
     get_ballots,
-    load_settings,
-    wrap_restore_errors,
 )
-from adacompute.policies.paths import VoteState, draw_paths
+from adacompute.policies.paths import draw_paths
 from adacompute.policies.stopping.critical_price import (
     WAVE_QUANTILES,
     WavePlan,
@@ -56,20 +48,24 @@ from adacompute.policies.stopping.prior import (
     load_bundled_prior,
     select_unseen_prior,
 )
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import (
+    SHARPNESS,
+    calibrate_signal_model,
+    check_weights,
+    fit_confidence_weights,
+    fit_score_weights,
+)
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
 
 __all__ = ["StoppingPolicy"]
 
-_SETTING_NAMES = (
-    "longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost",
-    "auto", "scaled", "prior", "own",
-)  # fmt: skip
 _ORDERS = 8  # a problem, for the quantiles of critical prices
 _UNITS = ("samples", "tokens", "money")
 
 
-def is_unweighted(tally: Tally | VoteRow) -> bool:
+def is_unweighted(tally: Tally) -> bool:
     """Whether votes are counted, not weighted. Weighted tallies hardly ever repeat."""
     return tally.total == tally.answered and tally.lead == tally.first and tally.runner == tally.second
 
@@ -89,6 +85,8 @@ class StoppingPolicy(Policy):
     kind: ClassVar[str] = "stopping"
     dial: Dial | None = "price"
     reads_first: ClassVar[bool] = False  # the first wave depends on the price alone
+    setting_names = ("longest", "max_waves", "ladder", "weigh", "features", "seed", "unit", "draw_cost")
+    learned_names = ("auto", "scaled", "prior", "own")
 
     def __init__(
         self,
@@ -220,10 +218,6 @@ class StoppingPolicy(Policy):
             self.prior_ = replace(self.prior_, price_quantiles=self.compute_quantiles(ballots))
         return self
 
-    def copy_for(self, ballots: Ballots) -> "StoppingPolicy":
-        """A copy, settled on these samples."""
-        return copy.copy(self).settle(ballots)
-
     def count_in_sample(self, ballots: Ballots) -> int:
         """How many of these problems it was fitted on: on them a result is in-sample."""
         return (
@@ -281,7 +275,7 @@ class StoppingPolicy(Policy):
             critical = self.estimate_critical_price(hints, tally)
         return self._plan.count_next(price, drawn, critical, self.prior_.price_quantiles)
 
-    def decide(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> np.ndarray[Any, Any]:
+    def count_draws(self, reading: Floats, state: VoteState, dial: float | Floats | None) -> Ints:
         """One more sample (or wave) while the price is below the state's critical price."""
         price = self._read_prices(dial)
         critical = np.zeros(len(state))
@@ -305,7 +299,7 @@ class StoppingPolicy(Policy):
         """Whether it decides as this class does: a subclass may decide by anything."""
         own = type(self)
         return own is StoppingPolicy or (
-            own.decide is StoppingPolicy.decide
+            own.count_draws is StoppingPolicy.count_draws
             and own.estimate_critical_prices is StoppingPolicy.estimate_critical_prices
         )
 
@@ -317,7 +311,7 @@ class StoppingPolicy(Policy):
         """The price of one draw, or one for each request."""
         if self.draw_cost is None:
             raise NotFitted(f"what a draw costs in {self.unit} is not known; give draw_cost, or fit first")
-        return check_price(dial) * self.draw_cost
+        return check_dials("price", dial) * self.draw_cost
 
     @property
     def _plan(self) -> WavePlan:
@@ -332,7 +326,7 @@ class StoppingPolicy(Policy):
             return prices
         return share * self.pool_model_.trees.predict(np.hstack([rows, reading])) + (1 - share) * prices
 
-    def estimate_critical_price(self, reading: Floats, tally: Tally | VoteRow) -> float:
+    def estimate_critical_price(self, reading: Floats, tally: Tally) -> float:
         """As `estimate_critical_prices`, of one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
@@ -344,28 +338,14 @@ class StoppingPolicy(Policy):
         own_price = pool_model.trees.predict_row((*row, *reading[0].tolist()))
         return share * own_price + (1 - share) * price
 
-    def settings(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+    def learned(self) -> dict[str, Any]:
         pool_model = self.pool_model_
-        learned = pool_model and {
+        own = pool_model and {
             "problems": pool_model.problems,
             "labels": pool_model.labels,
             "hints": pool_model.hints is not None,
         }
-        return {
-            "longest": self.longest,
-            "max_waves": self.max_waves,
-            "ladder": None if self.ladder is None else list(self.ladder),
-            "weigh": dump_weights(self.weigh),
-            "features": self.features,
-            "seed": self.seed,
-            "unit": self.unit,
-            "draw_cost": self.draw_cost,
-            "auto": self.auto,
-            "scaled": self.scaled_,
-            "prior": self.prior_.settings(),
-            "own": learned,
-        }
+        return {"auto": self.auto, "scaled": self.scaled_, "prior": self.prior_.settings(), "own": own}
 
     def arrays(self) -> Arrays:
         """What was learned."""
@@ -375,32 +355,22 @@ class StoppingPolicy(Policy):
             else {**self.prior_.arrays(), **self.pool_model_.arrays()}
         )
 
-    @classmethod
-    def restore(cls, settings: Mapping[str, Any], arrays: Arrays) -> Self:
-        """The policy that gave these."""
-        with wrap_restore_errors(cls.kind):
-            arguments = load_settings(settings, _SETTING_NAMES)
-            auto, scaled, prior, learned = (
-                arguments.pop(name) for name in ("auto", "scaled", "prior", "own")
+    def load_learned(self, learned: Mapping[str, Any], arrays: Arrays) -> None:
+        prior, own = learned["prior"], learned["own"]
+        self.auto, self.scaled_ = (check_flag(name, learned[name]) for name in ("auto", "scaled"))
+        scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
+        problems = check_integer("prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53)
+        signals = prior.get("signals")  # a policy that was saved before there were any has none
+        self.base_prior_ = self.prior_ = Prior.restore(
+            arrays, problems=problems, scale=scale, signals=signals
+        )
+        if own is not None:
+            count = check_integer("own.problems", _read_part("own", own, "problems"), high=2**53)
+            labels = check_flag("own.labels", _read_part("own", own, "labels"))
+            hinted = check_flag("own.hints", _read_part("own", own, "hints"))
+            self.pool_model_ = PoolModel.restore(
+                arrays, problems=count, labels=labels, weighted=self.weigh is not None, has_hints=hinted
             )
-            policy = cls(**arguments)
-            policy.auto, policy.scaled_ = check_flag("auto", auto), check_flag("scaled", scaled)
-            scale = check_number("prior.scale", _read_part("prior", prior, "scale"), low=-1e9, high=-1e-12)
-            problems = check_integer(
-                "prior.problems", _read_part("prior", prior, "problems"), low=0, high=2**53
-            )
-            signals = prior.get("signals")  # a policy that was saved before there were any has none
-            policy.base_prior_ = policy.prior_ = Prior.restore(
-                arrays, problems=problems, scale=scale, signals=signals
-            )
-            if learned is not None:
-                count = check_integer("own.problems", _read_part("own", learned, "problems"), high=2**53)
-                labels = check_flag("own.labels", _read_part("own", learned, "labels"))
-                hinted = check_flag("own.hints", _read_part("own", learned, "hints"))
-                policy.pool_model_ = PoolModel.restore(
-                    arrays, problems=count, labels=labels, weighted=policy.weigh is not None, has_hints=hinted
-                )
-        return policy
 
 
 def _build_weights(prior: Prior) -> VoteWeights:

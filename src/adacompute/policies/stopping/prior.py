@@ -19,16 +19,9 @@ from adacompute.answers import Tally
 from adacompute.answers.vote import SignalModel
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
-from adacompute.policies.base import (
-    Arrays,
-    Floats,
-    VoteRow,
-    fit_confidence_weights,
-    fit_signal_model,
-    read_array,
-)
+from adacompute.policies.base import Arrays, Floats, read_array
 from adacompute.policies.chart import Chart, read_chart
-from adacompute.policies.paths import Paths, VoteState, draw_paths
+from adacompute.policies.paths import Paths, draw_paths
 from adacompute.policies.stopping.critical_price import (
     FEATURE_NAMES,
     WAVE_QUANTILES,
@@ -40,6 +33,8 @@ from adacompute.policies.stopping.critical_price import (
     look_up_price,
     look_up_prices,
 )
+from adacompute.policies.votes import VoteState
+from adacompute.policies.weights import fit_confidence_weights, fit_signal_model
 from adacompute.pool import Ballots
 
 __all__ = [
@@ -112,7 +107,7 @@ class Prior:
             prices[weighted] = share * self.trees.predict(rows[weighted]) + (1 - share) * prices[weighted]
         return prices
 
-    def estimate_critical_price(self, tally: Tally | VoteRow, row: Sequence[float] | None) -> float:
+    def estimate_critical_price(self, tally: Tally, row: Sequence[float] | None) -> float:
         """As `estimate_critical_prices`, of one tally; `row` are its features, None if it is unweighted."""
         price = look_up_price(self.table, tally)
         if self.trees is None or row is None:

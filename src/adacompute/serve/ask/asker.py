@@ -16,17 +16,15 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
+from adacompute.client.modes import MenuConfig, apply_menu, read_menu_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
     EndpointConfig,
-    MenuConfig,
     ServeConfig,
     VerifierConfig,
-    apply_menu,
     average_budget,
     convert_value,
-    read_menu_file,
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
@@ -42,8 +40,6 @@ from adacompute.serve.ask.prompt_engine import (
     wait_for,
 )
 from adacompute.serve.spending.ledger import Spend
-
-__all__ = ["Asker", "Reply", "ask", "write_budget"]
 
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
 DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well

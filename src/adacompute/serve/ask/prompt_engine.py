@@ -51,17 +51,6 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
-__all__ = [
-    "Engine",
-    "Prompt",
-    "PromptOptions",
-    "Reply",
-    "build_all_messages",
-    "build_messages",
-    "check_prompts",
-    "wait_for",
-]
-
 Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's shape
 Messages = list[Any]  # of one prompt, not checked yet
 

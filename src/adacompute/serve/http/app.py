@@ -53,8 +53,6 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.responses import ResponsesEndpoint
 from adacompute.serve.watching.dashboard import HEADERS, PAGE
 
-__all__ = ["PREFIX_KEY", "Keys", "RequestTracker", "build_app"]
-
 _log = logging.getLogger("adacompute.serve")
 PREFIX_KEY = "adacompute.prefix"  # in a scope: where the gateway is mounted, which its path leaves out
 _JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-store"}

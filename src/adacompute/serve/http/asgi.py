@@ -15,16 +15,14 @@ from urllib.parse import quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
-from adacompute.client.modes import build_mode_endpoints
+from adacompute.client.modes import build_mode_endpoints, read_menu_file
 from adacompute.client.settings import build_endpoint
-from adacompute.config import Config, ServeConfig, read_menu_file
+from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, NotOpen
 from adacompute.serve.http.app import PREFIX_KEY, RequestTracker, build_app
 from adacompute.serve.messages.reply import build_error
 from adacompute.serve.routes.chat import get_reply_id, send_reply
 from adacompute.serve.routes.lifespan import open_gateway
-
-__all__ = ["GatewayApp", "gateway"]
 
 _log = logging.getLogger("adacompute.serve")
 _SERVER_SETTINGS = (  # of `adacompute serve`

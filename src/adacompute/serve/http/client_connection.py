@@ -14,8 +14,6 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-__all__ = ["MAX_HEAD_BYTES", "ClientConnection"]
-
 MAX_HEAD_BYTES = 65_536  # a request's first line and headers; also the headers after its body
 _PARSER_STEP = 1024  # bytes parsed at once, so that a long line is noticed within one segment
 _MAX_LINE_BYTES = 3 * _PARSER_STEP  # whole steps without an end of the line: every line above 4 KiB has them
@@ -183,13 +181,14 @@ class ClientConnection(HttpToolsProtocol):
         """
         cycle = self._running
 
-        async def send_reply(message: Message) -> None:
+        async def send_refusal(message: Message) -> None:
             if cycle is not None and cycle.waiting_for_100_continue:
                 cycle.keep_alive = False
             await send(message)
 
         try:
-            await self._gateway(scope, receive, send_reply)
+            expects = cycle is not None and cycle.waiting_for_100_continue
+            await self._gateway(scope, receive, send_refusal if expects else send)
         except Exception:
             if cycle is None or not cycle.response_started:
                 raise

@@ -35,24 +35,6 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
-__all__ = [
-    "build_local_url",
-    "cancel_at_signals",
-    "check_address",
-    "check_tls",
-    "freeze_garbage",
-    "handle_signals",
-    "loop_factory",
-    "open_sockets",
-    "prepare_worker",
-    "raise_file_limit",
-    "reload_settings",
-    "resolve_allowed",
-    "run",
-    "serve",
-    "serve_gateway",
-]
-
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
 _SEND_BYTES = 262_144  # of the send buffer for a client that doesn't read; the default is megabytes

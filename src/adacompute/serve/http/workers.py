@@ -22,11 +22,9 @@ import signal
 import sys
 import tempfile
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -40,10 +38,9 @@ from adacompute.records import Secret
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.routes.lifespan import open_gateway
+from adacompute.serve.watching.board import merge_boards
 from adacompute.serve.watching.logs import collect_secrets, log_to
 from adacompute.serve.watching.recorder import RecordedRequest, RowWriter
-
-__all__ = ["check_redis", "merge_boards", "run_worker", "serve"]
 
 _log = logging.getLogger("adacompute.serve")
 _RESTART_SECONDS = 1.0  # before a worker that died is started again
@@ -341,83 +338,3 @@ async def _ask(path: Path, span: str) -> dict[str, Any] | None:
                 return msgspec.json.decode(await reader.read(), type=dict[str, Any])
     except (OSError, TimeoutError, msgspec.DecodeError):
         return None
-
-
-_COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
-_HISTORY = ("rows", "total", "samples", "upstream")
-_MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
-
-
-def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the dashboard shows of several processes together; what can't be added is as the first has it."""
-    first, has_history = boards[0], "recent" in boards[0]
-    sums = (*_COUNTS, *_HISTORY) if has_history else _COUNTS
-    merged = first | {name: _add([board[name] for board in boards]) for name in sums}
-    overall = [board["ever"] for board in boards]
-    drifts = [drift for board in boards for drift in board["drift"]]
-    drifts.sort(key=lambda drift: (drift["alarm"], abs(drift["z"] or 0.0)))  # each policy's last one is shown
-    merged |= {
-        "since": min(board["since"] for board in boards),
-        "ever": _merge_means(overall) | {"voted": _merge_means([means["voted"] for means in overall])},
-        "dials": _merge_dials([dial for board in boards for dial in board["dials"]]),
-        "drift": list({drift["policy"]: drift for drift in drifts}.values()),
-        "resting": list(dict.fromkeys(name for board in boards for name in board["resting"])),
-        "fleet": first["fleet"] | {"pacemaker": any(board["fleet"]["pacemaker"] for board in boards)},
-    }
-    if has_history:
-        recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
-        merged["recent"] = recent[:50]  # as many as of one process
-        merged["upstream"].sort(key=lambda pair: -pair[1])
-        merged["menu"] = first["menu"] and _merge_menus([board["menu"] for board in boards])
-    return merged
-
-
-def _add(values: Sequence[Any]) -> Any:  # noqa: ANN401 - JSON data
-    """The sum of numbers, by name in objects, by place in lists; by the first place in lists of lists."""
-    if isinstance(values[0], dict):
-        names = dict.fromkeys(name for value in values for name in value)
-        return {name: _add([value[name] for value in values if name in value]) for name in names}
-    if not isinstance(values[0], list):
-        return sum(values)
-    rows = [row for value in values for row in value if isinstance(row, list)]
-    if not rows:
-        return [sum(parts) for parts in zip(*values, strict=True)]
-    groups = groupby(sorted(rows, key=itemgetter(0)), itemgetter(0))
-    return [[key, *map(_add, zip(*(row[1:] for row in group), strict=True))] for key, group in groups]
-
-
-def _merge_means(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    means = {name: _mean(parts, name, "requests") for name in ("average", "target")}
-    return {"requests": sum(part["requests"] for part in parts), **means}
-
-
-def _mean(parts: Sequence[dict[str, Any]], name: str, count: str) -> float | None:
-    """The mean of what processes have, weighed by a count; None: none has any."""
-    known = [(part[name], part[count]) for part in parts if part[name] is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
-
-
-def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    merged, identify = [], itemgetter("policy", "budget", "unit")
-    for _, same in groupby(sorted(dials, key=identify), identify):
-        group = list(same)
-        flat = [dial | dial["averages"] for dial in group]
-        averages = {"voted": _mean(flat, "voted", "decided"), "all": _mean(flat, "all", "requests")}
-        sums = {name: sum(dial[name] for dial in group) for name in ("requests", "decided")}
-        average = _mean(group, "average", "decided")  # the fleet's, or with a fixed price each one's own
-        merged.append(group[0] | sums | {"average": average, "averages": averages})
-    return sorted(merged, key=lambda dial: -dial["requests"])
-
-
-def _merge_menus(menus: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    first, modes = menus[0], zip(*(menu["modes"] for menu in menus), strict=True)
-    return first | {
-        "requests": sum(menu["requests"] for menu in menus),
-        "modes": [
-            each[0] | _add([{name: mode[name] for name in _MODE_SUMS} for mode in each]) for each in modes
-        ],
-        "spent": _add([menu["spent"] for menu in menus]),
-        "ever": first["ever"]
-        | _add([{name: menu["ever"][name] for name in ("requests", "spent")} for menu in menus]),
-    }

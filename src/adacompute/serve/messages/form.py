@@ -7,8 +7,6 @@ from email.utils import collapse_rfc2231_value
 from adacompute.errors import RequestInvalid
 from adacompute.serve.messages.request_parser import check_field_names
 
-__all__ = ["FormScanner"]
-
 # servers read unusual boundaries differently, and one could find an `n` where another finds none
 _BOUNDARY_NAME = re.compile(r"(?i)boundary([*\d\s]*)=")
 _BOUNDARY = re.compile(r"[A-Za-z0-9._+=:/?-]{1,70}")

@@ -18,8 +18,9 @@ import orjson
 
 from adacompute.client import Response
 from adacompute.client.large_json import MAX_INLINE, PackedList, encode_in_parts
-from adacompute.client.response_parser import ReplyCompressed, replace_surrogates
+from adacompute.client.response_parser import replace_surrogates
 from adacompute.client.streaming import split_tokens
+from adacompute.client.transport import ReplyCompressed
 from adacompute.errors import (
     CapReached,
     EndpointError,
@@ -38,31 +39,6 @@ from adacompute.errors import (
 from adacompute.records import BudgetUnit, Call, quick_dataclass
 from adacompute.serve.messages.request_parser import ChatRequest, Mode
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, PromptCost, Spend, Unit
-
-__all__ = [
-    "CLIENT_GONE_STATUS",
-    "NO_VERIFICATIONS",
-    "REASONING_TOKENS",
-    "ForwardOutcome",
-    "ModeUse",
-    "Refusal",
-    "RequestOutcome",
-    "Usage",
-    "VerifierUse",
-    "build_chunks",
-    "build_completion",
-    "build_error",
-    "build_extra",
-    "build_headers",
-    "build_note_header",
-    "build_usage",
-    "dump_json",
-    "dump_large_json",
-    "filter_logprobs",
-    "find_error_code",
-    "format_event",
-    "read_server_info",
-]
 
 _SERVER_INFO = ("model", "system_fingerprint", "service_tier")
 _MAX_DETAILS = 64  # further numbers of a usage that are summed

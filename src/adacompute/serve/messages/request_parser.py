@@ -20,28 +20,11 @@ from msgspec import Meta
 from adacompute.answers.task import EXTRACTORS
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import MENU_MODEL, ServeConfig, parse_serve_budgets
-from adacompute.errors import BudgetInvalid, RequestInvalid, format_value
+from adacompute.errors import BudgetInvalid, RequestInvalid, convert, format_value
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
 from adacompute.serve.pricing.policy_registry import SINGLE
-
-__all__ = [
-    "COSTLY_FIELDS",
-    "MEDIA_TOKENS",
-    "OPTIONS_FIELD",
-    "ChatRequest",
-    "Mode",
-    "RequestOptions",
-    "Route",
-    "build_request",
-    "check_field_names",
-    "check_sample_fields",
-    "choose_route",
-    "get_header",
-    "read_options",
-    "split_model",
-]
 
 Body = dict[str, Any]
 Mode = Literal["adaptive", "shadow", "pass"]
@@ -200,38 +183,34 @@ _REMEDIES = {  # by place
         ("prompt", "suffix", "echo", "best_of"), "give messages: the older completions API is not supported"
     ),
 }
-_ERROR_PLACE = re.compile(r"(?:field `(\w+)`)?(?: - at `\$\.?([^`]*)`)?\Z")  # in msgspec's message
+_QUOTED_FIELDS = ("messages[].role", "modalities[]")  # words of a short list
 _TYPE_WORDS: Mapping[type, str] = {str: "a text", list: "a list", dict: "an object"}
 
 
 def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: Mapping[str, str]) -> T:
     """A value of JSON as a struct; RequestInvalid with the place, the value and the remedy if it is none.
 
-    msgspec's own messages name neither value nor remedy. `places` are names of fields for the message, if
-    they aren't their own; the values of such fields are quoted.
+    `places` are names of fields for the message, if they aren't their own; their values are quoted.
     """
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as exc:
-        text = str(exc)
-    match = _ERROR_PLACE.search(text)
-    assert match is not None
-    place = f"{match[2] or ''}.{match[1] or ''}".strip(".")
-    part: Any = value
-    for key in re.findall(r"\w+", place):
-        part = part[int(key)] if isinstance(part, list) else part.get(key, msgspec.UNSET)
-    name = re.split(r"\W", place, maxsplit=1)[0]
-    shown = format_value(part) if name in places or "enum" in text else _describe_value(part)
-    param = places.get(name, name) + place[len(name) :]
-    raise RequestInvalid(f"{param} is {shown}; {remedies[re.sub(r'[0-9]', '', place)]}", param=param)
+
+    def build_error(place: str, fault: str) -> RequestInvalid:
+        name = re.split(r"\W", place, maxsplit=1)[0]
+        param = places.get(name, name) + place[len(name) :]
+        return RequestInvalid(f"{param} {fault}", param=param)
+
+    def show(place: str, part: object) -> str:
+        is_word = isinstance(part, str) and place in _QUOTED_FIELDS
+        return format_value(part) if places or is_word else _describe_value(part)
+
+    return convert(value, kind, find_remedy=remedies.__getitem__, build_error=build_error, show=show)
 
 
 def _describe_value(value: object) -> str:
     """What a value is, in words: strings aren't quoted, because they may be long or private."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    if value is msgspec.UNSET or value == []:
-        return "missing" if value is msgspec.UNSET else "an empty list"
+    if value == []:
+        return "an empty list"
     return str(value) if isinstance(value, int | float) else _TYPE_WORDS[type(value)]
 
 

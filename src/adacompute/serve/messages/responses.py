@@ -14,24 +14,6 @@ from adacompute.client.large_json import PackedList
 from adacompute.errors import EndpointError, RequestInvalid
 from adacompute.serve.messages.request_parser import ChatRequest
 
-__all__ = [
-    "UntranslatableRequest",
-    "build_response",
-    "describe_request",
-    "finish_response",
-    "make_call",
-    "make_id",
-    "make_message",
-    "make_output",
-    "make_reasoning",
-    "make_text",
-    "read_thought",
-    "translate_logprobs",
-    "translate_names",
-    "translate_request",
-    "translate_usage",
-]
-
 Body = dict[str, Any]
 
 _STATEFUL = ("previous_response_id", "conversation", "background", "prompt")

@@ -20,8 +20,6 @@ from adacompute.serve.messages.responses import (
     translate_logprobs,
 )
 
-__all__ = ["ResponseStream"]
-
 Body = dict[str, Any]
 
 _DATA = b"data: "

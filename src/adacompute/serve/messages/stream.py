@@ -14,8 +14,6 @@ from adacompute.client.response_parser import encode_json
 from adacompute.serve.messages.reply import filter_logprobs, format_event
 from adacompute.serve.messages.request_parser import ChatRequest
 
-__all__ = ["KEEPALIVE_COMMENT", "Delivery", "StreamGate", "StreamRelay", "keep_alive"]
-
 # pass: the only sample, as it comes; hold: the first sample, held back until it is clear whether there is a
 # vote; first: the first sample as it comes, and the vote's verdict at its end; wait: the vote's winner
 Delivery = Literal["pass", "hold", "first", "wait"]

@@ -7,8 +7,6 @@ hold anything, and is not meant for a third party.
 import re
 from collections.abc import Mapping
 
-__all__ = ["TRACE_PARENT", "TRACE_STATE", "read_trace_headers"]
-
 TRACE_PARENT, TRACE_STATE = "traceparent", "tracestate"
 # version, id of the trace, id of the parent's span, flags; a later version may have more behind them
 _PARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[ -~]*)?")

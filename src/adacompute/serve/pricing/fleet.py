@@ -35,16 +35,6 @@ from adacompute.serve.spending.redis_client import (
     redis_errors,
 )
 
-__all__ = [
-    "Fleet",
-    "FleetPacers",
-    "Pacemaker",
-    "join_fleet",
-    "name_lane",
-    "parse_lane",
-    "parse_lane_unit",
-]
-
 _MAX_LANES = 64  # most recent lanes that are followed even if nobody holds them
 
 FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dial, its bounds
@@ -52,27 +42,16 @@ FleetLane = tuple[str, float, Dial, float, float]  # policy, budget, kind of dia
 
 def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples") -> str:
     """The name of a lane in Redis; `average` says which requests are settled, `unit` what they cost in."""
-    if unit != "samples":
-        return json.dumps([*lane, average, unit])
-    return json.dumps(lane if average == "all" else [*lane, average])
+    return json.dumps([*lane, average, unit])
 
 
-def parse_lane_unit(name: str) -> BudgetUnit:
-    """The unit of a lane's budget; ValueError if its name is invalid."""
-    unit: BudgetUnit = next(iter(json.loads(name)[6:]), "samples")
-    if unit not in get_args(BudgetUnit):
+def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
+    """The lane of a name, and the unit of its budget; ValueError if it is invalid."""
+    policy, budget, dial, low, high, average, unit = json.loads(name)
+    is_known = dial in ("price", "threshold") and average in ("voted", "all") and unit in get_args(BudgetUnit)
+    if not is_known or not all(math.isfinite(number) for number in (budget, low, high)):
         raise ValueError(f"{name:.80} is not a lane")
-    return unit
-
-
-def parse_lane(name: str) -> FleetLane:
-    """The lane of a name; ValueError if it is invalid."""
-    policy, budget, dial, low, high, *average = json.loads(name)
-    if average[:1] not in ([], ["voted"], ["all"]) or len(average) > 2:
-        raise ValueError(f"{name:.80} is not a lane")
-    if dial not in ("price", "threshold") or not all(math.isfinite(number) for number in (budget, low, high)):
-        raise ValueError(f"{name:.80} is not a lane")
-    return str(policy), float(budget), dial, float(low), float(high)
+    return (str(policy), float(budget), dial, float(low), float(high)), unit
 
 
 class FleetPacer:
@@ -238,8 +217,8 @@ def _parse_cost(text: str) -> tuple[float, float] | None:
 
 
 def _make_pacer(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - of JSON
-    _, target, dial, low, high = parse_lane(name)
-    least = find_least_cost(parse_lane_unit(name))
+    (_, target, dial, low, high), unit = parse_lane(name)
+    least = find_least_cost(unit)
     pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high, least=least)
     if state:
         try:

@@ -45,23 +45,6 @@ from adacompute.policies.base import Dial
 from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.spending.ledger import Spend
 
-__all__ = [
-    "EARLY_REQUESTS",
-    "Bounds",
-    "DialAges",
-    "DialMeans",
-    "Pacer",
-    "PacerFactory",
-    "PacerProtocol",
-    "Pacers",
-    "SampleCosts",
-    "check_budget",
-    "find_least_cost",
-    "is_in_currency",
-    "make_local_pacer",
-    "round_budget",
-]
-
 _MAX_KEPT = 4096
 _MAX_STRIDE = 1024  # dials for one that is kept: so some four million requests can be in flight
 _MAX_MISSES = 64  # requests in a row with a forgotten dial, times the stride: too few dials are kept
@@ -608,14 +591,14 @@ class Pacers:
                 del self._lanes[other]
 
     def state(self) -> dict[str, Any]:
-        """Plain data for `restore`; lanes are named in JSON, because a policy's name may hold anything."""
+        """Plain data for `restore`."""
         states = dict(self._stored) | {
             lane: {**pacer.state(), "average": self._average} for lane, pacer in self._lanes.items()
         }
         permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
         others = [(lane, state) for lane, state in states.items() if lane not in permanent]
         kept = [*others[-_MAX_LANES:], *permanent.items()]
-        return {_name_lane(lane, self._currency): dict(state) for lane, state in kept}
+        return {name_lane(lane, self._currency): dict(state) for lane, state in kept}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Lanes made from now on continue from a `state`; invalid entries are logged and skipped.
@@ -623,11 +606,11 @@ class Pacers:
         So are those in another currency: the same number is another budget there.
         """
         for name, values in list(state.items())[-_MAX_LANES - len(self._permanent) :]:
-            lane = _parse_lane(name)
+            lane = parse_lane(name, self._currency)
             if lane is None or not isinstance(values, Mapping):
-                _log.warning("a stored pace has the invalid name %.80r; it is skipped", name)
-            elif not is_in_currency(name, self._currency):
-                _log.warning("the stored pace %.80s is not in %s; it is skipped", name, self._currency)
+                _log.warning(
+                    "the stored pace %.80s is invalid, or not in %s; it is skipped", name, self._currency
+                )
             else:
                 self._stored[lane] = values
 
@@ -644,31 +627,22 @@ class Pacers:
 
     def _convert_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A stored state, of which only the dial is kept if it is about the average of other requests."""
-        if state.get("average", "all") == self._average:  # older versions had but one
+        if state.get("average") == self._average:
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 
 
-def _name_lane(lane: Lane, currency: str) -> str:
-    """A lane in JSON; without its unit if that is samples, as older versions wrote it."""
-    if lane[2] == "money" and currency:
-        return json.dumps([*lane, currency])
-    return json.dumps(lane[:2] if lane[2] == "samples" else lane)
+def name_lane(lane: Lane, currency: str) -> str:
+    """A lane in JSON, because a policy's name may hold anything; with the currency of a budget in money."""
+    return json.dumps([*lane, currency if lane[2] == "money" else ""])
 
 
-def is_in_currency(name: str, currency: str) -> bool:
-    """Whether a lane's name in JSON says no other currency; those of older versions say none."""
-    return not currency or json.loads(name)[3:] in ([], [currency])
-
-
-def _parse_lane(name: str) -> Lane | None:
+def parse_lane(name: str, currency: str) -> Lane | None:
+    """The lane of a name; None if it is none, or its budget is in another currency."""
     try:
-        parts = json.loads(name)
-    except ValueError:
+        policy, budget, unit, _ = json.loads(name)
+        lane = (policy, round_budget(float(budget), unit), unit)
+    except (ValueError, TypeError):
         return None
-    if not isinstance(parts, list) or len(parts) not in (2, 3, 4):
-        return None
-    policy, budget, unit = (*parts, "samples")[:3]
-    if not isinstance(policy, str) or isinstance(budget, bool) or not isinstance(budget, int | float):
-        return None
-    return (policy, round_budget(float(budget), unit), unit) if unit in get_args(BudgetUnit) else None
+    is_valid = isinstance(policy, str) and unit in get_args(BudgetUnit) and math.isfinite(lane[1])
+    return lane if is_valid and name == name_lane(lane, currency) else None

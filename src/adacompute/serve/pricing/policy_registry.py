@@ -3,7 +3,7 @@
 What serves is never changed in place: reading a folder again gives a new `ServedPolicy`, and requests in
 progress keep the one that they began with. A broken folder is refused, and the last good policy stays.
 
-In this order: `SignalScales` and `ModelScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which reads
+In this order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `PolicyRegistry`, which reads
 and swaps them.
 """
 
@@ -17,28 +17,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
-from adacompute.policies.base import Policy, check_modes
+from adacompute.policies.base import Floats, Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.chart import Chart, read_chart
+from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
+from adacompute.pool import Menu
 from adacompute.records import Budget, Sample
-from adacompute.serve.pricing.pacer import SampleCosts
-from adacompute.serve.pricing.start import find_bounds, find_menu, guess_start
+from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
-
-__all__ = [
-    "SINGLE",
-    "ConfidenceScale",
-    "ModelScales",
-    "PolicyRegistry",
-    "ServedPolicy",
-]
 
 MIN_SAMPLES = 20  # with fewer the policy's own scale is used
 MEMORY = 2000  # samples that the running mean covers, about
@@ -84,53 +80,27 @@ class SignalScales:
                 return self.base.settle(moments)
         return previous
 
-    def rebase(self, base: SignalModel | None) -> "SignalScales | None":
-        """What was observed so far, for another model: kept for the signals that both read."""
-        rebased = None if base is None else SignalScales(base)
-        if rebased is not None:
-            kept = {name: list(means) for name, means in self._means.items() if name in rebased._means}
-            rebased._means.update(
-                {name: means for name, means in kept.items() if rebased._is_near(name, means)}
-            )
-            rebased._is_settled = False
-        return rebased
-
     def _is_near(self, name: str, means: list[float]) -> bool:
         """Whether samples counted as this model counts them could have such a mean."""
         count, mean, _ = means
         return not count or abs(self.base.bound(name, mean) - mean) <= 1e-9 * max(1.0, abs(mean))
 
-    def merge(self, other: "SignalScales") -> None:
-        """Adds what other scales of the same model have observed."""
-        for name, own in self._means.items():
-            count, *theirs = other._means[name]
-            own_count, other_count = min(own[0], MEMORY), min(count, MEMORY)
-            if other_count:
-                self._is_settled = False
-                own[0] = own_count + other_count
-                for k, value in enumerate(theirs, 1):
-                    own[k] += (value - own[k]) * other_count / own[0]
-
     def state(self) -> dict[str, list[float]]:
         """Plain data, for JSON: of the signals that were seen."""
         return {name: list(means) for name, means in self._means.items() if means[0]}
 
-    def restore(self, state: object) -> bool:
-        """Continues from a state; False, and unchanged, if it isn't of this model's signals."""
-        if not isinstance(state, Mapping) or not set(state) <= set(self._means):
-            return False
-        for name, means in state.items():
-            if not isinstance(means, list) or len(means) != 3 or type(means[0]) is not int:
-                return False
-            if any(type(value) not in (int, float) or not math.isfinite(value) for value in means):
-                return False
-            if not 0 <= means[0] < 2**53 or means[2] < 0:
-                return False
-            if not self._is_near(name, means):
-                return False
-        self._means.update({name: list(means) for name, means in state.items()})
-        self._is_settled = False
-        return True
+    def restore(self, state: object) -> None:
+        """Continues from a state, as far as it is valid and of signals that this model reads."""
+        for name, means in state.items() if isinstance(state, Mapping) else ():
+            numbers = [number for number in means if _is_finite(number)] if isinstance(means, list) else []
+            if name not in self._means or len(numbers) != 3 or type(numbers[0]) is not int:
+                continue
+            if 0 <= numbers[0] < 2**53 and numbers[2] >= 0 and self._is_near(name, numbers):
+                self._means[name], self._is_settled = numbers, False
+
+
+def _is_finite(number: object) -> bool:
+    return type(number) in (int, float) and math.isfinite(number)  # type: ignore[arg-type]
 
 
 class ConfidenceScale:
@@ -179,144 +149,76 @@ class ConfidenceScale:
             self._weigh = replace(self._weigh, scale=scale)
         return self._weigh
 
-    def rebase(self, base: VoteWeights) -> "ConfidenceScale":
-        """What was observed so far, for another policy's weights: kept if they use the same signal."""
-        rebased = ConfidenceScale(base)
-        if base.signal == self.base.signal:
-            ratio = min(max(self.mean / base.scale, 0.0), _MAX_SAMPLE_RATIO)
-            rebased.count, rebased.mean = self.count, ratio * base.scale
-        if self._signals is not None:
-            rebased._signals = self._signals.rebase(base.model)
-        return rebased
-
-    def merge(self, other: "ConfidenceScale") -> None:
-        """Adds what another scale of the same policy has observed."""
-        self._is_stale = True
-        own_count, other_count = min(self.count, MEMORY), min(other.count, MEMORY)
-        if other_count:
-            self.count = own_count + other_count
-            self.mean += (other.mean - self.mean) * other_count / self.count
-        if self._signals is not None and other._signals is not None:
-            self._signals.merge(other._signals)
-
     def state(self) -> list[Any]:
         """Plain data, for JSON."""
-        signals = {} if self._signals is None else self._signals.state()
-        return [self.count, self.mean, *([signals] if signals else [])]
+        return [self.count, self.mean, {} if self._signals is None else self._signals.state()]
 
     def restore(self, state: object) -> bool:
         """Continues from a state; False, and unchanged, if it is invalid for this signal and policy."""
-        if not isinstance(state, list) or len(state) not in (2, 3):
+        if not isinstance(state, list) or len(state) != 3:
             return False
-        count, mean, *signals = state  # what was stored before there were signals has none
-        if type(count) is not int or not 0 <= count < 2**53 or type(mean) not in (int, float):
+        count, mean, signals = state
+        if type(count) is not int or not 0 <= count < 2**53 or not _is_finite(mean):
             return False
         if not (0 <= mean / self.base.scale <= _MAX_SAMPLE_RATIO * (1 + 1e-9) if count else mean == 0):
             return False
-        if signals and (self._signals is None or not self._signals.restore(signals[0])):
-            return False
+        if self._signals is not None:
+            self._signals.restore(signals)
         self.count, self.mean, self._is_stale = count, float(mean), True
         return True
 
 
-class ModelScales:
-    """A scale for each of the most recent models, and one for all others together.
-
-    A model with too few samples uses that of the others.
-    """
+class LiveScales:
+    """A scale for each mode of the weights, or for each of the models that were heard of last."""
 
     def __init__(self, base: VoteWeights) -> None:
         self.base = base
-        self._models: dict[str, ConfidenceScale] = {}  # the least recently used first
-        self._others = ConfidenceScale(base)
-
-    def observe(self, samples: Iterable[Sample], model: str = "") -> None:
-        """Takes samples of a model into account."""
-        model = model[:_NAME_LENGTH]
-        scale = self._models.pop(model, None) or ConfidenceScale(self.base)
-        self._models[model] = scale  # the last
-        scale.observe(samples)
-        scale.weigh()  # now, so that no request waits for it
-        if len(self._models) > MAX_MODELS:
-            self._others.merge(self._models.pop(next(iter(self._models))))
-
-    def weigh(self, model: str = "") -> VoteWeights:
-        """The present weights of a model's votes."""
-        scale = self._models.get(model[:_NAME_LENGTH])
-        return (self._others if scale is None or scale.count < MIN_SAMPLES else scale).weigh()
-
-    def rebase(self, base: VoteWeights) -> "ModelScales":
-        """What was observed so far, for another policy's weights: kept if they use the same signal."""
-        rebased = ModelScales(base)
-        rebased._models = {model: scale.rebase(base) for model, scale in self._models.items()}
-        rebased._others = self._others.rebase(base)
-        return rebased
-
-    def state(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
-        models = {model: scale.state() for model, scale in self._models.items()}
-        return {"signal": self.base.signal, "models": models, "others": self._others.state()}
-
-    def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues from a state, whole or not at all; False if it is of another signal."""
-        models = state.get("models")
-        if set(state) != {"signal", "models", "others"} or state["signal"] != self.base.signal:
-            return False
-        if not isinstance(models, Mapping) or len(models) > MAX_MODELS:
-            return False
-        restored = ModelScales(self.base)
-        restored._models = {str(model): ConfidenceScale(self.base) for model in models}
-        valid = restored._others.restore(state["others"])
-        valid = valid and all(scale.restore(models[model]) for model, scale in restored._models.items())
-        if valid:
-            self._models, self._others = restored._models, restored._others
-        return valid
-
-
-class MenuScales:
-    """A scale for each mode of a menu, on which its votes are weighed."""
-
-    def __init__(self, base: VoteWeights) -> None:
-        self.base = base
-        self._modes = {name: ConfidenceScale(own) for name, own in base.modes if own.reads_tokens}
+        self._scales: dict[str, ConfidenceScale] = {}  # by mode or model, the least recently used first
         self._weigh = base
 
-    def observe(self, samples: Iterable[Sample], mode: str = "") -> None:
-        """Takes samples of a mode into account."""
-        if (scale := self._modes.get(mode)) is not None:
+    def observe(self, samples: Iterable[Sample], name: str = "") -> None:
+        """Takes samples of a model or a mode into account."""
+        name = name[:_NAME_LENGTH]
+        if (scale := self._scales.pop(name, None) or self._make_scale(name)) is not None:
+            self._scales[name] = scale  # the last
             scale.observe(samples)
+            scale.weigh()  # now, so that no request waits for it
+        if len(self._scales) > MAX_MODELS and not self.base.modes:
+            del self._scales[next(iter(self._scales))]
 
-    def weigh(self, _model: str = "") -> VoteWeights:
-        """The present weights: the same object until the scale of a mode has moved."""
+    def _make_scale(self, name: str) -> ConfidenceScale | None:
+        """A new scale; None for a mode whose votes aren't weighed by its tokens."""
+        if not self.base.modes:
+            return ConfidenceScale(self.base)
+        own = dict(self.base.modes).get(name)
+        return ConfidenceScale(own) if own is not None and own.reads_tokens else None
+
+    def weigh(self, model: str = "") -> VoteWeights:
+        """The present weights of a model's votes, or of all modes': the same until a scale has moved."""
+        if not self.base.modes:
+            scale = self._scales.get(model[:_NAME_LENGTH])
+            return self.base if scale is None or scale.count < MIN_SAMPLES else scale.weigh()
+        scales = self._scales
         modes = tuple(
-            (name, self._modes[name].weigh() if name in self._modes else own) for name, own in self.base.modes
+            (name, scales[name].weigh() if name in scales else own) for name, own in self.base.modes
         )
         if any(new is not old for (_, new), (_, old) in zip(modes, self._weigh.modes, strict=True)):
             self._weigh = replace(self.base, modes=modes)
         return self._weigh
 
-    def rebase(self, base: VoteWeights) -> "MenuScales":
-        """What was observed so far of modes that another policy's weights have too."""
-        rebased = MenuScales(base)
-        for name, scale in rebased._modes.items():
-            if name in self._modes:
-                rebased._modes[name] = self._modes[name].rebase(scale.base)
-        return rebased
-
     def state(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {"modes": {name: scale.state() for name, scale in self._modes.items()}}
+        return {name: scale.state() for name, scale in self._scales.items()}
 
     def restore(self, state: Mapping[str, Any]) -> bool:
-        """Continues from a state, whole or not at all; False if it is of other modes or signals."""
-        modes = state.get("modes")
-        if not isinstance(modes, Mapping) or set(modes) != set(self._modes):
-            return False
-        restored = {name: ConfidenceScale(scale.base) for name, scale in self._modes.items()}
-        if not all(scale.restore(modes[name]) for name, scale in restored.items()):
-            return False
-        self._modes = restored
-        return True
+        """Continues with those scales of a state that fit these weights; whether all do."""
+        restored = {}
+        for name, values in list(state.items())[-MAX_MODELS:]:
+            scale = self._make_scale(name)
+            if scale is not None and scale.restore(values):
+                restored[name] = scale
+        self._scales |= restored
+        return len(restored) == len(state)
 
 
 SINGLE = "single"  # the name of the policy of one sample and no vote
@@ -327,6 +229,13 @@ _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]", re.ASCII)
 _MAX_GUESSES = 256  # starting dials that are kept
 _UNSURE_SAMPLES = 2.0  # a request on average, at most, before it is known what one costs
 _VERSION_LENGTH = 12  # digits of a version
+EXPLORED_SAMPLES = 8  # samples of each mode, at most, that a request drawn to the end gets
+_START_THRESHOLD = 0.5
+_START_PRICE = 0.02  # what one sample costs, in accuracy
+_BISECTIONS = 50
+_MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
+_MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
+_CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
 
 
 class ServedPolicy:
@@ -339,7 +248,7 @@ class ServedPolicy:
         *,
         chart: Chart | None,
         version: str,
-        scales: "ModelScales | MenuScales | None" = None,
+        scales: LiveScales | None = None,
     ) -> None:
         self.name = name
         self.policy = policy
@@ -348,10 +257,9 @@ class ServedPolicy:
         self.bounds = find_bounds(policy)  # None: it has no dial
         self.menu = find_menu(policy)  # None: it draws samples of one model
         self._guesses: dict[float, float] = {}  # by budget, the oldest first
-        self._scales: ModelScales | MenuScales | None = None
-        if (weigh := policy.weigh) is not None:
-            kind = MenuScales if weigh.modes else ModelScales
-            self._scales = scales.rebase(weigh) if isinstance(scales, kind) else kind(weigh)
+        self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
+        if self._scales is not None and scales is not None:
+            self._scales.restore(scales.state())
 
     def weigh(self, model: str = "") -> VoteWeights | None:
         """The weights of the policy's votes, on the scale of a model's live samples so far."""
@@ -646,3 +554,74 @@ def _decide(policy: Policy, dial: float | None) -> None:
     samples = [Sample(answer=answer, mode=mode) for answer in ("1", "2")]
     for tally in (Tally(weigh=policy.weigh), Tally.of(samples, weigh=policy.weigh)):
         policy.next("What is 1 + 1?", tally, dial)
+
+
+def find_bounds(policy: Policy) -> Bounds | None:
+    """The bounds of a policy's dial; None if it has none."""
+    if policy.dial != "price":
+        return None if policy.dial is None else (policy.dial, 0.0, 1.0)
+    menu = find_menu(policy)
+    if isinstance(policy, MenuPolicy) and policy.origin_ != "fitted" and menu is not None:
+        return policy.dial, *_CASCADE_PRICES  # its costs are measured while it serves: the dial goes on
+    if menu is not None:
+        costs = [cost for cost in menu.costs.tolist() if 0 < cost < math.inf] or [1.0]
+        return policy.dial, _MIN_SAMPLE_PRICE / max(costs), _MAX_SAMPLE_PRICE / min(costs)
+    return policy.dial, policy.convert_price(_MIN_SAMPLE_PRICE), policy.convert_price(_MAX_SAMPLE_PRICE)
+
+
+def guess_start(policy: Policy, budget: float) -> float:
+    """A rough first dial for a policy that has no chart: it may cost about `budget` samples a request."""
+    if policy.dial == "threshold":
+        return _START_THRESHOLD
+    menu = find_menu(policy)
+    if menu is not None:
+        return _guess_menu_price(policy, menu, budget)
+    if not isinstance(policy, StoppingPolicy):
+        return policy.convert_price(_START_PRICE)
+    openings = policy.prior_.price_quantiles[:, : policy.longest - 1]
+    low, high = math.log(_MIN_SAMPLE_PRICE), math.log(_MAX_SAMPLE_PRICE)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _estimate_cost(middle, openings) > budget else (low, middle)
+    return policy.convert_price(math.exp(high))
+
+
+def find_menu(policy: Policy) -> Menu | None:
+    """The menu of a policy that chooses among several modes; None: it draws samples of one."""
+    menu = getattr(policy, "menu", None)
+    return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+
+
+def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
+    """The price at which a policy over a menu cost so much on what it has learned from."""
+    if isinstance(policy, MenuPolicy) and len(policy.cost_) > 1:
+        position = np.interp(budget, policy.cost_, -np.log(policy.prices_))
+        return float(np.exp(-position))
+    return _START_PRICE / max(float(np.min(menu.costs[menu.costs > 0], initial=math.inf)), 1e-12)
+
+
+def _estimate_cost(log_price: float, openings: Floats) -> float:
+    """Samples per request at a price: the first, and then each by the share of requests that go on.
+
+    That share after each draw is read off the quantiles of critical prices there; what has stopped
+    stays stopped.
+    """
+    share = 1.0
+    total = 1.0
+    for quantiles in openings.T:
+        share = min(share, _share_above(log_price, quantiles))
+        total += share
+    return total
+
+
+def _share_above(log_price: float, quantiles: Floats) -> float:
+    """The share of tallies with a higher critical price, interpolated between the quantiles.
+
+    Beyond the last quantile it is extrapolated.
+    """
+    if log_price <= quantiles[-1]:
+        return 1.0 - float(np.interp(log_price, quantiles, WAVE_QUANTILES, left=0.0))
+    spread = max(
+        _MIN_SPREAD, float(quantiles[-1] - quantiles[-2])
+    )  # over the fifth of them next to the median
+    return (1 - WAVE_QUANTILES[-1]) * math.exp(-0.5 * float(log_price - quantiles[-1]) / spread)

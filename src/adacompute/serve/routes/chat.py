@@ -27,27 +27,6 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route, build_r
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
 
-__all__ = [
-    "ChatEndpoint",
-    "ChatShape",
-    "ClientDisconnected",
-    "DisconnectWatch",
-    "RequestSlot",
-    "RequestSlots",
-    "check_content_encoding",
-    "check_content_length",
-    "check_content_type",
-    "get_reply_id",
-    "has_begun",
-    "make_too_long_error",
-    "parse_body",
-    "read_body",
-    "read_headers",
-    "send_body",
-    "send_reply",
-    "send_start",
-]
-
 _ID_KEY = "adacompute.id"  # key in the ASGI scope for the id of the completion
 _JSON_HEADERS = {"content-type": "application/json"}
 _STREAM_HEADERS = {
@@ -250,8 +229,6 @@ class RequestSlot:
 
     One object with three counts, because three contexts of generators took 10 µs of every request.
     """
-
-    __slots__ = ("_active", "_bytes", "_receiving", "_slots")
 
     def __init__(self, slots: RequestSlots) -> None:
         self._slots = slots

@@ -57,8 +57,6 @@ from adacompute.serve.routes.chat import (
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Reservation, Spend
 
-__all__ = ["ForwardCost", "ForwardEndpoint", "ForwardTarget", "bound_cost", "parse_target"]
-
 _CHAT_PATH = b"/v1/chat/completions"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _BODY_METHODS = ("POST", "PUT", "PATCH")

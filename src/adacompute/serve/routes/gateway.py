@@ -25,6 +25,7 @@ from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetU
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
     RequestOutcome,
+    Usage,
     build_chunks,
     build_error,
     build_extra,
@@ -49,8 +50,6 @@ from adacompute.serve.voting.sample_loop import SampleLoop
 from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.reporter import ObserverGuard, Reporter
-
-__all__ = ["ActiveRequest", "Gateway"]
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
@@ -503,7 +502,7 @@ class Gateway:
         sampling = active.sampling
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
-        votes, drawer = sampling.votes, sampling.drawer
+        votes, drawer, calls = sampling.votes, sampling.drawer, sampling.drawer.calls
         tally, best = votes.counted_tally, votes.representative
         answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
         return RequestOutcome(
@@ -522,7 +521,7 @@ class Gateway:
             n=request.n,
             status=status,
             error=code,
-            samples=max(len(votes.responses), sum([call.got for call in drawer.calls])),
+            samples=max(len(votes.responses), sum([call.got for call in calls])),
             missing=drawer.missing,
             waves=sampling.waves,
             would=sampling.would,
@@ -538,12 +537,12 @@ class Gateway:
             explored=sampling.explored,
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),
-            usage=drawer.usage,
+            usage=Usage.from_calls(calls),
             spent=drawer.spent,
             prompt_cost=NO_PROMPT_COST
             if self.resources.has_menu
             else self.resources.rates.compute_prompts(
-                drawer.calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+                calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
             modes=sampling.uses,
             response_modes=tuple(votes.modes) if self.resources.modes else (),

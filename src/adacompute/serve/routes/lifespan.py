@@ -14,30 +14,29 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
-from adacompute.client.modes import build_mode_endpoint
-from adacompute.client.rate_limit import LoopShare
+from adacompute.client.modes import MenuConfig, apply_menu, build_mode_endpoint, read_menu_file
 from adacompute.client.settings import build_endpoint
+from adacompute.client.transport import LoopShare
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
     Config,
     KeyConfig,
-    MenuConfig,
     ServeConfig,
     VerifierConfig,
-    apply_menu,
     average_budget,
     read_key,
     read_keys,
-    read_menu_file,
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
+from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.pool import Menu, Mode
+from adacompute.records import GUESSED_PROMPT, BudgetUnit, TokenPrices
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
 from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
-from adacompute.serve.pricing.policy_registry import PolicyRegistry
-from adacompute.serve.pricing.start import are_far, choose_explore, guess_cost, make_cascades
+from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, PolicyRegistry
 from adacompute.serve.routes.gateway import Gateway
-from adacompute.serve.spending.ledger import Caps, LedgerProtocol, Rates, SpendStatus, parse_cap
+from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.voting.drawing import SampleSource, SamplingResources
@@ -47,8 +46,6 @@ from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
 from adacompute.serve.watching.reporter import Reporter
 
-__all__ = ["open_gateway"]
-
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
@@ -57,6 +54,9 @@ _MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead 
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
+_TOKEN_BYTES = 4  # a prompt's mean
+_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
+_EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
 
@@ -86,31 +86,30 @@ async def open_gateway(
     if menu is not None:
         config = apply_menu(config, menu)
     settings, budget = config.serve, average_budget(config)
-    origins = _list_origins(config, menu, endpoint, breaker)
+    modes = _list_modes(config, menu, endpoint, breaker)
     if limit is not None:
-        origins = [(limit(upstream), rates, mode) for upstream, rates, mode in origins]
+        modes = [replace(mode, endpoint=limit(mode.endpoint)) for mode in modes]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
     if keys is None:
         keys = read_keys(Path(settings.keys_file)) if settings.keys_file else ()
     caps = _build_caps(settings, keys, config.endpoint.currency, in_memory=in_memory)
-    _check_prices(caps, [rates for _, rates, _ in origins])
-    modes = [mode.name for _, _, mode in origins if mode is not None]
-    verifier = _build_verifier(config.verifier, origins) if config.verifier.url else None
+    _check_prices(caps, modes)
+    verifier = _build_verifier(config.verifier, modes) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
-        policy = make_cascades([mode for _, _, mode in origins if mode], budget.unit)
-    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=modes)
-    _sort_by_policy(origins, registry)
-    modes = [mode.name for _, _, mode in origins if mode is not None]
+        policy = _make_cascades(modes, budget.unit)
+    names = [mode.name for mode in modes if mode.name]
+    registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=names)
+    _sort_by_policy(modes, registry)
+    names = [mode.name for mode in modes if mode.name]
     explores_freely = is_unfitted and settings.explore < 0
     explore = max(0.0, settings.explore)
     if explores_freely:
-        guesses = [guess_cost(mode, budget.unit) for _, _, mode in origins if mode is not None]
-        explore = choose_explore(budget.amount, guesses)
+        explore = choose_explore(budget.amount, [_guess_cost(mode, budget.unit) for mode in modes])
     eligibility = VoteEligibility(settings, task)
-    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=modes)
+    observability = Observability(replace(settings, explore=explore), config.endpoint, modes=names)
     observability.cap_unit = caps.unit
-    check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=modes)
+    check_budget(budget, settings, longest=registry.get(registry.default).policy.longest, modes=names)
     async with AsyncExitStack() as stack:
         telemetry = _open_telemetry(settings)
         if telemetry is not None:  # closed last: what is paid for is stored before
@@ -124,28 +123,26 @@ async def open_gateway(
             stack.push_async_callback(recorder.close)
         reporter = Reporter(observability, recorder)
         sources, share = dict[str, SampleSource](), LoopShare()
-        for upstream, rates, mode in origins:
-            client = Client(upstream, on_call=reporter.on_call, share=share, signals_only=True)
-            opened_client = await stack.enter_async_context(client)
-            sources[mode.name if mode else ""] = SampleSource(client=opened_client, rates=rates, mode=mode)
+        for mode in modes:
+            client = Client(mode.endpoint, on_call=reporter.on_call, share=share)
+            sources[mode.name] = SampleSource(client=await stack.enter_async_context(client), mode=mode)
         scorer = None
         if verifier is not None:
             opened = await stack.enter_async_context(verifier)
-            verifier_rates = _build_verifier_rates(config, origins)
+            verifier_rates = _build_verifier_rates(config, modes)
             scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
         resources = SamplingResources(
             sources=sources,
-            default="" if menu is None else _find_default(menu, modes),
+            default="" if menu is None else _find_default(menu, names),
             ledger=ledger,
             task=task,
             eligibility=eligibility,
             scorer=scorer,
         )
-        lists_modes = len(modes) > 1
         gateway = Gateway(
             config=config,
             resources=resources,
-            model_list=ModelList(_list_modes(modes) if lists_modes else resources.client.list_models),
+            model_list=ModelList(_list_as_models(names) if len(modes) > 1 else resources.client.list_models),
             policy_registry=registry,
             pacers=Pacers(
                 [(name, budget.amount) for name in registry.names],
@@ -203,34 +200,66 @@ async def open_gateway(
             _save_state(gateway)
 
 
-_Origin = tuple[Endpoint, Rates, ModeEndpoint | None]
-
-
-def _list_origins(
+def _list_modes(
     config: Config, menu: MenuConfig | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
-) -> list[_Origin]:
-    """Where samples come from, with their prices: the endpoint, or the modes of the menu, cheapest first."""
+) -> list[ModeEndpoint]:
+    """Where samples come from, cheapest first: the modes of the menu, or the endpoint as a mode alone."""
+    most = config.serve.concurrency
     if menu is not None:
-        modes, most = map(build_mode_endpoint, menu.by_cost), config.serve.concurrency
-        return [
-            (_adapt_endpoint(mode.endpoint, breaker, most), _build_mode_rates(mode), mode) for mode in modes
-        ]
+        modes = map(build_mode_endpoint, menu.by_cost)
+        return [replace(mode, endpoint=_adapt_endpoint(mode.endpoint, breaker, most)) for mode in modes]
     if endpoint is None:
-        upstream = replace(config.endpoint, concurrency=config.serve.concurrency)
+        upstream = replace(config.endpoint, concurrency=most)
         endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
-    return [(endpoint, _build_rates(config), None)]
+    cached = None if config.serve.cached_price < 0 else config.serve.cached_price
+    prices = config.endpoint.prices
+    return [ModeEndpoint(name="", endpoint=endpoint, model="", prices=prices, cached_price=cached)]
 
 
-def _build_mode_rates(mode: ModeEndpoint) -> Rates:
-    return Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
-
-
-def _sort_by_policy(origins: list[_Origin], registry: PolicyRegistry) -> None:
+def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
     """Sorts modes by what their samples cost when the policy was fitted, if it knows all of them."""
     served = registry.get(registry.default).menu
     names = () if served is None else served.names
-    if all(mode is not None and mode.name in names for _, _, mode in origins):
-        origins.sort(key=lambda origin: names.index(origin[2].name if origin[2] else ""))
+    if all(mode.name in names for mode in modes):
+        modes.sort(key=lambda mode: names.index(mode.name))
+
+
+def _make_cascades(
+    modes: Sequence[ModeEndpoint], unit: BudgetUnit, measured: Mapping[str, float] | None = None
+) -> MenuPolicy:
+    """The unfitted policy of these modes, at what a sample of each costs beside one of the dearest.
+
+    Without `measured` costs they are guessed by the modes' prices.
+    """
+    costs = measured or {mode.name: _guess_cost(mode, unit) for mode in modes}
+    dearest = max(costs.values()) or 1.0
+    order = sorted((mode.name for mode in modes), key=costs.__getitem__)  # equal ones keep their order
+    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+
+
+def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
+    """What a sample of a mode may cost, before anything is known, in the unit of a budget."""
+    prompt = GUESSED_PROMPT + mode.added_tokens / _TOKEN_BYTES
+    return mode.prices.guess_cost(max_tokens=mode.max_tokens, prompt_tokens=prompt, unit=unit)
+
+
+def choose_explore(budget: float, costs: Sequence[float]) -> float:
+    """The share of requests to draw to the end, for a tenth of the budget at most, by a sample's costs.
+
+    >>> choose_explore(0.5, [0.1, 1.0]) < choose_explore(100.0, [0.1, 1.0]) == 0.02
+    True
+    """
+    whole = EXPLORED_SAMPLES * sum(costs)
+    return min(_EXPLORE, _EXPLORE_COST * budget / whole) if whole else _EXPLORE
+
+
+def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
+    """Whether costs of samples, beside the dearest's, are far from those in use."""
+    dearest = max(costs.values()) or 1.0
+    pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
+    return any(
+        new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
+    )
 
 
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
@@ -246,9 +275,9 @@ def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
         return
     if explores_freely:
         gateway.explore = choose_explore(gateway.budget.amount, list(costs.values()))
-    if are_far(costs, menu):
-        modes = [source.mode for source in gateway.resources.sources.values() if source.mode is not None]
-        registry.replace_default(make_cascades(modes, unit, costs))
+    if _are_far(costs, menu):
+        modes = [source.mode for source in gateway.resources.sources.values()]
+        registry.replace_default(_make_cascades(modes, unit, costs))
         gateway.announce_policies()
 
 
@@ -257,7 +286,7 @@ def _find_default(menu: MenuConfig, modes: Sequence[str]) -> str:
     return next((mode.name for mode in menu.modes if mode.is_default), modes[-1])
 
 
-def _list_modes(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
+def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
     """What lists the modes of a menu as models."""
 
     async def list_models() -> list[dict[str, Any]]:
@@ -273,23 +302,23 @@ def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
 
 
-def _build_verifier(settings: VerifierConfig, origins: Sequence[_Origin]) -> Verifier | None:
+def _build_verifier(settings: VerifierConfig, modes: Sequence[ModeEndpoint]) -> Verifier | None:
     """The verifier, with the headers of where samples come from if it is there as well."""
     address = settings.url.rstrip("/")
-    endpoint = next((upstream for upstream, _, _ in origins if upstream.url == address), origins[-1][0])
-    return build_verifier(settings, endpoint)
+    mode = next((mode for mode in modes if mode.endpoint.url == address), modes[-1])
+    return build_verifier(settings, mode.endpoint)
 
 
-def _build_verifier_rates(config: Config, origins: Sequence[_Origin]) -> VerifierRates:
+def _build_verifier_rates(config: Config, modes: Sequence[ModeEndpoint]) -> VerifierRates:
     """The verifier's prices; where it has none, and is where samples come from, the prices there."""
     settings = config.verifier
     if settings.input_price or settings.output_price:
         return VerifierRates(input=settings.input_price, output=settings.output_price)
     address = settings.url.rstrip("/")
-    there = [(mode, rates) for endpoint, rates, mode in origins if endpoint.url.rstrip("/") == address]
-    same_model = [rates for mode, rates in there if mode is not None and mode.model == settings.model]
-    chosen = [*same_model, *(rates for _, rates in there)][:1]
-    return VerifierRates(input=chosen[0].input, output=chosen[0].output) if chosen else VerifierRates()
+    there = [mode for mode in modes if mode.endpoint.url.rstrip("/") == address]
+    there.sort(key=lambda mode: mode.model != settings.model)  # that of the same model first
+    prices = there[0].prices if there else TokenPrices()
+    return VerifierRates(input=prices.input, output=prices.output)
 
 
 def _open_telemetry(settings: ServeConfig) -> "Telemetry | None":
@@ -381,33 +410,24 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     )
 
 
-def _build_rates(config: Config) -> Rates:
-    cached = config.serve.cached_price
-    return Rates(
-        input=config.endpoint.input_price,
-        cached=None if cached < 0 else cached,
-        output=config.endpoint.output_price,
-    )
-
-
 _MAX_PRICE = 1e12  # of a million tokens: what any request costs can still be counted exactly enough
 
 
-def _check_prices(caps: Caps, all_rates: Sequence[Rates]) -> None:
-    is_priced = any(rates.input > 0 or rates.output > 0 for rates in all_rates)
+def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:
+    is_priced = any(mode.prices.input > 0 or mode.prices.output > 0 for mode in modes)
     if caps.counts_tokens and caps.unit == "money" and not is_priced:
         raise ConfigError(
             "caps in money need prices, and input_price and output_price are 0: nothing would ever count; "
             "give them, or unit samples or tokens"
         )
-    for rates in all_rates:
-        if (price := max(rates.input, rates.output)) > _MAX_PRICE:
+    for mode in modes:
+        if (price := max(mode.prices.input, mode.prices.output)) > _MAX_PRICE:
             raise ConfigError(
                 f"a price of {price:g} for a million tokens can't be counted; give at most {_MAX_PRICE:g}"
             )
-        if rates.cached is not None and rates.cached > rates.input:
+        if mode.cached_price is not None and mode.cached_price > mode.prices.input:
             raise ConfigError(
-                f"cached_price {rates.cached:g} is above input_price {rates.input:g}; "
+                f"cached_price {mode.cached_price:g} is above input_price {mode.prices.input:g}; "
                 "lower it, or leave it out"
             )
 

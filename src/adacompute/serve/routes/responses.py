@@ -31,8 +31,6 @@ from adacompute.serve.routes.forward import ForwardEndpoint
 from adacompute.serve.routes.gateway import ActiveRequest, Gateway
 from adacompute.serve.spending.ledger import Unit
 
-__all__ = ["ResponsesEndpoint", "ResponsesShape", "is_route_missing", "is_route_required"]
-
 Body = dict[str, Any]
 
 _MEMORY_SECONDS = 300.0  # that it is remembered that the upstream has no such route, or a model no other

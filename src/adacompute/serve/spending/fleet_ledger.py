@@ -36,8 +36,6 @@ from adacompute.serve.spending.ledger import (
 )
 from adacompute.serve.spending.redis_client import ActionResult, FleetClient, FleetTiming, LedgerAction
 
-__all__ = ["FleetLedger"]
-
 _MAX_WATCHED = 200  # keys whose sums are read with one call
 _LUA_MAX = 2**53  # the largest integer that Lua's numbers hold exactly
 _MAX_LIMIT = 2**62  # beyond, Redis can't hold the sums

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 from adacompute.errors import (
@@ -29,35 +30,6 @@ from adacompute.errors import (
     SendingStopped,
 )
 from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick_dataclass
-
-__all__ = [
-    "NANOS",
-    "NO_BALANCE",
-    "NO_PROMPT_COST",
-    "NO_SPEND",
-    "Balance",
-    "CapChecker",
-    "Caps",
-    "LedgerProtocol",
-    "PromptCost",
-    "Rates",
-    "Reservation",
-    "Spend",
-    "SpendStatus",
-    "TokenBounds",
-    "Unit",
-    "WaveReservation",
-    "WindowClock",
-    "WindowSums",
-    "count_elapsed",
-    "decode_note",
-    "format_hour",
-    "make_closed_error",
-    "make_reader",
-    "name_window",
-    "parse_cap",
-    "window_name_length",
-]
 
 _log = logging.getLogger("adacompute.serve")
 
@@ -237,7 +209,12 @@ _NAME_LENGTHS = {"ever": 0, "month": len("2026-11"), "day": len("2026-11-15"), "
 
 def format_hour(now: float) -> str:
     """The name of the hour, e.g. "2026-11-15T14"."""
-    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H")
+    return _format_start(now // 3600 * 3600)
+
+
+@lru_cache(maxsize=16)
+def _format_start(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H")
 
 
 def window_name_length(window: Window) -> int:
@@ -345,8 +322,6 @@ class SpendStatus:
 class WindowSums:
     """What counts in one window, in total and by key."""
 
-    __slots__ = ("keys", "total")
-
     def __init__(self) -> None:
         self.total = NO_BALANCE
         self.keys: dict[str, Balance] = {}
@@ -355,14 +330,9 @@ class WindowSums:
         self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
     ) -> None:
         """Adds amounts of a key; what is no longer reserved is negative."""
-
-        def add_to(sums: Balance) -> Balance:
-            return Balance(
-                spent=sums.spent + spent, maybe=sums.maybe + maybe, reserved=sums.reserved + reserved
-            )
-
-        self.total = add_to(self.total)
-        self.keys[key] = add_to(self.keys.get(key, NO_BALANCE))
+        own, total = self.keys.get(key, NO_BALANCE), self.total
+        self.total = Balance(total.spent + spent, total.maybe + maybe, total.reserved + reserved)
+        self.keys[key] = Balance(own.spent + spent, own.maybe + maybe, own.reserved + reserved)
         if not self.keys[key]:
             del self.keys[key]
 
@@ -532,8 +502,6 @@ class WindowClock:
     still says so then is believed, because it may have been wrong before.
     """
 
-    __slots__ = ("_doubted", "_doubted_since", "_offset")
-
     def __init__(self) -> None:
         self._offset: float | None = None  # of the time that is believed from the elapsed time
         self._doubted = 0.0  # another offset, that the clock says and that isn't believed yet
@@ -611,7 +579,9 @@ class WaveReservation:
             self.refusal = self._ledger.check_send(self._reservations[0])
         if self.refusal is not None:
             return False
-        more = self._find_lack(self._under_way + samples)
+        more = NO_SPEND
+        if self.calls or self._under_way + samples > self.count:
+            more = self._find_lack(self._under_way + samples)
         self._under_way += samples  # before waiting: others of the wave may come meanwhile
         self._reserved += more
         allowed = False

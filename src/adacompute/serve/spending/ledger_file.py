@@ -15,19 +15,11 @@ from adacompute.atomic import WriterLock
 from adacompute.errors import ConfigError, PoolError, PoolLocked
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
-__all__ = [
-    "HourKey",
-    "LedgerChanges",
-    "LedgerFile",
-    "LedgerFileReplaced",
-    "SpendPair",
-    "StoredLedger",
-]
-
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite
 _BUSY_SECONDS = 5.0  # that a locked file is waited for
+_MAX_UNWRITTEN = 8  # settled reservations that wait for each other
 _PAGE_SIZE = 1024  # bytes: a commit writes two pages whole, which takes 6 µs less than with SQLite's 4096
 
 _SELECT_SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
@@ -40,6 +32,7 @@ _ADD_TO_HOUR = """INSERT INTO hours VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT 
     maybe_samples = min(maybe_samples + excluded.maybe_samples, 0x7fffffffffffffff),
     maybe_tokens = min(maybe_tokens + excluded.maybe_tokens, 0x7fffffffffffffff),
     maybe_nanos = min(maybe_nanos + excluded.maybe_nanos, 0x7fffffffffffffff)"""
+_DELETE_HOURS = "DELETE FROM hours WHERE hour >= ? AND hour < ?"
 _PUT_RESERVED = "INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?)"
 _DELETE_RESERVED = "DELETE FROM reserved WHERE id = ?"
 _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
@@ -63,6 +56,11 @@ class LedgerChanges:
 
     def __bool__(self) -> bool:
         return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is only a few settled reservations."""
+        return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
 
     def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
         """Adds to what was spent, and may have been."""
@@ -174,24 +172,15 @@ class LedgerFile:
         if wait != self._waits_for_lock:
             connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BUSY_SECONDS) if wait else 0}")
             self._waits_for_lock = wait
-        execute = connection.execute
-        execute("BEGIN IMMEDIATE")
+        statements = _list_statements(changes)
+        if len(statements) == 1:  # a transaction by itself
+            connection.execute(*statements[0])
+            return
+        connection.execute("BEGIN IMMEDIATE")
         try:
-            if changes.replaces_window is not None:
-                execute(
-                    "DELETE FROM hours WHERE hour >= ? AND hour < ?", _hour_range(changes.replaces_window)
-                )
-                execute("DELETE FROM reserved")
-            for slot, (spent, maybe) in changes.spent.items():
-                execute(_ADD_TO_HOUR, (*slot, *_to_columns(spent), *_to_columns(maybe)))
-            for number, reserved in changes.open.items():
-                if reserved is None:
-                    execute(_DELETE_RESERVED, (number,))
-                else:
-                    execute(_PUT_RESERVED, (number, *reserved[0], *_to_columns(reserved[1])))
-            for note in changes.notes.items():
-                execute(_PUT_NOTE, note)
-            execute("COMMIT")
+            for statement in statements:
+                connection.execute(*statement)
+            connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
@@ -248,6 +237,21 @@ class LedgerFile:
         if self._connection is None or not self.is_intact:
             raise LedgerFileReplaced(f"{self.path}: the file was removed or replaced; it is written again")
         return self._connection
+
+
+def _list_statements(changes: LedgerChanges) -> list[tuple[str, tuple[object, ...]]]:
+    """The statements that write changes, with their values."""
+    statements: list[tuple[str, tuple[object, ...]]] = []
+    if changes.replaces_window is not None:
+        statements = [(_DELETE_HOURS, _hour_range(changes.replaces_window)), ("DELETE FROM reserved", ())]
+    for slot, (spent, maybe) in changes.spent.items():
+        statements.append((_ADD_TO_HOUR, (*slot, *_to_columns(spent), *_to_columns(maybe))))
+    for number, reserved in changes.open.items():
+        if reserved is None:
+            statements.append((_DELETE_RESERVED, (number,)))
+        else:
+            statements.append((_PUT_RESERVED, (number, *reserved[0], *_to_columns(reserved[1]))))
+    return statements + [(_PUT_NOTE, note) for note in changes.notes.items()]
 
 
 def _lock_file(path: Path) -> WriterLock:

@@ -6,8 +6,8 @@ counts in full from then on (`maybe`). An upstream that charges more than was re
 full, and then the cap is closed.
 
 The event loop itself commits a reservation, which takes 30 to 50 µs where the disk keeps up: less than
-handing it to a thread and back. What is settled is committed with the next reservation, or within 50 ms; if
-the process is killed before, the reservation counts. A thread does everything that may take long: a slow
+handing it to a thread and back. What is settled is committed with every eighth reservation, or within 50 ms;
+if the process is killed before, the reservation counts. A thread does everything that may take long: a slow
 disk, a file that is locked or lost, and checkpointing. What can't be written is kept and retried each second:
 nothing that was handed over is lost while the process lives.
 """
@@ -46,8 +46,6 @@ from adacompute.serve.spending.ledger_file import (
     LedgerFileReplaced,
     StoredLedger,
 )
-
-__all__ = ["Ledger", "LedgerWriter"]
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
@@ -101,6 +99,8 @@ class LedgerWriter:
 
     async def write(self, changes: LedgerChanges) -> None:
         """Returns once they are written; OSError if they can't be."""
+        if self._changes.can_wait and self._commit_in_loop(changes):
+            return
         with self._lock:
             self._changes.add(changes)
         if self._commit_in_loop():
@@ -147,16 +147,20 @@ class LedgerWriter:
         if self._changes and not self._commit_in_loop():
             self._wake.set()
 
-    def _commit_in_loop(self) -> bool:
-        """Whether all is written, at once and in the loop. Any failure is left to the thread."""
+    def _commit_in_loop(self, changes: LedgerChanges | None = None) -> bool:
+        """Whether they are written, at once and in the loop; None: all that waits.
+
+        Any failure is left to the thread.
+        """
         start = time.perf_counter()
         if self._failing or self._ending or start < self._thread_until:
             return False
         if not self._writing.acquire(blocking=False):  # the thread is writing
             return False
         try:
-            self._journal.write(self._changes, wait=False)
-            self._changes = LedgerChanges()
+            self._journal.write(self._changes if changes is None else changes, wait=False)
+            if changes is None:
+                self._changes = LedgerChanges()
         except Exception:  # noqa: BLE001 - the thread handles it
             return False
         finally:
@@ -330,6 +334,8 @@ class Ledger:
 
         A reservation of a window that is over counts there, so it is checked there.
         """
+        if not self._limits.has_limits:
+            return None
         self._roll_window()
         reservation = self._open.get(reservation.number, reservation)
         if (sums := self._find_sums(reservation.hour)) is None:

@@ -27,18 +27,6 @@ from adacompute.serve.spending.ledger import WindowClock, count_elapsed
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-__all__ = [
-    "DEFAULT_TIMING",
-    "ActionResult",
-    "FleetClient",
-    "FleetTiming",
-    "LedgerAction",
-    "connect_redis",
-    "describe_error",
-    "find_durability_risks",
-    "redis_errors",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetTiming:

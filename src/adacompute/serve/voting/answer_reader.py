@@ -53,8 +53,6 @@ from adacompute.errors import RequestInvalid, shorten
 from adacompute.records import Sample, quick_dataclass
 from adacompute.serve.messages.request_parser import ChatRequest
 
-__all__ = ["AnswerReader", "FieldMemory", "Reading", "Shape", "select_candidates"]
-
 Shape = Literal["text", "json", "maybe_json", "sections"]
 Form = Literal["text", "json", "sections", "calls"]
 

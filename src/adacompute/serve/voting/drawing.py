@@ -18,6 +18,7 @@ from adacompute.client import (
     Response,
     Stream,
 )
+from adacompute.client.retry import CallOptions
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.errors import CapReached, EndpointError, SendingStopped
 from adacompute.records import Call
@@ -35,8 +36,6 @@ from adacompute.serve.voting.answer_reader import FieldMemory
 from adacompute.serve.voting.sample_scorer import SampleScorer
 from adacompute.serve.voting.vote_eligibility import VoteEligibility
 
-__all__ = ["SampleDrawer", "SampleSource", "SampleWave", "SamplingResources"]
-
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 
@@ -49,38 +48,40 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSource:
-    """Where samples come from: the gateway's one endpoint, or a mode of its menu."""
+    """Where samples come from: a mode, of a menu or alone."""
 
     client: Client
-    rates: Rates = field(default_factory=Rates)
-    mode: ModeEndpoint | None = None  # None: requests go to the endpoint as they came
+    mode: ModeEndpoint
     name: str = field(init=False)  # its mode's; "" where there is no menu
+    rates: Rates = field(init=False)
+    limit: int | None = field(init=False)  # tokens of a response that the mode itself allows; None: any
+    added_tokens: int = field(init=False)  # that the mode adds to a prompt, at most
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", "" if self.mode is None else self.mode.name)
+        mode = self.mode
+        derived = {
+            "name": mode.name,
+            "rates": Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output),
+            "limit": mode.max_tokens,
+            "added_tokens": mode.added_tokens,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
 
-    def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
+    def build_body(self, request: ChatRequest) -> dict[str, Any]:
         """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
-        if self.mode is None:
-            return request.body
         body = self.mode.build_body(request.body)
         limits = {name: min(body[name], request.max_tokens) for name in LIMIT_NAMES if body.get(name)}
         return {**body, **limits}
 
     def has_token_limit(self, request: ChatRequest) -> bool:
         """Whether the client or the mode limits the tokens of a response."""
-        return request.has_token_limit or (self.mode is not None and self.mode.max_tokens is not None)
+        return request.has_token_limit or self.limit is not None
 
     def bound_tokens(self, request: ChatRequest) -> TokenBounds:
         """The most tokens that a call for one sample of a request can cost there."""
-        mode = self.mode
-        if mode is None:
-            return request
-        limit = mode.max_tokens
-        return _Bounds(
-            request.prompt_tokens + mode.added_tokens,
-            request.max_tokens if limit is None else min(limit, request.max_tokens),
-        )
+        limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
+        return _Bounds(request.prompt_tokens + self.added_tokens, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +180,6 @@ class SampleDrawer:
         """Every attempt upstream, in the order of its source's first draw."""
         return [call for use in self._uses.values() for call in use.calls]
 
-    @property
-    def usage(self) -> Usage:
-        """Tokens of all calls that were paid for."""
-        return Usage.from_calls(self.calls)
-
     def get_server_info(self, mode: str) -> dict[str, str]:
         """What the upstream of a mode says of itself, for the reply."""
         return self._uses[mode].server_info if mode in self._uses else {}
@@ -192,7 +188,7 @@ class SampleDrawer:
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
         """What was drawn of each mode of a menu, with the answer that leads there; none without a menu."""
-        sources = {name: self._resources.sources[name].mode for name in self._uses}
+        modes = {name: self._resources.sources[name].mode for name in self._uses if name}
         return tuple(
             ModeUse(
                 name=name,
@@ -206,8 +202,8 @@ class SampleDrawer:
                 maybe=use.maybe,
                 usage=Usage.from_calls(use.calls),
             )
-            for name, use in self._uses.items()
-            if (mode := sources[name]) is not None
+            for name, mode in modes.items()
+            for use in [self._uses[name]]
         )
 
     def count_samples(self, source: SampleSource, *, came: int = 0, missing: int = 0) -> None:
@@ -248,11 +244,7 @@ class SampleDrawer:
             async with source.client.stream(
                 {**body, "n": n} if n > 1 else body,
                 deadline=self.deadline - self._loop.time(),
-                on_call=reservation.record_call,
-                may_send=reservation.may_send,
-                optional=self._list_optional_fields(source),
-                headers=self._route.trace,
-                tracer=self._tracer,
+                **self._build_options(source, reservation),
             ) as stream:
                 self.has_streamed = True
                 yield stream
@@ -276,6 +268,15 @@ class SampleDrawer:
             added.pop("top_logprobs", None)
         return {**body, **added} if added else body
 
+    def _build_options(self, source: SampleSource, reservation: WaveReservation) -> CallOptions:
+        return {
+            "on_call": reservation.record_call,
+            "may_send": reservation.may_send,
+            "optional": self._list_optional_fields(source),
+            "headers": self._route.trace,
+            "tracer": self._tracer,
+        }
+
     def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
         """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
         fields, body = LOGPROBS, self._request.body
@@ -284,7 +285,7 @@ class SampleDrawer:
         if self._adds_limit(source):
             return fields | ADDED_LIMIT
         # what was translated into a chat has a limit whose name the client didn't choose; a mode's neither
-        is_own = self._request.original is None and (source.mode is None or self._request.has_token_limit)
+        is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
         return fields if is_own else fields | LIMIT_NAME
 
     def _adds_limit(self, source: SampleSource) -> bool:
@@ -298,11 +299,7 @@ class SampleDrawer:
                 self._build_body(source),
                 first=self._next_index(source),
                 deadline=self.seconds_left,
-                on_call=reservation.record_call,
-                may_send=reservation.may_send,
-                optional=self._list_optional_fields(source),
-                headers=self._route.trace,
-                tracer=self._tracer,
+                **self._build_options(source, reservation),
             )
         except EndpointError as exc:
             reservation.note_failure(exc, exc.calls, 1)
@@ -320,11 +317,7 @@ class SampleDrawer:
             reservation.count,
             first=self._next_index(source),
             deadline=self.seconds_left,
-            on_call=reservation.record_call,
-            may_send=reservation.may_send,
-            optional=self._list_optional_fields(source),
-            headers=self._route.trace,
-            tracer=self._tracer,
+            **self._build_options(source, reservation),
         )
         async with aclosing(drawing):
             async for outcome in drawing:
@@ -365,7 +358,7 @@ class SampleDrawer:
         use.spent += spent
         use.maybe += maybe
         self.add_spent(spent, maybe)
-        model = str(self._request.body.get("model", "")) if source.mode is None else source.mode.model
+        model = source.mode.model or str(self._request.body.get("model", ""))
         refuses_limit = source.client.quirks.token_limits.is_unbounded(model)
         if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self._notes:
             self._notes.append(_NO_LIMIT)

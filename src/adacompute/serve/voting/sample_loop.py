@@ -18,13 +18,10 @@ from adacompute.policies.base import Draw, Floats
 from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
 from adacompute.serve.messages.request_parser import ChatRequest, Route
-from adacompute.serve.pricing.policy_registry import ServedPolicy
-from adacompute.serve.pricing.start import EXPLORED_SAMPLES
+from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, ServedPolicy
 from adacompute.serve.voting.answer_reader import AnswerReader, select_candidates
 from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SampleWave, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
-
-__all__ = ["RequestVotes", "SampleLoop"]
 
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
 _TOP_LOGPROBS = 5
@@ -120,9 +117,7 @@ class RequestVotes:
             return self._resources.client.quirks.gives_logprobs(self._request.body.get("model")) is True
         sources = self._resources.sources
         return any(
-            own.reads_tokens
-            and (mode := sources[name].mode) is not None
-            and sources[name].client.quirks.gives_logprobs(mode.model) is True
+            own.reads_tokens and sources[name].client.quirks.gives_logprobs(sources[name].mode.model) is True
             for name, own in weigh.modes
         )
 
@@ -183,7 +178,7 @@ class RequestVotes:
                     signals = replace(signals or Signals(), score=old.signals.score)
                 self.samples[place] = replace(new, mode=old.mode, signals=signals)
         added = samples[len(self.samples) :]
-        return added if source.mode is None else [replace(sample, mode=source.name) for sample in added]
+        return [replace(sample, mode=source.name) for sample in added] if source.name else added
 
     async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
         """Counts the votes of new samples; of all again, if earlier ones are read otherwise now."""
@@ -201,7 +196,7 @@ class RequestVotes:
                 await self.tally.add_async(sample)
             else:
                 self.tally.pass_over(sample)
-        self._unobserved.append((places, self._model if source.mode is None else source.name))
+        self._unobserved.append((places, source.name or self._model))
 
     def teach(self) -> None:
         """Has the policy's weights and the reader learn from the samples: for later requests, not its own."""

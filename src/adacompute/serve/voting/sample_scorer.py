@@ -16,8 +16,6 @@ from adacompute.serve.messages.reply import NO_VERIFICATIONS, VerifierUse
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Spend, WaveReservation
 
-__all__ = ["SampleScorer", "VerifierRates"]
-
 _log = logging.getLogger("adacompute.serve")
 _SCORE_MEMORY = 2000  # scores that the running means cover, about
 _MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored

@@ -18,15 +18,6 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.messages.stream import StreamGate
 from adacompute.serve.voting.answer_reader import Shape
 
-__all__ = [
-    "STREAMED_REASON",
-    "TEXT_REASON",
-    "HoldBack",
-    "VoteEligibility",
-    "classify_purpose",
-    "may_be_short_answer",
-]
-
 TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
 HoldBack = Literal["nothing", "beginning", "all"]  # of a first sample that is streamed

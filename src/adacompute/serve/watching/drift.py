@@ -9,8 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["DriftMonitor", "DriftMonitors", "DriftState"]
-
 ExpectationSource = Literal["calibration", "first requests", "none yet"]
 
 DRIFT_WINDOW = 500  # requests that are compared

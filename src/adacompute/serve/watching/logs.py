@@ -25,11 +25,9 @@ from urllib.parse import quote, quote_plus
 
 import orjson
 
-from adacompute.config import Config, KeyConfig, read_key, read_menu_file
-from adacompute.records import Call, Secret
-from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
-
-__all__ = ["MASK", "Redactor", "RepeatFilter", "collect_secrets", "log_to", "request_log"]
+from adacompute.client.modes import read_menu_file
+from adacompute.config import Config, KeyConfig, read_key
+from adacompute.records import Secret
 
 MASK = "***"
 
@@ -140,9 +138,6 @@ _MAX_TEXT = 20_000  # characters of a message or a traceback
 _MAX_CACHED = 100  # characters of an extra that is cached
 _NUMBER = (int, float)
 _MAX_KEY = 1000  # characters of a key in any form, at most
-_REQUEST_TEXTS: Final = (  # may hold others' words
-    *("key_name", "policy", "code", "no_vote", "modes", "answered_by", "route", "method"),
-)
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -163,15 +158,9 @@ class JsonFormatter(logging.Formatter):
             "logger": mask_name(record.name),
             "message": self._mask_text(_format_message(record)),
         }
-        if isinstance(record, _RequestRecord):
-            line.update(record.fields)
-            for name in _REQUEST_TEXTS:
-                if value := record.fields.get(name):
-                    line[name] = self._mask_extra(name, value)
-        else:
-            for name, value in _read_extras(record).items():
-                plain = value is None or isinstance(value, _NUMBER)
-                line[mask_name(name)] = value if plain else self._mask_extra(name, value)
+        for name, value in _read_extras(record).items():
+            plain = value is None or isinstance(value, _NUMBER)
+            line[mask_name(name)] = value if plain else self._mask_extra(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
         elif record.exc_text:
@@ -225,23 +214,6 @@ class RepeatFilter(logging.Filter):
             return False
 
 
-class _RequestRecord(logging.LogRecord):
-    """A record of a request, made in a fifth of the time: without the thread and the place in the code.
-
-    Of its fields only `_REQUEST_TEXTS` are masked: the others are numbers and ids of the gateway's own.
-    """
-
-    def __init__(self, standard: dict[str, object], fields: dict[str, object], ended_at: float) -> None:
-        self.__dict__.update(standard, **fields)
-        self.created = ended_at
-        self.fields = fields
-
-
-def _make_standard_fields(log: logging.Logger, message: str) -> dict[str, object]:
-    """What all lines of requests of a logger have in common."""
-    return vars(logging.LogRecord(log.name, logging.INFO, __file__, 0, message, (), None))
-
-
 def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
     """Every key that a gateway of these settings knows: those of its clients, and its own."""
     upstreams = [config.endpoint]
@@ -256,78 +228,6 @@ def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
     pairs = [pair for upstream in upstreams for pair in (*upstream.headers, *upstream.query)]
     values = [Secret(re.split("[:=]", pair, maxsplit=1)[-1].strip()) for pair in pairs]
     return [*(client.key for client in keys), *(key for key in own if key is not None), *values]
-
-
-class RequestLog:
-    """One line for each request, without its texts."""
-
-    def __init__(self) -> None:
-        self._log = logging.getLogger("adacompute.request")
-        self._forwards = logging.getLogger("adacompute.serve")
-        self._calls = logging.getLogger("adacompute.upstream")
-        self._request_fields = _make_standard_fields(self._log, "request")
-        self._forward_fields = _make_standard_fields(self._forwards, "forwarded")
-
-    def log_request(self, outcome: RequestOutcome) -> None:
-        """Logs a request that ended."""
-        if not self._log.isEnabledFor(logging.INFO):
-            return
-        fields: dict[str, object] = {
-            "id": outcome.id,
-            "key_name": outcome.key,
-            "policy": outcome.policy,
-            "mode": outcome.mode,
-            "budget": outcome.budget,
-            "status": outcome.status,
-            "samples": outcome.samples,
-            "waves": outcome.waves,
-            "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
-            "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
-            "price": outcome.price,
-            "seconds": round(outcome.seconds, 4),
-            "spent_samples": outcome.spent.samples,
-            "spent_tokens": outcome.spent.tokens,
-            "spent_money": outcome.spent.amount_in("money"),
-        }
-        if outcome.unit != "samples":
-            fields["budget_unit"] = outcome.unit
-        if outcome.error:
-            fields["code"] = outcome.error
-        if outcome.missing:
-            fields["missing"] = outcome.missing
-        if outcome.modes:
-            fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
-        if outcome.would is not None:
-            fields["would"] = outcome.would
-        if outcome.notes and (reason := outcome.no_vote_reason) is not None:
-            fields["no_vote"] = reason
-        self._log.handle(_RequestRecord(self._request_fields, fields, outcome.at + outcome.seconds))
-
-    def log_forward(self, outcome: ForwardOutcome) -> None:
-        """Logs a request that was passed on, when it has ended."""
-        if not self._forwards.isEnabledFor(logging.INFO):
-            return
-        fields: dict[str, object] = {
-            "id": outcome.id,
-            "key_name": outcome.key,
-            "route": outcome.route,
-            "method": outcome.method,
-            "status": outcome.status,
-            "seconds": round(outcome.seconds, 4),
-            "spent_samples": outcome.spent.samples,
-            "spent_tokens": outcome.spent.tokens,
-        }
-        self._forwards.handle(_RequestRecord(self._forward_fields, fields, outcome.at + outcome.seconds))
-
-    def log_call(self, call: Call) -> None:
-        """Logs an attempt upstream that ended, at debug level."""
-        if self._calls.isEnabledFor(logging.DEBUG):
-            fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
-            more = {"seconds": round(call.seconds, 4), "paid": call.paid}
-            self._calls.debug("upstream", extra={**fields, **more})
-
-
-request_log: Final = RequestLog()
 
 
 @contextlib.contextmanager

@@ -24,8 +24,6 @@ from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOu
 from adacompute.serve.spending.ledger import NO_SPEND, Spend, Unit
 from adacompute.serve.watching.drift import DriftMonitor
 
-__all__ = ["FAILURE_KINDS", "MenuStatus", "MenuSums"]
-
 FAILURE_KINDS: Final = frozenset(
     kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint"
 )

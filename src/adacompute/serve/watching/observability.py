@@ -46,8 +46,6 @@ from adacompute.serve.watching.traffic_history import (
     format_budget,
 )
 
-__all__ = ["CALL_KINDS", "UNVOTED_REASONS", "Observability", "SpendStatus"]
-
 OTHER = "other"
 MAX_LABELS = 64  # values of a label that isn't a fixed set
 

@@ -34,8 +34,6 @@ from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ModeUse, Request
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
-__all__ = ["RecordQueue", "RecordedRequest", "Recorder", "RowWriter", "build_problem"]
-
 _CALL_FIELDS = ("tool_calls", "function_call")
 _MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
 _MAX_MESSAGES_BYTES = 262_144  # of a conversation that is kept whole: pictures may take megabytes

@@ -6,16 +6,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from adacompute.records import BudgetUnit, Call
 from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
 from adacompute.serve.voting.sample_loop import SampleLoop
-from adacompute.serve.watching.logs import request_log
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import RecordQueue
-
-__all__ = ["ObserverGuard", "Reporter"]
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import ForwardSpan, RequestSpan
@@ -27,6 +24,83 @@ _REPORT_SECONDS = 0.05  # that what has ended waits until observers are told of 
 _SLICE_SECONDS = 0.001  # that observers hold the event loop at once
 _PAUSE_SECONDS = 0.002  # between two slices
 _MAX_WAITING = 128  # calls and requests
+
+
+class RequestLog:
+    """One line for each request, without its texts."""
+
+    def __init__(self) -> None:
+        self._log = logging.getLogger("adacompute.request")
+        self._forwards = logging.getLogger("adacompute.serve")
+        self._calls = logging.getLogger("adacompute.upstream")
+
+    def log_request(self, outcome: RequestOutcome) -> None:
+        """Logs a request that ended."""
+        if not self._log.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": outcome.id,
+            "key_name": outcome.key,
+            "policy": outcome.policy,
+            "mode": outcome.mode,
+            "budget": outcome.budget,
+            "status": outcome.status,
+            "samples": outcome.samples,
+            "waves": outcome.waves,
+            "votes": sorted(outcome.votes.values(), reverse=True) if outcome.votes else [],
+            "agreement": None if outcome.agreement is None else round(outcome.agreement, 4),
+            "price": outcome.price,
+            "seconds": round(outcome.seconds, 4),
+            "spent_samples": outcome.spent.samples,
+            "spent_tokens": outcome.spent.tokens,
+            "spent_money": outcome.spent.amount_in("money"),
+        }
+        if outcome.unit != "samples":
+            fields["budget_unit"] = outcome.unit
+        if outcome.error:
+            fields["code"] = outcome.error
+        if outcome.missing:
+            fields["missing"] = outcome.missing
+        if outcome.modes:
+            fields["modes"], fields["answered_by"] = outcome.mode_counts, outcome.answered_by
+        if outcome.would is not None:
+            fields["would"] = outcome.would
+        if outcome.notes and (reason := outcome.no_vote_reason) is not None:
+            fields["no_vote"] = reason
+        _log_fields(self._log, "request", fields, outcome.at + outcome.seconds)
+
+    def log_forward(self, outcome: ForwardOutcome) -> None:
+        """Logs a request that was passed on, when it has ended."""
+        if not self._forwards.isEnabledFor(logging.INFO):
+            return
+        fields: dict[str, object] = {
+            "id": outcome.id,
+            "key_name": outcome.key,
+            "route": outcome.route,
+            "method": outcome.method,
+            "status": outcome.status,
+            "seconds": round(outcome.seconds, 4),
+            "spent_samples": outcome.spent.samples,
+            "spent_tokens": outcome.spent.tokens,
+        }
+        _log_fields(self._forwards, "forwarded", fields, outcome.at + outcome.seconds)
+
+    def log_call(self, call: Call) -> None:
+        """Logs an attempt upstream that ended, at debug level."""
+        if self._calls.isEnabledFor(logging.DEBUG):
+            fields = {"kind": call.kind, "status": call.status, "asked": call.asked, "got": call.got}
+            more = {"seconds": round(call.seconds, 4), "paid": call.paid}
+            self._calls.debug("upstream", extra={**fields, **more})
+
+
+def _log_fields(log: logging.Logger, message: str, fields: dict[str, object], ended_at: float) -> None:
+    """Logs fields with the time at which a request ended: its line is written later."""
+    record = log.makeRecord(log.name, logging.INFO, __file__, 0, message, (), None, extra=fields)
+    record.created = ended_at
+    log.handle(record)
+
+
+request_log: Final = RequestLog()
 
 
 class ObserverGuard:

@@ -46,8 +46,6 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.trace_context import TRACE_PARENT, TRACE_STATE
 from adacompute.serve.watching.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
 
-__all__ = ["AttemptSpan", "ForwardSpan", "ModelLabels", "RequestSpan", "Telemetry"]
-
 _log = logging.getLogger("adacompute.serve")
 _NAME = "adacompute"  # of the service, unless OTEL_SERVICE_NAME says otherwise, and of what instruments it
 _PROVIDER = "openai"  # the API that is spoken, whoever serves it
@@ -99,8 +97,6 @@ class ModelLabels:
 
 class AttemptSpan:
     """The span of one call upstream; what came of it is kept until the request is reported."""
-
-    __slots__ = ("answering_at", "call", "ended_at", "headers", "reply", "resends", "span", "started_at")
 
     def __init__(self, span: Span, headers: Mapping[str, str] | None, resends: int) -> None:
         self.span = span

@@ -6,28 +6,25 @@ Two averages stand side by side. That of *voted* requests is of those whose numb
 decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
 """
 
-import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
-from adacompute.serve.pricing.pacer import is_in_currency, round_budget
+from adacompute.serve.pricing.pacer import name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
 from adacompute.serve.watching.menu_status import MenuSums
 
-__all__ = ["COLUMNS", "SPANS", "DialStats", "DialTable", "RequestCost", "TrafficHistory", "format_budget"]
-
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
-_COUNTS = ("requests", "samples", "decided", "decided_samples")  # of a dial, kept over restarts
-_COSTS = ("cost", "decided_cost")  # also kept, if its unit isn't samples
+# of a dial, kept over restarts
+_KEPT = ("requests", "samples", "decided", "decided_samples", "cost", "decided_cost")
 
 
 def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
@@ -217,28 +214,22 @@ class DialTable:
 
     def state(self) -> dict[str, list[float]]:
         """Plain data for `restore`: by dial, what its averages are made of."""
-        return {_name_dial(dial, self._currency): _list_kept(dial) for dial in self if dial.requests}
+        return {
+            name_lane(lane, self._currency): [getattr(dial, name) for name in _KEPT]
+            for lane, dial in self._dials.items()
+            if dial.requests
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The averages go on from a `state`; those in another currency or unreadable are skipped."""
         for name, counts in list(state.items())[:MAX_DIALS]:
-            try:
-                policy, budget, *units = json.loads(name)
-                if not is_in_currency(name, self._currency):
-                    continue
-                numbers = dict(zip(_COUNTS, counts, strict=False))
-                valid = isinstance(policy, str) and all(type(n) is int and n >= 0 for n in numbers.values())
-                budget, unit = float(budget), (units or ["samples"])[0]
-                costs = [numbers["samples"], numbers["decided_samples"]]
-                if unit != "samples":
-                    costs = [float(cost) for cost in counts[len(_COUNTS) :]]
-            except (ValueError, TypeError, KeyError):
+            lane = parse_lane(name, self._currency)
+            if lane is None or not isinstance(counts, list) or len(counts) != len(_KEPT):
                 continue
-            valid = valid and len(costs) == len(_COSTS) and all(0 <= cost < math.inf for cost in costs)
-            if valid and unit in get_args(BudgetUnit) and math.isfinite(budget):
-                dial = self.get(policy, budget, unit)
-                for name, number in [*numbers.items(), *zip(_COSTS, costs, strict=True)]:
-                    setattr(dial, name, number)
+            if all(type(number) in (int, float) and 0 <= number < math.inf for number in counts):
+                dial = self.get(*lane)
+                for field_name, number in zip(_KEPT, counts, strict=True):
+                    setattr(dial, field_name, number)
 
     def compute_savings(self) -> dict[str, Any]:
         """What is saved against uniform sampling at the same accuracy; no number without its protocol."""
@@ -308,18 +299,6 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
     """
     spent, uniform = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
-
-
-def _name_dial(dial: DialStats, currency: str) -> str:
-    key = [dial.policy, dial.budget]
-    if dial.unit == "money" and currency:
-        return json.dumps([*key, dial.unit, currency])
-    return json.dumps(key if dial.unit == "samples" else [*key, dial.unit])
-
-
-def _list_kept(dial: DialStats) -> list[float]:
-    names = _COUNTS if dial.unit == "samples" else (*_COUNTS, *_COSTS)
-    return [getattr(dial, name) for name in names]
 
 
 def _compute_means(requests: int, cost: float, target: float) -> dict[str, Any]:

@@ -1,0 +1,296 @@
+"""What stands out in a response: a box, ####, the last number, a choice; and a reply without its marks."""
+
+import re
+from collections.abc import Iterator
+
+from adacompute.answers.question import Options
+
+__all__ = [
+    "ITEMS",
+    "ITEM_WORDS",
+    "SHORT_REPLY",
+    "clean_reply",
+    "find_box",
+    "find_choice",
+    "find_hash",
+    "find_hash_answer",
+    "find_number",
+    "find_option",
+    "find_short_reply",
+    "find_stated_choice",
+    "find_value",
+    "locate_choice",
+]
+
+_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
+_HEADING = re.compile(r"[\s#*]{0,9}(?:\d{1,2}[.)]\s{1,9})?[^\W\d_]{2,}")
+_NUMBER = re.compile(
+    r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
+    r"(?P<number>(?<![\d:.,])\d{1,2}(?::[0-5]\d){1,2}(?:\.\d+)?(?![\d:])"
+    r"|(?:\d{1,3}(?:,\d{3})+(?![\d])|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,4}(?![\w]))?|\.\d+)"
+    r"(?P<over>/\d+(?![\d.]))?"
+)
+_FORMULA_REACH = 400  # characters either side of a number where the ends of its formula are looked for
+_LAST_SENTENCE = re.compile(r"[^.!?。\n]{0,300}[.!?。)\]*_\s]{0,20}\Z")
+_DERIVATION = re.compile(r"\\(?:\\|begin|boxed|fbox)")  # rows of a derivation, or a box left open
+_PLAIN_NUMBER = re.compile(r"\\?[$€£]?\s*[-−+]?\s*\\?[$€£]?[\d.,]+(?:\s*/\s*\d+)?\s*")
+_PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|operatorname)\s?\{[^{}]*\}|\\[A-Za-z]+")
+_EQUALS = re.compile(r"=|≈|\\approx(?![A-Za-z])")
+# a short reply that is a sentence about a number, not the answer itself
+_SENTENCE = re.compile(
+    r"\b(?:is|are|was|were|be|has|have|had|equals?|gives?|makes?|costs?|gets?|got|needs?|takes?|took|earns?"
+    r"|earned|ate|left|remains?|totals?|es|est|ist|sind|sont|war)\b"
+    r"|^(?:so|thus|therefore|hence|then|it['’]s|that['’]s|there|(?:it|he|she|they|we|i|you|this|that)\s[a-z])\b",
+    re.IGNORECASE,
+)
+
+
+def find_box(text: str) -> str | None:
+    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
+
+    One pass, however many boxes are left open.
+    """
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
+    if token is not None:
+        return token.group(1).rstrip(".,;:")
+    last_box = (-1, -1)
+    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
+    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
+        mark = match.group()
+        if mark == "}":
+            begin = open_braces.pop() if open_braces else -1
+            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
+                last_box = (begin, match.start())
+        elif mark[-1] == "{" and mark != "\\{":
+            open_braces.append(match.end() if len(mark) > 1 else -1)
+    return text[slice(*last_box)] if last_box[0] >= 0 else None
+
+
+def find_hash(text: str) -> str | None:
+    """The text after the last "####" on its line."""
+    at = text.rfind("####")
+    if at < 0:
+        return None
+    return text[at + 4 :].partition("\n")[0]
+
+
+def find_hash_answer(text: str) -> str | None:
+    """As `find_hash`, but None for a heading of four signs: words, with more text below."""
+    rest = find_hash(text)
+    if rest is None or not _HEADING.match(rest):
+        return rest
+    below = text[text.rfind("####") + 4 + len(rest) :]
+    return None if below.strip() else rest
+
+
+def find_number(text: str) -> str | None:
+    """The last number: sign, decimals, thousands separators, a time and a simple fraction kept."""
+    last = _find_last_number(text)
+    return _spell_number(last) if last is not None else None
+
+
+def find_value(text: str) -> str | None:
+    r"""The last number, or the formula it stands in: `36\pi` of "the area is $36\pi$."."""
+    last = _find_last_number(text)
+    if last is None:
+        return None
+    return _find_formula(text, last.start("number"), last.end()) or _spell_number(last)
+
+
+_IN_WORD = re.compile("[A-Za-z_]")
+
+
+def _find_last_number(text: str) -> re.Match[str] | None:
+    last = None
+    inside_word = None  # a digit inside a word, as in H2O: only where nothing better is found
+    for match in _NUMBER.finditer(text):
+        begin = match.start("number")
+        if _IN_WORD.search(text, begin - 1, begin):
+            inside_word = match
+        else:
+            last = match
+    return last or inside_word
+
+
+def _spell_number(match: re.Match[str]) -> str:
+    negative = (match["sign"] or "").strip() in ("-", "−") or match["sign2"]
+    return ("-" if negative else "") + match["number"] + (match["over"] or "")
+
+
+def _find_formula(text: str, begin: int, end: int) -> str | None:
+    """The formula around a number, where it ends the text's last sentence and is more than the number."""
+    low, high = max(0, begin - _FORMULA_REACH), end + _FORMULA_REACH
+    low = max(low, text.rfind("\n\n", low, begin))
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        at = text.rfind(opening, low, begin)
+        close = text.find(closing, end, high)
+        if at < 0 or close < 0 or not _is_inside(text[low:begin], opening, closing):
+            continue
+        formula = text[at + len(opening) : close].strip()
+        is_last = _LAST_SENTENCE.match(text, close + len(closing))
+        return _select_answer_side(formula) if is_last and not _DERIVATION.search(formula) else None
+    return None
+
+
+def _is_inside(text: str, opening: str, closing: str) -> bool:
+    if opening == "$":
+        return (text.count("$") - 2 * text.count("$$") - text.count("\\$")) % 2 == 1
+    if opening == "$$":
+        return text.count("$$") % 2 == 1
+    return text.rfind(opening) > text.rfind(closing)
+
+
+def _select_answer_side(formula: str) -> str | None:
+    r"""The part of a formula that is the answer: all of `x = 3y`, the end of `4 \cdot 9 = 36\pi`.
+
+    None where the number alone is the answer.
+    """
+    if _PROSE_WORD.search(_TEXT_COMMAND.sub(" ", formula)):
+        return None  # e.g. two prices with words between them
+    sides = _EQUALS.split(formula)
+    if _PLAIN_NUMBER.fullmatch(sides[-1].strip()):
+        return None
+    if len(sides) == 1 or (len(sides) == 2 and re.search(r"[A-Za-z]", _TEXT_COMMAND.sub(" ", sides[0]))):
+        return formula
+    return sides[-1].strip()
+
+
+def find_short_reply(text: str) -> str | None:
+    """A reply that is itself the answer: one line of at most four words, not a sentence about a number."""
+    stripped = text.strip()
+    if "\n" in stripped or len(stripped) > 200 or len(stripped.split()) > 4:
+        return None
+    if any(c.isdigit() for c in stripped) and _SENTENCE.search(stripped):
+        return None
+    return stripped
+
+
+# The letter of a choice
+
+_FIRST_LETTER, _LAST_LETTER = "A", "J"
+_LETTER_PATTERN = (
+    r"[(\[{<*`\"'“‘«$\\ ]{0,8}(?:text(?:bf)?\{|boxed\{|mathrm\{)?[({*\[]{0,3}"
+    r"(?:([A-J])(?![^\W\u3040-\u9fff]|['’]\w|\.\w)|"
+    r"([a-j])(?=[)\]}*.,;:`>”’»\"']{0,4}(?:\s*\Z|\n|</|[.,;:)\]]\s)))"
+)
+_IS_VERB = r"(?:\s{1,9}(?:is|would\s{1,9}be|es|est|ist|lautet)\b|是|为|為|は)"
+# "the answer is B" and "B is correct": these count first
+_STATED_CHOICE = re.compile(
+    r"(?i:(?:\b(?:answer|ответ|antwort|réponse|respuesta|resposta|risposta|option|choice)|答案|答え)"
+    rf"(?:{_IS_VERB}\s{{0,9}}[:：]?|[*_\s]{{0,9}}[:：]|(?<=<answer)>)[*_]{{0,2}}\s{{0,9}}(?:(?:option|choice)\s)?)"
+    + _LETTER_PATTERN
+)
+_CHOICE_VERDICT = re.compile(
+    r"(?<![\w])\(?([A-J])\)?\*{0,2}\s{1,9}is\s{1,9}(?:the\s{1,9})?(?:correct|right|best|answer)\b"
+)
+_NAMED_CHOICE = re.compile(r"(?i:\b(?:answer|option|choice)\s{1,9})" + _LETTER_PATTERN)  # mentioned only
+_MARKED_CHOICE = re.compile(
+    r"\(([A-J])\)|\*\*\(?([A-J])[).]?\*\*|(?<![\w'’(.])([A-J])[).](?![\w)])|\\boxed\{(?:\\text\{)?\(?([A-J])\b"
+)
+_CHOICE_PATTERNS = ((_STATED_CHOICE, _CHOICE_VERDICT), (_NAMED_CHOICE,), (_MARKED_CHOICE,))
+_WORD_AFTER_LETTER = re.compile(r"[).:]{0,2}\s[a-z]")  # "I think", "A better": a word, not a choice
+_REASON_AFTER_LETTER = re.compile(r"[).:]{0,2}\s(?:because|since|as|for|is|and|but|which|with)\b")
+_VERB_AFTER_LETTER = re.compile(r"[)\]*]{0,4}\s{1,9}(?:is|are|was|can|does|must|fails)\b")
+
+
+def find_choice(text: str) -> str | None:
+    """The letter A to J that is stated last as the answer, else the last one marked as a choice."""
+    bare = text.strip().strip("*_`$\"'“”‘’«»<>().[]{} ").upper()
+    if len(bare) == 1 and _FIRST_LETTER <= bare <= _LAST_LETTER:
+        return bare
+    letters = (_find_last_choice(text, patterns) for patterns in _CHOICE_PATTERNS)
+    return next((letter for letter in letters if letter), None)
+
+
+def find_stated_choice(text: str) -> str | None:
+    """The letter that is stated last as the answer, or called correct; None: there is none."""
+    return _find_last_choice(text, _CHOICE_PATTERNS[0])
+
+
+def _find_last_choice(text: str, patterns: tuple[re.Pattern[str], ...]) -> str | None:
+    return max(((end, letter) for end, letter, _ in _list_choices(text, patterns)), default=(0, None))[1]
+
+
+def _list_choices(
+    text: str, patterns: tuple[re.Pattern[str], ...]
+) -> Iterator[tuple[int, str, tuple[int, int]]]:
+    """Each choice in a text: where its statement ends, its letter, and where that stands."""
+    for pattern in patterns:
+        for match in pattern.finditer(text):
+            letter, end = match[match.lastindex or 0], match.end()
+            is_word = (
+                pattern is not _MARKED_CHOICE
+                and letter in "AI"
+                and _WORD_AFTER_LETTER.match(text, end)
+                and not _REASON_AFTER_LETTER.match(text, end)
+            )
+            # "option B is too small": it is mentioned, not chosen
+            is_mentioned = pattern is _NAMED_CHOICE and _VERB_AFTER_LETTER.match(text, end)
+            if not is_word and not is_mentioned:
+                yield end, letter.upper(), match.span(match.lastindex or 0)
+
+
+def locate_choice(text: str, letter: str) -> tuple[int, int] | None:
+    """Where a letter is stated as the answer last, else where it is marked as a choice last."""
+    for patterns in _CHOICE_PATTERNS:
+        spans = [span for _, choice, span in _list_choices(text, patterns) if choice == letter]
+        if spans:
+            return max(spans)
+    return None
+
+
+def find_option(text: str, options: Options) -> str | None:
+    """The letter of the only option whose words a text holds."""
+    words = f" {' '.join(_find_words(text))} "
+    own = {letter: f" {' '.join(_find_words(option))} " for letter, option in options}
+    named = [letter for letter, option in own.items() if option.strip() and option in words]
+    longest = [a for a in named if not any(own[a] != own[b] and own[a] in own[b] for b in named)]
+    return longest[0] if len(longest) == 1 else None
+
+
+_OPTION_WORD = re.compile(r"[^\W_]+(?:[.,]\d+)*|[-−+](?=\d)|[/%°]")
+
+
+def _find_words(text: str) -> list[str]:
+    return [word for word in map(str.casefold, _OPTION_WORD.findall(text)) if word not in ("a", "an", "the")]
+
+
+# A reply without its marks
+
+_HEAD, _TAIL = 800, 1_600  # characters of the beginning and the end of a reply that are read
+SHORT_REPLY = 400  # characters of a reply that answers in a few sentences; a longer one is prose
+ITEMS, ITEM_WORDS = 12, 4  # a list has at most so many items, each at most so many words
+_FENCE = re.compile(r"```[^\n`]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_PLAIN = dict(
+    zip("“”«»„’‘ʼ\u00a0\u202f．０１２３４５６７８９", '"""""' + "'''" + "  .0123456789", strict=True)
+)
+_MARKS = re.compile(f"[*`{''.join(_PLAIN)}]")
+_LEADING_MARKS = re.compile(r"^(?:[\s#>•_\"]|-(?!\d)){1,9}")
+_THOUGHT = re.compile(r"^\s{0,9}(?:thoughts?|final answer|answer)\s?:\s{0,3}", re.IGNORECASE | re.MULTILINE)
+_BULLET = re.compile(r"^\s{0,9}(?:[-*•]|\d{1,2}[.)])\s{1,4}(.{1,80})$", re.MULTILINE)
+_NO_ITEM = re.compile(rf"\d|(?: .*){{{ITEM_WORDS}}}")  # steps of a solution have numbers
+
+
+def clean_reply(text: str) -> str:
+    if len(text) > _HEAD + _TAIL:
+        text = text[:_HEAD] + "\n" + text[-_TAIL:]
+    fences = _FENCE.findall(text)
+    outside = _FENCE.sub("\n", text)
+    if len(fences) == 1 and not outside.strip():
+        outside = fences[0]
+    return _LEADING_MARKS.sub(
+        "", _THOUGHT.sub("", _MARKS.sub(lambda mark: _PLAIN.get(mark[0], ""), _join_items(outside)))
+    ).strip()
+
+
+def _join_items(text: str) -> str:
+    """A list with an item on each line as one sentence."""
+    first = _BULLET.search(text) if "\n" in text else None
+    items = [item.strip(" .*,;") for item in _BULLET.findall(text)] if first is not None else []
+    if first is None or not 1 < len(items) <= ITEMS or any(map(_NO_ITEM.search, items)):
+        return text
+    before = text[: first.start()].strip()
+    return f"{before} {', '.join(items)}" if len(before) < SHORT_REPLY else text

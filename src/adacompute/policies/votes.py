@@ -1,0 +1,191 @@
+"""The votes on several requests as arrays: what a policy may look at.
+
+`VoteState` holds the tallies of one mode's samples, `MenuVotes` the votes of several modes by class. The
+numbers are the same, to the last bit, from live tallies and from replayed paths.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import Tally
+from adacompute.answers.vote import WEIGHT_UNIT
+
+__all__ = [
+    "NEVER_SEEN",
+    "Floats",
+    "Ints",
+    "MenuVotes",
+    "VoteState",
+    "make_empty_state",
+    "read_tallies",
+    "take_classes",
+]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp] | npt.NDArray[np.bool_]
+
+NEVER_SEEN = 127  # the rank of a class that was not given yet; classes of a request are fewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VoteState:
+    """The tallies of several requests, field by field, each (requests,).
+
+    >>> state = VoteState.from_tallies([Tally.of(["4", "5", None, "5"]), Tally()])
+    >>> state.drawn.tolist(), state.first.tolist(), state.second.tolist(), state.kinds.tolist()
+    ([4, 0], [2, 0], [1, 0], [2, 0])
+    """
+
+    drawn: Ints  # samples counted, with and without an answer
+    answered: Ints  # samples that gave an answer
+    first: Ints  # plain votes of the answer that leads
+    second: Ints  # plain votes of the runner-up, the second by weight
+    kinds: Ints  # different answers
+    run: Ints  # length of the run of equal answers that the last samples gave
+    lead: Floats  # weight of the answer that leads, in votes of average weight
+    runner: Floats  # weight of the runner-up
+    total: Floats  # weight of all answers
+    entropy: Floats  # of the first sample, mean, nats; NaN: not known, or none drawn
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    @classmethod
+    def from_tallies(cls, tallies: Sequence[Tally]) -> "VoteState":
+        """The state of live tallies, in order.
+
+        Weights are whole multiples of 2^-36, so that their sums don't depend on their order.
+        """
+        counts, weights = [], []
+        for tally in tallies:
+            counts.append((tally.drawn, tally.answered, tally.first, tally.second, tally.kinds, tally.run))
+            weights.append((tally.lead, tally.runner, tally.total, _nan_if_none(tally.entropy)))
+        # two arrays, not ten: for one request, ten would take longer to build than the decision
+        drawn, answered, first, second, kinds, run = np.array(counts, dtype=np.int64).reshape(-1, 6).T
+        lead, runner, total, entropy = np.array(weights, dtype=np.float64).reshape(-1, 4).T
+        return cls(
+            drawn=drawn,
+            answered=answered,
+            first=first,
+            second=second,
+            kinds=kinds,
+            run=run,
+            lead=lead,
+            runner=runner,
+            total=total,
+            entropy=entropy,
+        )
+
+    @classmethod
+    def empty(cls, requests: int) -> "VoteState":
+        """The state of requests that nothing was drawn for yet."""
+        return cls.from_tallies([Tally()]).select(np.zeros(requests, dtype=np.intp))
+
+    def select(self, rows: Rows) -> "VoteState":
+        """Some of the requests."""
+        return VoteState(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+
+def _nan_if_none(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MenuVotes:
+    """The votes of several requests by mode and class."""
+
+    drawn: Ints  # (requests, modes) samples, with and without an answer
+    counts: Ints  # (requests, modes, classes) votes
+    weights: Ints  # (requests, modes, classes) in units, without the modes' factors
+    joint: Ints  # (requests, classes) weight of all modes' votes in units, with the factors
+    seen: Ints  # (requests, classes) in which order classes were first given; 127: not yet
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    @classmethod
+    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "MenuVotes":
+        """The votes of live tallies, whose samples have modes of these names."""
+        kinds = max([1, *(tally.kinds for tally in tallies)])
+        shape = (len(tallies), len(names), kinds)
+        drawn = np.zeros(shape[:2], dtype=np.int64)
+        counts, weights = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+        joint = np.zeros((len(tallies), kinds), dtype=np.int64)
+        seen = np.full((len(tallies), kinds), NEVER_SEEN, dtype=np.int64)
+        for row, tally in enumerate(tallies):
+            joint[row, : tally.kinds] = tally.class_weights
+            seen[row, : tally.kinds] = np.arange(tally.kinds)
+            for mode, name in enumerate(names):
+                votes = tally.get_mode_votes(name)
+                drawn[row, mode] = votes.drawn
+                for number, count in votes.counts.items():
+                    counts[row, mode, number] = count
+                    weights[row, mode, number] = votes.weights[number]
+        return cls(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+
+    @classmethod
+    def empty(cls, requests: int, modes: int) -> "MenuVotes":
+        """The votes of requests that nothing was drawn for yet."""
+        return cls.from_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))
+
+    def select(self, rows: Rows) -> "MenuVotes":
+        """Some of the requests."""
+        return MenuVotes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+
+    def find_leaders(self) -> tuple[Ints, Ints]:
+        """The classes that lead and come second in the joint vote, (requests,) each; -1: none."""
+        return _find_first_two(self.joint, self.counts.sum(axis=1), self.seen)
+
+    def state_of(self, mode: int) -> VoteState:
+        """The vote state of one mode's samples alone."""
+        counts, weights = self.counts[:, mode], self.weights[:, mode]
+        top, runner = _find_first_two(weights, counts, self.seen)
+        return VoteState(
+            drawn=self.drawn[:, mode],
+            answered=counts.sum(axis=1),
+            first=take_classes(counts, top),
+            second=take_classes(counts, runner),
+            kinds=(counts > 0).sum(axis=1),
+            run=np.zeros(len(self), dtype=np.int64),
+            lead=take_classes(weights, top) / WEIGHT_UNIT,
+            runner=take_classes(weights, runner) / WEIGHT_UNIT,
+            total=weights.sum(axis=1) / WEIGHT_UNIT,
+            entropy=np.full(len(self), np.nan),
+        )
+
+    def count_first(self, mode: int) -> Ints:
+        """Votes of the commonest answer of one mode, (requests,)."""
+        return np.asarray(self.counts[:, mode].max(axis=1))
+
+
+def _find_first_two(weights: Ints, counts: Ints, seen: Ints) -> tuple[Ints, Ints]:
+    """The heaviest class and the next, ties to the one seen first; -1 where there is none."""
+    # weights are below 2^56 and ranks below 2^7, so that one number orders both
+    keys = np.where(counts > 0, weights * (NEVER_SEEN + 1) + (NEVER_SEEN - seen), -1)
+    rows = np.arange(len(keys))
+    top = keys.argmax(axis=1)
+    has_top = keys[rows, top] >= 0
+    keys[rows, top] = -1
+    runner = keys.argmax(axis=1)
+    has_runner = keys[rows, runner] >= 0
+    return np.where(has_top, top, -1), np.where(has_runner, runner, -1)
+
+
+def take_classes(values: Ints, classes: Ints) -> Ints:
+    """The value of each row's class, (requests,); 0 where the class is -1."""
+    taken = values[np.arange(len(values)), np.maximum(classes, 0)]
+    return np.asarray(np.where(classes >= 0, taken, 0))
+
+
+def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | MenuVotes:
+    """What a policy over modes of these names looks at, of live tallies; of one mode their vote state."""
+    return VoteState.from_tallies(tallies) if len(names) == 1 else MenuVotes.from_tallies(tallies, names)
+
+
+def make_empty_state(requests: int, modes: int) -> VoteState | MenuVotes:
+    """What a policy over so many modes looks at before anything was drawn."""
+    return VoteState.empty(requests) if modes == 1 else MenuVotes.empty(requests, modes)

@@ -1,0 +1,283 @@
+"""How votes are weighed by confidence, signals and scores: learned from samples, kept in artefacts.
+
+A sample weighs by its mean log-probability, by a model of further signals, and by a verifier's score; over a
+menu also by its mode.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.answers import VoteWeights
+from adacompute.answers.vote import (
+    DEFAULT_SIGNALS,
+    MAX_DEVIATION,
+    NEED_ALTERNATIVES,
+    ScoreWeights,
+    SignalModel,
+)
+from adacompute.errors import NotRecorded, PolicyError, format_value
+from adacompute.policies.votes import Floats
+from adacompute.pool import Ballots
+from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
+from adacompute.score.grades import grade_samples, mask_graded
+
+__all__ = [
+    "SHARPNESS",
+    "calibrate_signal_model",
+    "check_weights",
+    "dump_mode_weights",
+    "dump_weights",
+    "fit_confidence_weights",
+    "fit_score_weights",
+    "fit_signal_model",
+    "join_weights",
+    "load_mode_weights",
+    "load_weights",
+]
+
+
+SHARPNESS = 1.0  # of vote weights: see docs/findings.md
+_RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
+_SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
+_MAX_PAIRED = 32  # right samples of a problem, and wrong ones, of which pairs are made
+_HUGE = 1e100  # larger numbers count as this large: their squares are finite
+_OUTLIER_MARGIN = 4.0  # ranges of the middle nine tenths, as far as which values count beyond them
+_NEWTON_STEPS = 12  # to fit them: the last ones change nothing
+
+
+def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -> VoteWeights | None:
+    """Vote weights by confidence, on the scale of these samples; None where no confidence is recorded.
+
+    `model` weighs samples with further signals; its centres and spreads are settled on these samples.
+    """
+    try:
+        weights = fit_vote_weights(ballots, "logprob")
+    except NotRecorded:
+        return None
+    if not weights.sharpness:  # all samples are equally certain
+        return None
+    if model is not None:
+        model = model.settle(sum_moments(ballots, model))
+    return replace(weights, sharpness=SHARPNESS, model=model)
+
+
+def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
+    """How much a verifier's score weighs beside the other signals; None where no sample has one.
+
+    Learned from pairs of a right and a wrong sample of one problem, with labels or by agreement. Where the
+    score tells wrong samples from right ones no better than chance, beta is 0.
+    """
+    model = fit_signal_model([ballots], labels=labels, names=(*DEFAULT_SIGNALS, "score"), required="score")
+    if model is None:
+        return None
+    return ScoreWeights(
+        beta=max(0.0, model.sharpness * model.coefficients[-1]),
+        centre=model.centre[-1],
+        spread=model.spread[-1],
+    )
+
+
+def fit_signal_model(
+    recordings: Sequence[Ballots],
+    *,
+    labels: bool = True,
+    names: Sequence[str] = DEFAULT_SIGNALS,
+    required: str = "",
+) -> SignalModel | None:
+    """Learns from pairs of samples of one problem, a right and a wrong one, which signals tell them apart.
+
+    Comparing within problems leaves out what only tells easy problems from hard ones: that decides no
+    vote. Without labels, agreement with the vote of a problem's other samples stands in for being right.
+    None where no recording has signals, or no problem has a pair. Samples without the signal `required`
+    are left out; without it, those that have nothing but their mean log-probability.
+    """
+    parts = []
+    for ballots in recordings:
+        values = read_model_signals(ballots, names)
+        wanted = [name == required if required else name != "logprob" for name in names]
+        further = np.isfinite(values[:, :, wanted]).any(axis=2)
+        rows = further & (ballots.classes >= 0)
+        if rows.any():
+            parts.append((ballots, values, rows, *_measure_spread(values[rows])))
+    if not parts:
+        return None
+    differences, weights = [], []
+    for ballots, values, rows, centre, spread in parts:
+        deviations = np.clip((values - centre) / spread, -MAX_DEVIATION, MAX_DEVIATION)
+        right = _mark_right(ballots, labels=labels)
+        for problem, own in enumerate(np.nan_to_num(deviations)):
+            answered = rows[problem] & np.isfinite(right[problem])
+            right_ones = own[answered & (right[problem] >= 0.5)][:_MAX_PAIRED]
+            wrong_ones = own[answered & (right[problem] < 0.5)][:_MAX_PAIRED]
+            pairs = (right_ones[:, None] - wrong_ones[None]).reshape(-1, len(names))
+            if len(pairs):
+                differences.append(pairs)
+                weights.append(np.full(len(pairs), len(pairs) ** -0.5))
+    if not differences:
+        return None
+    pairs, counts = np.concatenate(differences), np.concatenate(weights)
+    is_bare = np.array([name not in NEED_ALTERNATIVES for name in names])
+    bare = np.zeros(len(names))
+    bare[is_bare] = _fit_odds(pairs[:, is_bare], counts)
+    model = SignalModel(
+        names=tuple(names),
+        centre=tuple(np.mean([centre for *_, centre, _ in parts], axis=0).tolist()),
+        spread=tuple(np.mean([spread for *_, spread in parts], axis=0).tolist()),
+        coefficients=tuple(_fit_odds(pairs, counts).tolist()),
+        bare=tuple(bare.tolist()),
+    )
+    return calibrate_signal_model(model, recordings, labels=labels)
+
+
+def calibrate_signal_model(
+    model: SignalModel, recordings: Sequence[Ballots], *, labels: bool = True
+) -> SignalModel:
+    """The model whose `probability` is right on these samples: with their slope and intercept.
+
+    Votes don't depend on it: within a problem, samples are compared by their log-odds. Without labels
+    the probability is that of agreeing with the vote of the problem's other samples.
+    """
+    rows, outcomes, weights = [], [], []
+    for ballots in recordings:
+        odds, known = compute_log_odds(ballots, model.settle(sum_moments(ballots, model)))
+        right = _mark_right(ballots, labels=labels)
+        known = known & (ballots.classes >= 0) & np.isfinite(right)
+        rows.append(np.stack([odds[known], np.ones(int(known.sum()))], axis=1))
+        outcomes.append(right[known])
+        weights.append((known / np.maximum(known.sum(axis=1, keepdims=True), 1))[known])  # a problem: 1
+    joined = np.concatenate(rows)
+    if not len(joined):
+        return model
+    slope, intercept = _fit_logistic(joined, np.concatenate(outcomes), np.concatenate(weights))
+    return replace(model, slope=float(slope), intercept=float(intercept))
+
+
+def _measure_spread(values: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of each column, (columns,) each; 0 and 1 where nothing is known.
+
+    A value far from the others, such as a server's placeholder -9999, counts as one at the far end.
+    """
+    centre, spread = np.zeros(values.shape[1]), np.ones(values.shape[1])
+    for k, column in enumerate(values.T):
+        known = np.clip(column[np.isfinite(column)], -_HUGE, _HUGE)
+        if not len(known):
+            continue
+        low, high = np.quantile(known, [0.05, 0.95])
+        if high > low:
+            margin = _OUTLIER_MARGIN * (high - low)
+            known = np.clip(known, low - margin, high + margin)
+        centre[k], deviation = known.mean(), known.std()
+        spread[k] = deviation if deviation > 0 else 1.0
+    return centre, spread
+
+
+def _mark_right(ballots: Ballots, *, labels: bool) -> Floats:
+    """How right each sample is, (problems, samples): by its grade, or by the vote of the others."""
+    if labels:
+        grades = grade_samples(ballots)
+        return np.where(mask_graded(ballots, grades)[:, None], grades, _mark_agreement(ballots.classes))
+    return _mark_agreement(ballots.classes)
+
+
+def _mark_agreement(classes: npt.NDArray[np.int32]) -> Floats:
+    """1 where a sample gave the answer that most of the other samples gave, shared in a tie; 0 elsewhere."""
+    agrees = np.zeros(classes.shape)
+    for problem, row in enumerate(classes):
+        answered = np.flatnonzero(row >= 0)
+        if len(answered) < 2:
+            agrees[problem] = np.nan
+            continue
+        others = (
+            np.bincount(row[answered])[None, :] - np.eye(int(row.max()) + 1, dtype=np.int64)[row[answered]]
+        )
+        wins = others == others.max(axis=1, keepdims=True)
+        agrees[problem, answered] = wins[np.arange(len(answered)), row[answered]] / wins.sum(axis=1)
+    return agrees
+
+
+def _fit_odds(pairs: Floats, weights: Floats) -> Floats:
+    """Coefficients that give the right one of each pair the higher log-odds, (columns,)."""
+    return _fit_logistic(pairs, np.ones(len(pairs)), weights)
+
+
+def _fit_logistic(rows: Floats, outcomes: Floats, weights: Floats) -> Floats:
+    """Coefficients of a logistic regression, (columns,), by Newton's method; outcomes are 0 to 1."""
+    coefficients = np.zeros(rows.shape[1])
+    for _ in range(_NEWTON_STEPS):
+        expected = 1.0 / (1.0 + np.exp(-(rows @ coefficients)))
+        gradient = rows.T @ (weights * (outcomes - expected)) - _RIDGE * coefficients
+        curvature = (rows * (weights * expected * (1 - expected))[:, None]).T @ rows
+        coefficients = coefficients + np.linalg.solve(
+            curvature + _RIDGE * np.eye(len(coefficients)), gradient
+        )
+    return coefficients
+
+
+def check_weights(value: object) -> VoteWeights | None:
+    """Vote weights as a constructor takes them."""
+    if value is not None and not isinstance(value, VoteWeights):
+        raise PolicyError(
+            f"weigh {format_value(value)} can't weigh votes; give VoteWeights, or None for plain votes"
+        )
+    return value
+
+
+def dump_weights(weigh: VoteWeights | None) -> dict[str, Any] | None:
+    """Vote weights as plain data, for JSON."""
+    if weigh is None:
+        return None
+    settings: dict[str, Any] = {"signal": weigh.signal, "scale": weigh.scale, "sharpness": weigh.sharpness}
+    if weigh.model is not None:
+        settings["model"] = weigh.model.dump()
+    if weigh.score is not None:
+        settings["score"] = asdict(weigh.score)
+    return settings
+
+
+def load_weights(value: object) -> VoteWeights | None:
+    """The vote weights that `dump_weights` wrote."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or set(value) - {"model", "score"} != {"signal", "scale", "sharpness"}:
+        raise PolicyError(
+            f"weigh {format_value(value)} doesn't say how votes are weighed; it has signal, scale, sharpness"
+        )
+    # a policy that was saved before there were signal models has none
+    model = SignalModel.load(value["model"]) if value.get("model") is not None else None
+    scores = value.get("score")  # nor weights of scores
+    if scores is not None and (not isinstance(scores, Mapping) or set(scores) != _SCORE_FIELDS):
+        raise PolicyError(f"weigh.score {format_value(scores)} can't be read; it has beta, centre, spread")
+    score_weights = None if scores is None else ScoreWeights(**scores)
+    return VoteWeights(**{**value, "model": model, "score": score_weights})
+
+
+def join_weights(names: Sequence[str], weights: Sequence[VoteWeights | None], factors: Floats) -> VoteWeights:
+    """The weights of every mode's votes; those of a mode without log-probabilities are plain."""
+    plain = VoteWeights(signal="logprob", scale=-1.0, sharpness=0.0)
+    modes = tuple(
+        (name, replace(plain if own is None else own, factor=float(factor)))
+        for name, own, factor in zip(names, weights, factors, strict=True)
+    )
+    return replace(plain, modes=modes)
+
+
+def dump_mode_weights(weigh: VoteWeights | None) -> list[dict[str, Any]] | None:
+    """What a vote of each mode weighs, for an artefact; None: all the same."""
+    if weigh is None or not weigh.modes:
+        return None
+    return [
+        {"mode": name, "factor": own.factor, "weigh": dump_weights(replace(own, factor=1.0))}
+        for name, own in weigh.modes
+    ]
+
+
+def load_mode_weights(stored: object, names: Sequence[str]) -> VoteWeights:
+    """The weights that `dump_mode_weights` gave; PolicyError if they are those of other modes."""
+    if not isinstance(stored, list) or [each["mode"] for each in stored] != list(names):
+        raise PolicyError(f"votes {stored!r} don't say what a vote of each of {', '.join(names)} weighs")
+    factors = np.array([each["factor"] for each in stored], dtype=np.float64)
+    return join_weights(names, [load_weights(each["weigh"]) for each in stored], factors)
