@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
-from adacompute.evaluate.conclusions import assemble_evaluation
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
 from synthetic import synthetic
 

@@ -27,13 +27,11 @@ from adacompute.cli.terminal import (
 from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
-from adacompute.evaluate.measure import leave_out_short
-from adacompute.evaluate.protocols import AVERAGE_BUDGETS, POLICY_NAMES
+from adacompute.evaluate.measure import AVERAGE_BUDGETS, leave_out_short
+from adacompute.evaluate.protocols import POLICY_NAMES
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, BudgetUnit
-
-__all__ = ["MAX_DEFAULT_WORKERS", "VoteKind", "VotesOption", "evaluate", "read_evaluated"]
 
 MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
 

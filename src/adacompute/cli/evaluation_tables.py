@@ -21,8 +21,6 @@ from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
 from adacompute.pool import Menu
 from adacompute.records import TokenPrices, format_money
 
-__all__ = ["build_savings", "describe_modes", "show_evaluation", "show_verdict"]
-
 _VERDICT_NOTE = (
     "(gain in points over uniform at the same cost; the joint intervals hold for all rows at once, and the "
     "verdict rests on them; as good as: so many samples for every request)"

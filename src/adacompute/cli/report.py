@@ -32,8 +32,6 @@ from adacompute.cli.terminal import (
 )
 from adacompute.records import DEFAULT_CURRENCY
 
-__all__ = ["report"]
-
 if TYPE_CHECKING:
     from adacompute.report.exhibits.money import Money
 

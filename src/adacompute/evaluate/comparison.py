@@ -23,40 +23,6 @@ from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.solve.hull import find_hull
 
-__all__ = [
-    "SMALLEST_GAIN",
-    "UNREACHABLE",
-    "CostCurve",
-    "Decision",
-    "Evaluation",
-    "EvaluationRow",
-    "HullCurve",
-    "Imitation",
-    "Match",
-    "MatchedCost",
-    "OracleBracket",
-    "PolicyPoints",
-    "PolicyResult",
-    "ProtocolName",
-    "RequestUse",
-    "Saving",
-    "UniformCurves",
-    "Verdict",
-    "VerdictRow",
-    "basis_name",
-    "find_least_cost",
-    "format_sample_count",
-    "join_points",
-    "make_cost_grid",
-    "match_cost",
-    "match_policies",
-    "pool_folds",
-    "pool_seeds",
-    "trace_curve",
-    "trace_hull",
-    "uniform_equivalent",
-]
-
 Floats = npt.NDArray[np.float64]
 ProtocolName = Literal["held-out", "paper"]
 Decision = Literal[

@@ -20,8 +20,6 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, Split
 
-__all__ = ["EvaluationRuns", "assemble_evaluation", "format_samples", "make_bootstrap"]
-
 _PROTOCOL_LABELS = {
     "held-out": "held-out",
     "paper": "in-sample (the paper's: fitted on 80%, judged on all problems)",

@@ -29,36 +29,6 @@ from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, ru
 from adacompute.replay.replay import select_replayable
 from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = [
-    "AVERAGE_BUDGETS",
-    "LEARNED",
-    "LONGEST",
-    "NEED_GRADES",
-    "ORACLE",
-    "OURS",
-    "PEERS",
-    "UNIFORM",
-    "Basis",
-    "CachedPolicy",
-    "ComparedPolicy",
-    "EvaluationSetup",
-    "PolicyMaker",
-    "SplitData",
-    "SplitResult",
-    "Votes",
-    "check_averages",
-    "leave_out_short",
-    "make_policy",
-    "measure_policy",
-    "prepare_modes",
-    "prepare_setup",
-    "select_graded",
-    "select_policies",
-    "select_problems",
-    "sweep_with_cache",
-    "uses_weighted_votes",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Basis = Literal["accuracy", "agreement"]  # what answers are judged by

@@ -28,31 +28,6 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
-__all__ = [
-    "CASCADES",
-    "MENU",
-    "NEIGHBOURS",
-    "SINGLES",
-    "JointVotes",
-    "Mix",
-    "ModeRivals",
-    "Settings",
-    "apply_mixes",
-    "draw_mode_paths",
-    "follow_cascades",
-    "follow_joint_votes",
-    "follow_router",
-    "follow_runs",
-    "follow_stopping",
-    "follow_votes",
-    "join_settings",
-    "list_targets",
-    "mix_modes",
-    "mix_points",
-    "mix_settings",
-    "shuffle_runs",
-]
-
 MENU = "menu"  # the policy over all modes
 SINGLES = ("best fixed mix", "stopping, mixed")  # what one has without it: each mode alone, and mixes
 CASCADES = ("sequential cascade", "threshold cascade")

@@ -26,8 +26,6 @@ from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.menu import Menu
 
-__all__ = ["SPENT_TOLERANCE", "judge_modes"]
-
 SPENT_TOLERANCE = 0.01  # of a budget: who costs less than the rest can't spend it
 _SMALL_GAIN = 0.005  # of accuracy: a menu that gains less for sure isn't worth it
 _SENTENCES: Mapping[Decision, str] = {

@@ -30,23 +30,6 @@ from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
-__all__ = [
-    "CrossFit",
-    "Oracle",
-    "OracleComparison",
-    "Scoring",
-    "UniformAllocation",
-    "bracket_modes",
-    "bracket_oracle",
-    "compare_with_uniform",
-    "compute_expectation",
-    "cost_for_accuracy",
-    "cross_fit",
-    "score_halves",
-    "solve_uniform",
-    "uniform_frontier",
-]
-
 Floats = npt.NDArray[np.float64]
 Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
 

@@ -25,19 +25,6 @@ from adacompute.errors import AdacomputeError, needs_extra
 from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 
-__all__ = [
-    "Compared",
-    "ProgressCallback",
-    "SetupWork",
-    "Threads",
-    "call_with_one_thread",
-    "measure_all",
-    "open_threads",
-    "open_workers",
-    "split_progress",
-    "start_worker",
-]
-
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
 
 

@@ -28,7 +28,6 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation, make_bootstrap
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
-    LONGEST,
     NEED_GRADES,
     ORACLE,
     UNIFORM,
@@ -41,7 +40,6 @@ from adacompute.evaluate.measure import (
     prepare_modes,
     prepare_setup,
     select_policies,
-    uses_weighted_votes,
 )
 from adacompute.evaluate.mode_rivals import ModeRivals
 from adacompute.evaluate.mode_verdict import judge_modes
@@ -56,21 +54,6 @@ from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.per_problem import ExactReplay
-
-__all__ = [
-    "AVERAGE_BUDGETS",
-    "LONGEST",
-    "POLICY_NAMES",
-    "EvaluationRuns",
-    "PolicyChoices",
-    "Votes",
-    "evaluate",
-    "evaluate_modes",
-    "reduce_order_noise",
-    "run_policies",
-    "score_uniform_exactly",
-    "uses_weighted_votes",
-]
 
 Floats = npt.NDArray[np.float64]
 PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]

@@ -16,19 +16,6 @@ from adacompute.pool import Ballots
 from adacompute.pool.ballots import number_prompts
 from adacompute.replay.replay import RESAMPLES, draw_resamples
 
-__all__ = [
-    "Bootstrap",
-    "Interval",
-    "OracleGain",
-    "Split",
-    "kfold",
-    "list_groups",
-    "make_interval",
-    "mean_over_recordings",
-    "paired_interval",
-    "random_split",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

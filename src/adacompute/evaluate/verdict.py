@@ -60,21 +60,6 @@ from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls, number_prompts
 from adacompute.score.costs import compute_mean_output
 
-__all__ = [
-    "FEWEST_PROBLEMS",
-    "MOST_NEEDED",
-    "SMALLEST_GAIN",
-    "KeepFit",
-    "PairedResults",
-    "choose_candidate",
-    "count_verdict_steps",
-    "estimate_intervals",
-    "judge",
-    "judge_pool",
-    "measure_paired",
-    "refuse_comparison",
-]
-
 Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on
 

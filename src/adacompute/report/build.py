@@ -15,15 +15,18 @@ import numpy as np
 
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate.comparison import Evaluation, Verdict
-from adacompute.evaluate.conclusions import assemble_evaluation
-from adacompute.evaluate.measure import EvaluationSetup, leave_out_short, select_graded
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
+from adacompute.evaluate.measure import (
+    AVERAGE_BUDGETS,
+    LONGEST,
+    EvaluationSetup,
+    Votes,
+    leave_out_short,
+    select_graded,
+)
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
 from adacompute.evaluate.protocols import (
-    AVERAGE_BUDGETS,
-    LONGEST,
-    EvaluationRuns,
-    Votes,
     evaluate_modes,
     reduce_order_noise,
     run_policies,
@@ -35,8 +38,6 @@ from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import frontier, modes, token_cost, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
-
-__all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_report", "run_jobs"]
 
 Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
 

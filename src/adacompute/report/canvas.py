@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = [
-    "WIDTH",
-    "Canvas",
-    "check_drawing",
-    "clip_label",
-    "set_accuracy_axis",
-    "set_cost_axis",
-    "set_samples_axis",
-    "set_ticks",
-    "to_standalone_svg",
-]
 
 WIDTH = 7.2  # inches of 72 points: a page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"

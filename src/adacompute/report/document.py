@@ -18,33 +18,6 @@ from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
 
-__all__ = [
-    "AtLeast",
-    "Cell",
-    "Column",
-    "Kind",
-    "Picture",
-    "Report",
-    "ReportPart",
-    "Saved",
-    "Section",
-    "Spread",
-    "Table",
-    "compute_saved",
-    "find_clear_signs",
-    "format_cell",
-    "format_gains",
-    "format_mean",
-    "format_points",
-    "format_shares",
-    "join_words",
-    "replace_non_finite",
-    "to_csv",
-    "to_data",
-    "to_markdown",
-    "to_plain",
-]
-
 Kind = Literal[
     "text",
     "share",

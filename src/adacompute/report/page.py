@@ -30,8 +30,6 @@ from adacompute.report.document import (
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
 from adacompute.report.theme import dark_css
 
-__all__ = ["build_share", "render_figure", "render_page"]
-
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
 _ID = re.compile(r' id="([^"<>]*)"(?=[^<>]*>)')

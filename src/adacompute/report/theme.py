@@ -7,8 +7,6 @@ listed here stays as it is.
 
 from dataclasses import dataclass
 
-__all__ = ["COLOURS", "PolicyStyle", "colour", "dark_css", "policy_style", "ramp"]
-
 # name: light, dark. Okabe and Ito's colours, adjusted until text in them is readable on the page.
 COLOURS: dict[str, tuple[str, str]] = {
     "ink": ("#171a1f", "#e8ebef"),

@@ -20,11 +20,10 @@ from adacompute.evaluate.comparison import (
     make_cost_grid,
     trace_curve,
 )
-from adacompute.evaluate.conclusions import format_samples, make_bootstrap
+from adacompute.evaluate.conclusions import EvaluationRuns, format_samples, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
 from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.pool import Menu
 from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_cost_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-__all__ = ["OracleCurve", "PolicyFrontier", "build_section", "draw_frontier", "trace_frontier", "trace_modes"]
 
 Floats = npt.NDArray[np.float64]
 

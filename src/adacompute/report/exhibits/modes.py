@@ -3,13 +3,11 @@
 import math
 
 from adacompute.evaluate.comparison import Evaluation, Match
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.mode_rivals import CASCADES, MENU
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.pool import Menu
 from adacompute.report.document import Cell, Column, Section, Table, find_clear_signs, join_words
 from adacompute.score import score
-
-__all__ = ["build_limits", "build_section", "cost_column", "describe_shares", "scale_cost"]
 
 _UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # samples of one mode for everyone
 _SMALL_SHARE = 0.02  # of the spending: a mode below it has dropped out

@@ -3,9 +3,9 @@
 import math
 
 from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Verdict, VerdictRow, basis_name
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval
 from adacompute.pool import Menu
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
@@ -18,8 +18,6 @@ from adacompute.report.exhibits.money import (
     needs_column,
 )
 from adacompute.report.exhibits.token_cost import measure_tokens
-
-__all__ = ["build_budgets_table", "build_section", "find_verdict_match"]
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
