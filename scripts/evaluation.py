@@ -25,10 +25,10 @@ from evaluation_page import page
 from recordings import FOLDER, read_recordings, read_signals
 
 from adacompute.evaluate import Bootstrap, Interval, MatchedCost, PolicyPoints, join_points, match_cost
-from adacompute.evaluate.conclusions import make_bootstrap
-from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
+from adacompute.evaluate.measure import AVERAGE_BUDGETS, EvaluationSetup
 from adacompute.evaluate.oracle_bounds import bracket_oracle
-from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, PolicyChoices, run_policies
+from adacompute.evaluate.protocols import PolicyChoices, run_policies
 from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies import FixedPolicy
 from adacompute.policies.base import Policy

@@ -8,29 +8,47 @@ ratios" measures a pair of modes at other ratios of their costs.
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from menu_evaluation_page import page
 from recordings import FOLDER
 
-from adacompute.evaluate.menu_evaluation import evaluate_menu
+from adacompute.evaluate import Evaluation, Match, evaluate
+from adacompute.evaluate.comparison import pool_folds
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation, make_bootstrap
+from adacompute.evaluate.measure import EvaluationSetup, SplitResult
+from adacompute.evaluate.mode_rivals import (
+    SINGLES,
+    Mix,
+    apply_mixes,
+    draw_mode_paths,
+    follow_runs,
+    list_targets,
+)
+from adacompute.evaluate.mode_verdict import judge_modes
+from adacompute.evaluate.protocols import evaluate_modes
+from adacompute.evaluate.resampling import Split
+from adacompute.policies.base import Floats
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.prior import FALLBACK_PRIOR, load_bundled_prior
 from adacompute.pool import Ballots, Mode, join_pools
 from adacompute.pool.menu import Menu
-from adacompute.report.exhibits.menu import find_single
+from adacompute.replay.per_problem import run_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "menu-evaluation.md"
 RATIO_FILE = ROOT / "docs" / "figures" / "menu-ratios.json"
 FOLDS, ORDERS, SEED = 5, 40, 0
 Found = dict[str, Any]
+WORDS = {"pays": ("Worth it", True), "single modes are as good": ("Not worth it", False)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +146,48 @@ def fit_elsewhere(recorded: RecordedMenu) -> dict[str, MenuPolicy]:
     return {f"transferred from {recorded.taught_by}": policy}
 
 
+def mix_by_cost(cost: Floats, budget: float) -> Mix:
+    """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
+
+    >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
+    Mix(low=1, high=2, share=0.25)
+    """
+    dearer = np.flatnonzero(cost > budget)
+    above = int(dearer[0]) if len(dearer) else len(cost)
+    if above in (0, len(cost)):
+        end = min(above, len(cost) - 1)
+        return Mix(low=end, high=end, share=0.0)
+    share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
+    return Mix(low=above - 1, high=above, share=float(share))
+
+
+def measure_fitted(setup: EvaluationSetup, splits: Sequence[Split], policy: MenuPolicy) -> list[SplitResult]:
+    """A policy that was fitted elsewhere, on every split: its price is chosen by cost on the other folds."""
+    recorded = [int(votes.drawn.min()) for votes in setup.ballots.parts]
+    longest = [min(pair) for pair in zip(policy.longest_by_mode, recorded, strict=True)]
+    paths = draw_mode_paths(setup, policy.weigh, longest, number=len(splits))
+    reading = policy.read(setup.ballots.prompts)
+    runs = [run_policy(policy, paths, dial=float(price), reading=reading) for price in policy.prices_]
+    settings, results = follow_runs(paths, runs, agreement=setup.basis == "agreement"), []
+    for split in splits:
+        costs = settings.cost[:, split.train].mean(axis=1)
+        mixes = [mix_by_cost(costs, target) for target in list_targets(setup)]
+        results.append(apply_mixes(setup, settings, mixes, split.test))
+    return results
+
+
+def add_fitted(runs: EvaluationRuns, name: str, policy: MenuPolicy) -> EvaluationRuns:
+    """The runs with one more policy, which was fitted elsewhere."""
+    results = enumerate(measure_fitted(runs.setup, runs.splits, policy))
+    pooled = pool_folds({(number, name): result for number, result in results}, name, runs.splits)
+    return replace(runs, everyone=(*runs.everyone, pooled))
+
+
 def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace) -> Found:
     """One menu beside its peers, as plain data."""
     ballots = read_menu_ballots(recorded.files)
     started = time.monotonic()
-    evaluation = evaluate_menu(
+    runs, evaluation = evaluate_modes(
         ballots,
         Menu.of(ballots, costs=recorded.costs),
         budgets=recorded.budgets,
@@ -141,11 +196,48 @@ def measure_menu(name: str, recorded: RecordedMenu, options: argparse.Namespace)
         orders=options.orders,
         seed=SEED,
         workers=options.workers,
-        weigh=recorded.weigh,
-        fitted=fit_elsewhere(recorded),
+        votes="auto" if recorded.weigh else "plain",
         progress=lambda done, total, last: print_progress(f"{name}: {done} of {total} ({last})"),
     )
-    return {**evaluation.to_dict(), "seconds": round(time.monotonic() - started)}
+    for other, policy in fit_elsewhere(recorded).items():
+        runs = add_fitted(runs, other, policy)
+    verdict = judge_modes(runs, make_bootstrap(runs.setup))
+    evaluation = assemble_evaluation(runs, verdict, oracle=evaluation.oracle)
+    return {**describe(evaluation), "seconds": round(time.monotonic() - started)}
+
+
+def describe(evaluation: Evaluation) -> Found:
+    """What the page needs of an evaluation, as plain data."""
+    verdict = evaluation.verdict
+    word, worth = WORDS.get(verdict.decided, ("Can't tell", None))
+    return {
+        "menu": evaluation.get_menu().dump(),
+        "problems": evaluation.problems,
+        "families": evaluation.families,
+        "worth": worth,
+        "verdict": f"{word}: {verdict.support[0].lower()}{verdict.support[1:]}",
+        "budgets": list(evaluation.budgets),
+        "rows": [describe_match(match) for match in evaluation.matched],
+        "oracle": [asdict(bracket) for bracket in evaluation.oracle],
+        "gain": asdict(verdict.gains["single modes"]),
+        "cascade_gain": asdict(verdict.gains["cascades"]),
+        "savings": {
+            f"{row.budget:g}": row.worth.mean if math.isfinite(row.worth.mean) else None
+            for row in verdict.rows
+        },
+    }
+
+
+def describe_match(match: Match) -> Found:
+    """One policy at one cost; its gain is the menu's over it."""
+    return {
+        "policy": "shuffled" if match.policy == "shuffled draws" else match.policy,
+        "budget": match.budget,
+        "cost": match.cost,
+        "accuracy": {"mean": match.accuracy, "low": match.low, "high": match.high},
+        "gain": None if match.lead is None else asdict(match.lead),
+        "draws": dict(match.draws),
+    }
 
 
 def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None:
@@ -153,22 +245,22 @@ def measure_ratios(name: str, options: argparse.Namespace, found: Found) -> None
     ballots = read_menu_ballots(MENUS[name].files)
     cheap, dear = MENUS[name].costs
     for ratio in RATIOS.get(name, OTHER_RATIOS):
-        evaluation = evaluate_menu(
+        evaluation = evaluate(
             ballots,
-            Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
+            menu=Menu.of(ballots, costs={cheap: 1 / ratio, dear: 1.0}),
             budgets=[budget for budget in RATIO_BUDGETS[name] if budget * ratio >= 1],
             folds=RATIO_FOLDS,
             orders=RATIO_ORDERS,
             seed=SEED,
             workers=options.workers,
-            oracle=False,
+            policies=(),
         )
         for budget in evaluation.budgets:
-            single = find_single(evaluation, budget)
-            if single is None or single.gain is None:
+            single = evaluation.find_best(SINGLES, budget)
+            if single is None or single.lead is None:
                 continue
             line = found.setdefault(f"{name}, at cost {budget:g}", {"budget": budget, "gain": {}})
-            line["gain"][str(ratio)] = asdict(single.gain)
+            line["gain"][str(ratio)] = asdict(single.lead)
             print_progress(f"{name}, ratio {ratio}, at cost {budget:g}: {line['gain'][str(ratio)]}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from evaluation_page import Bar
 
-from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE
+from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
 
 Found = dict[str, Any]
 

@@ -16,9 +16,10 @@ import numpy as np
 
 import adacompute as ac
 from adacompute.evaluate.comparison import CostCurve, Evaluation, Match
-from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
+from adacompute.evaluate.measure import AVERAGE_BUDGETS
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.protocols import AVERAGE_BUDGETS, EvaluationRuns, reduce_order_noise, run_policies
+from adacompute.evaluate.protocols import reduce_order_noise, run_policies
 from adacompute.evaluate.resampling import Interval
 from adacompute.evaluate.verdict import judge_pool
 from adacompute.report.exhibits.frontier import OracleCurve, PolicyFrontier, draw_frontier, trace_frontier
@@ -68,17 +69,9 @@ def evaluate_recording(name: str) -> tuple[EvaluationRuns, Oracle, Evaluation]:
         )
     )
     oracle = Oracle.of(run.setup)
-    shown = EvaluationInputs(
-        setup=run.setup,
-        everyone=list(run.everyone),
-        oracle=bracket_oracle(run.setup, oracle=oracle),
-        protocol="held-out",
-        parts=run.parts,
-        dropped=run.dropped,
-        left_out=run.left_out,
-        verdict=judge_pool(ballots, workers=workers),
-    )
-    return run, oracle, assemble_evaluation(shown)
+    verdict = judge_pool(ballots, workers=workers)
+    brackets = bracket_oracle(run.setup, oracle=oracle)
+    return run, oracle, assemble_evaluation(run, verdict, oracle=brackets)
 
 
 def make_row(evaluation: Evaluation, budget: float) -> dict[str, Any]:

@@ -32,6 +32,9 @@ BY_FIXTURE = {
 BY_PATH = {  # how a path begins, from the repository's root
     "studies/": "study",
     "studies/fleet/tests/test_fleet_simulation.py": "nightly",
+    "studies/paper/tests/test_large_figures.py": "nightly",  # `make check` has test_solve_figures.py
+    "studies/paper/tests/test_learning_figures.py": "nightly",
+    "studies/paper/tests/test_pareto_figures.py": "nightly",
     "tests/answers/test_recordings.py": "slow",
     "tests/cli/test_commands_benchmark.py": "slow",
     "tests/cli/test_report.py": "slow",

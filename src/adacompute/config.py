@@ -18,9 +18,10 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 from msgspec import Meta
 
-from adacompute.errors import BudgetInvalid, ConfigError, convert, format_value, suggest_name
+from adacompute.errors import BudgetInvalid, ConfigError, explain_misfit, format_value, suggest_name
 from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Secret, TokenPrices
 
 __all__ = [
@@ -469,15 +470,19 @@ def convert_value(value: object, kind: Any, place: str) -> Any:  # noqa: ANN401 
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
 
     def convert_to(each: Any) -> Any:  # noqa: ANN401 - a type hint, and a value of that type
-        return convert(
-            plain,
-            Finite if each is float else each,
-            place=place,
-            find_remedy=lambda _: f"give {' or '.join(map(_describe_kind, kinds))}",
-            build_error=lambda where, fault: ConfigError(f"{where} {fault}"),
-            show=lambda *_: _show_setting(value),
-            strict=not isinstance(plain, str),
-        )
+        try:
+            return msgspec.convert(
+                plain, Finite if each is float else each, strict=not isinstance(plain, str)
+            )
+        except msgspec.ValidationError as exc:
+            raise explain_misfit(
+                value,
+                exc,
+                place=place,
+                find_remedy=lambda _: f"give {' or '.join(map(_describe_kind, kinds))}",
+                build_error=lambda where, fault: ConfigError(f"{where} {fault}"),
+                show=lambda *_: _show_setting(value),
+            ) from None
 
     for each in kinds[:-1]:  # a number where it is one, else a text
         with contextlib.suppress(ConfigError):

@@ -61,7 +61,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 __all__ = [
     "AdacomputeError",
@@ -114,7 +114,7 @@ __all__ = [
     "TooFewSamples",
     "Unauthorized",
     "WeakVote",
-    "convert",
+    "explain_misfit",
     "format_value",
     "needs_extra",
     "shorten",
@@ -433,42 +433,35 @@ def format_value(value: object) -> str:
     return shorten(" ".join(text.split()), _MAX_VALUE)
 
 
-T = TypeVar("T")
 _MISFIT = re.compile(r"(?:field `(.*?)`)?(?: - at `\$\.?([^`]*)`)?\Z", re.DOTALL)  # a field, and its place
 
 
-def convert(
+def explain_misfit(
     value: Any,  # noqa: ANN401 - plain data
-    kind: type[T],
+    message: Exception,
     *,
     find_remedy: Callable[[str], str],
     build_error: Callable[[str, str], Exception],
     place: str = "",
     show: Callable[[str, object], str] = lambda _, part: format_value(part),
-    strict: bool = True,
-) -> T:
-    """The value as this type; else an error with the place, the value and the remedy.
+) -> Exception:
+    """The error of a value that msgspec refused: with the place, the value and the remedy.
 
     msgspec's own messages name neither value nor remedy. `find_remedy` gives the one for a part, such as
     `samples[].text`; `build_error` gets where that part is, and what is wrong with it.
     """
-    import msgspec  # imported here, so that `adacompute --version` starts without it
-
-    try:
-        return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as exc:
-        match = _MISFIT.search(str(exc))
+    match = _MISFIT.search(str(message))
     assert match is not None
     field, path = match.groups("")
-    part = value
+    part, shown = value, ""
     for key in re.findall(r"\w+", path):
         part = part[int(key)] if isinstance(part, list) else part[key]
     if field:
-        part, path = part.get(field, msgspec.UNSET), f"{path}.{field}".removeprefix(".")
+        shown = "" if field in part else "missing"
+        part, path = part.get(field), f"{path}.{field}".removeprefix(".")
     general = re.sub(r"\[[0-9]+\]", "[]", path)
-    shown = "missing" if part is msgspec.UNSET else show(general, part)
-    where = f"{place}.{path}".strip(".")
-    raise build_error(where, f"is {shown}; {find_remedy(general)}")
+    fault = f"is {shown or show(general, part)}; {find_remedy(general)}"
+    return build_error(f"{place}.{path}".strip("."), fault)
 
 
 def shorten(text: str, length: int) -> str:

@@ -23,8 +23,8 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.pool_options import read_ballots
 from adacompute.cli.terminal import format_path, print_line, print_paragraph, show_progress
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.parallel import ProgressCallback
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.pool import Ballots
 from adacompute.report.build import JOBS, PARTS, Job, ReportInputs, build_report
 from adacompute.report.document import Report, Section

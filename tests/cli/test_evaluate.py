@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adacompute.cli.evaluate import show_evaluation
+from adacompute.cli.evaluation_tables import show_evaluation
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.pool import open_pool
 from adacompute.records import TokenPrices

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_runs import BODY, endpoint, run_draw
+from client_runs import BODY, endpoint
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adacompute.client import Client, Response, Retries, Timeouts
 from adacompute.errors import EndpointError
-from upstream import Behaviour, Garbage, Reply, Upstream
+from upstream import Behaviour, Garbage, Upstream
 
 ONCE = Retries(attempts=1, deadline=5.0)
 QUICK = Timeouts(first_byte=0.3, total=0.4)
@@ -146,10 +146,3 @@ def test_json_that_only_python_writes_is_read_all_the_same(change: Callable[[dic
     (response,) = ends_well([Garbage(raw=json.dumps(body).encode())])
     assert response.logprob in (-0.5, -1.5)
     assert response.to_sample().text
-
-
-def test_a_reply_after_bytes_that_nobody_asked_for_is_not_mixed_up_with_them():
-    stray = json.dumps({"choices": [{"message": {"content": "stray"}}]}).encode()
-    head = HEAD + b"Content-Length: %d\r\n\r\n" % len(stray)
-    done = run_draw([Garbage(whole=head + b" " * len(stray) + head + stray), Reply(texts=["clean"])], 1)
-    assert done.responses[0].text == "clean"

@@ -126,23 +126,6 @@ class Talkative:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
-def test_a_reply_that_nobody_asked_for_is_never_the_next_request_s():
-    async def ask() -> list[str]:
-        upstream = Talkative()
-        server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0)
-        url, texts = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1", []
-        async with server, Client(endpoint(url)) as client:
-            for asked in range(1, 4):
-                reply = await client.call(BODY)
-                texts.append(reply.responses[0].text)
-                while upstream.unasked < asked:
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(0.1)  # the loop, which is the server's too, reads what it has written
-        return texts
-
-    assert asyncio.run(ask()) == ["asked, 1", "asked, 2", "asked, 3"]
-
-
 def test_a_reply_that_came_while_the_loop_was_busy_is_never_the_next_request_s():
     port: queue.Queue[int] = queue.Queue()
     upstream = Talkative()

@@ -4,10 +4,14 @@ import copy
 from typing import Any
 
 import pytest
+from menu_modes import make_modes
 
+from adacompute.evaluate.protocols import evaluate_modes
+from adacompute.policies.menu import MenuPolicy
+from adacompute.pool import Menu
 from harness import import_script
 
-made = import_script("menu_evaluation_page")
+made, measured = import_script("menu_evaluation_page"), import_script("menu_evaluation")
 
 GOOD = {"mean": 0.03, "low": 0.01, "high": 0.05}
 BAD = {"mean": -0.03, "low": -0.05, "high": -0.01}
@@ -134,3 +138,18 @@ def test_a_page_shows_every_peer_and_what_is_saved(numbers: dict[str, Any]):
     assert all(f"| {policy} |" in text for policy in POLICIES)
     assert "| the same without a menu costs | 0.40 | more than recorded | 0.90 | 1.00 |" in text
     assert "| crux | transferred from facts | 0.5: 88.0, +3.0 (+1.0 to +5.0) |" in text
+
+
+def test_a_policy_fitted_elsewhere_is_judged_beside_the_others():
+    taught, ballots = make_modes(problems=20, samples=8, seed=3), make_modes(problems=42, samples=6)
+    costs = {"small": 0.1, "large": 1.0}
+    options = {"budgets": (0.7,), "folds": 2, "orders": 6, "oracle": False}
+    runs, _ = evaluate_modes(ballots, Menu.of(ballots, costs=costs), **options)
+    policy = MenuPolicy(Menu.of(taught, costs=costs)).fit(taught)
+    with_it = measured.add_fitted(runs, "transferred", policy)
+    match = with_it.get("transferred").match(0.7, 0)
+    control = with_it.get("shuffled draws").match(0.7, 0)
+    assert match is not None
+    assert control is not None
+    assert match.cost == pytest.approx(0.7)  # its price is chosen by cost, though its costs were others
+    assert match.accuracy > control.accuracy

@@ -9,7 +9,7 @@ from adacompute import AccuracyTable, Ballots, TokenPrices, frontier, score, sol
 from adacompute.errors import TooFewSamples
 from adacompute.evaluate import (
     Scoring,
-    bracket_menu_oracle,
+    bracket_modes,
     compare_with_uniform,
     cross_fit,
     paired_interval,
@@ -193,7 +193,7 @@ def two_modes(first: Ballots, second: Ballots) -> Ballots:
 def test_of_pure_luck_in_two_modes_in_sample_claims_much_and_crossfitted_nothing():
     ballots = two_coins(300, 8, 8)
     menu = Menu.of(ballots, costs={"cheap": 0.5, "dear": 1.0})
-    (found,) = bracket_menu_oracle(ballots, menu, [1.2], choices=(1, 2, 4))
+    (found,) = bracket_modes(ballots, menu, [1.2], choices=(1, 2, 4))
     assert found.low is not None
     assert found.high > 0.6
     assert found.low.mean == pytest.approx(0.5, abs=0.03)
@@ -214,7 +214,7 @@ def test_a_menu_of_one_mode_has_the_bracket_of_that_mode(words, table):
     )
     for left, right in zip(pairs, menu_pairs, strict=True):
         assert all((a.accuracy == b.accuracy).all() for a, b in zip(left, right, strict=True))
-    (found,) = bracket_menu_oracle(ballots, menu, [2.0], choices=BUDGETS, splits=1)
+    (found,) = bracket_modes(ballots, menu, [2.0], choices=BUDGETS, splits=1)
     assert found.high == solve(table, budget=2.0).mixed_accuracy
 
 
@@ -236,8 +236,8 @@ def test_an_oracle_over_modes_is_no_worse_than_over_one_and_says_where_halves_ar
     ballots = two_coins(30, 6, 6)
     alone = Menu.of(ballots, costs={"dear": 1.0})
     both = Menu.of(ballots, costs={"cheap": 0.5, "dear": 1.0})
-    (one_mode,) = bracket_menu_oracle(ballots, alone, [2.0], choices=(1, 4))
-    (two,) = bracket_menu_oracle(ballots, both, [2.0], choices=(1, 4))
+    (one_mode,) = bracket_modes(ballots, alone, [2.0], choices=(1, 4))
+    (two,) = bracket_modes(ballots, both, [2.0], choices=(1, 4))
     assert two.high >= one_mode.high
     assert two.low is one_mode.low is None
     assert two.why.startswith("half of each mode's samples are too few to choose on: mode 'cheap': 30 of 30")
@@ -248,6 +248,6 @@ def test_the_bracket_of_a_menu_in_money(words):
     ballots = two_modes(shuffled, shuffled)
     prices = {"cheap": TokenPrices(output=1.0, prompt_tokens=0), "dear": TokenPrices(output=9.0)}
     menu = Menu.of(ballots, prices=prices)
-    (found,) = bracket_menu_oracle(ballots, menu, [2 * menu.costs[0]], choices=(1, 2), splits=2)
+    (found,) = bracket_modes(ballots, menu, [2 * menu.costs[0]], choices=(1, 2), splits=2)
     assert found.low is not None
     assert found.low.mean < found.high

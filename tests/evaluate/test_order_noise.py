@@ -8,13 +8,9 @@ import pytest
 
 from adacompute import Ballots
 from adacompute.evaluate.comparison import PolicyPoints, PolicyResult
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import EvaluationSetup, select_policies, sweep_policy
-from adacompute.evaluate.protocols import (
-    EvaluationRuns,
-    reduce_order_noise,
-    run_policies,
-    score_uniform_exactly,
-)
+from adacompute.evaluate.protocols import reduce_order_noise, run_policies, score_uniform_exactly
 from adacompute.policies.paths import draw_paths
 from adacompute.score import score
 from synthetic import synthetic

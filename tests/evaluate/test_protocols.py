@@ -54,6 +54,31 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
         assert sorted(judged) == sorted(set(words.prompts))
 
 
+def test_whole_families_are_held_out_of_tables_and_of_the_verdict(words: Ballots):
+    grouped = replace(words, subjects=tuple(f"family {row % 9}" for row in range(len(words))))
+    Spy.shown.clear()
+    made = evaluate(grouped, budgets=(2,), policies=("fixed", ("spy", spy)), families=True, **FEW)
+    family = dict(zip(grouped.prompts, grouped.subjects, strict=True))
+    for judged in Spy.shown:
+        inside = {family[prompt] for prompt in judged}
+        assert len(judged) == sum(subject in inside for subject in grouped.subjects)  # none is split
+    assert made.families
+    assert "63 problems in 9 families, held out whole" in made.verdict.protocol
+
+
+def test_intervals_are_over_families(words: Ballots):
+    """Copies of a problem are one family: they make an interval over families no narrower."""
+    once = words.only(np.tile(np.arange(12), 4))
+    ids = tuple(f"{row} {name}" for row, name in enumerate(once.ids))
+    many = replace(once, ids=ids, prompts=ids, subjects=once.ids)
+    options = {"budgets": (2,), "policies": ("fixed",), "votes": "plain", **FEW}
+    by_family, by_problem = (evaluate(many, families=families, **options) for families in (True, False))
+    wide, narrow = by_family.match("fixed", 2), by_problem.match("fixed", 2)
+    assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
+    with pytest.raises(TooFewSamples, match="0 of 48 problems have a subject"):
+        evaluate(replace(many, subjects=(None,) * 48), families=True, **options)
+
+
 @pytest.mark.slow
 def test_the_prior_that_comes_with_the_package_has_not_seen_what_is_judged(words: Ballots):
     (one,) = select_policies(("stopping",), words)
@@ -69,8 +94,7 @@ def test_the_same_seed_gives_the_same_by_any_number_of_processes_and_another_doe
     told: list[tuple[int, int, str]] = []
 
     def run(seed: int, **given: object) -> Evaluation:
-        rng = np.random.default_rng(seed)
-        return evaluate(words, budgets=(3,), policies=("fixed", "asc"), rng=rng, **FEW, **given)
+        return evaluate(words, budgets=(3,), policies=("fixed", "asc"), seed=seed, **FEW, **given)
 
     made = run(5, progress=lambda *at: told.append(at))
     assert made == run(5, workers=2)

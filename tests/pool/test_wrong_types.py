@@ -13,7 +13,7 @@ from pool_lines import line, write
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid
 from adacompute.pool import export_file, fingerprint, import_file, open_pool
-from adacompute.pool.verification import DEPTH_LIMIT
+from adacompute.pool.sqlite import DEPTH_LIMIT
 from adacompute.records import Problem, Sample
 
 

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation, PolicyPoints, PolicyResult
-from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.verdict import PairedResults, TokenUsage, judge
 from synthetic import synthetic
 
@@ -80,18 +79,7 @@ def made(
 def evaluated(found: EvaluationRuns, oracle: Oracle | None = None) -> Evaluation:
     """The same, told."""
     ends = bracket_oracle(found.setup, oracle=oracle) if found.setup.basis == "accuracy" else ()
-    return assemble_evaluation(
-        EvaluationInputs(
-            setup=found.setup,
-            everyone=list(found.everyone),
-            oracle=ends,
-            protocol="held-out",
-            parts=found.parts,
-            dropped=0,
-            left_out=found.left_out,
-            verdict=judge(paired(found)),
-        )
-    )
+    return assemble_evaluation(found, judge(paired(found)), oracle=ends)
 
 
 def paired(found: EvaluationRuns, policy: str = "stopping") -> PairedResults:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from handmade import FIGURES, evaluated, handmade
 
-from adacompute.evaluate.protocols import EvaluationRuns
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.report.document import Section, to_markdown
 from adacompute.report.exhibits import frontier, token_cost, verdict, worth
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier

@@ -9,9 +9,9 @@ import pytest
 from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade
 
 from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.conclusions import format_samples
+from adacompute.evaluate.conclusions import EvaluationRuns, format_samples
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.protocols import EvaluationRuns, run_policies
+from adacompute.evaluate.protocols import run_policies
 from adacompute.evaluate.resampling import Interval
 from adacompute.report.document import Column, compute_saved, format_cell
 from adacompute.report.exhibits.frontier import PolicyFrontier, trace_frontier

@@ -316,7 +316,7 @@ def test_what_is_left_alone_is_shown(browser, served):
     clock = Clock()
     seen = Observability(ServeConfig(), now=clock)
     hour(seen, clock, requests=300)
-    seen.watch_breakers(lambda: ("", "<b>broken</b>"))
+    seen.list_resting = lambda: ("", "<b>broken</b>")
 
     async def look(page):
         await page.until(FULL)
@@ -349,7 +349,8 @@ def test_requests_stand_in_the_order_of_their_times_and_without_a_cap_there_is_n
     for behind in (0.0, 50.0, 20.0, 70.0):
         seen.on_request_start()
         seen.on_request_end(told(clock.at - behind))
-    seen.watch_spending(lambda: [SpendStatus(name="", spent=8.0), SpendStatus(name="a", spent=8.0, cap=10.0)])
+    spending = [SpendStatus(name="", spent=8.0), SpendStatus(name="a", spent=8.0, cap=10.0)]
+    seen.read_spending = lambda: spending
 
     async def look(page):
         await page.until(FULL)
@@ -407,7 +408,9 @@ def test_a_budget_in_money_is_shown_in_its_currency_with_what_is_spent_and_saved
 def test_a_budget_below_one_sample_is_a_banner(browser, served):
     clock = Clock()
     seen = Observability(ServeConfig(budget="500 tokens"), now=clock)
-    seen.watch_shortfall(lambda: "one sample costs 800 tokens per request on average, more than the budget")
+    seen.describe_shortfall = lambda: (
+        "one sample costs 800 tokens per request on average, more than the budget"
+    )
     seen.on_request_start()
     seen.on_request_end(told(clock.at, budget=500.0, unit="tokens", cost=800.0))
 

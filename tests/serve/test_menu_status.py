@@ -303,7 +303,7 @@ def test_the_page_shows_the_modes_of_a_menu_and_none_without(browser, tmp_path, 
     observability.menu.watch(
         find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ("large",)
     )
-    observability.watch_breakers(lambda: ("large",))
+    observability.list_resting = lambda: ("large",)
     show = "document.querySelector('{}').innerText"
 
     async def look(url: str) -> None:

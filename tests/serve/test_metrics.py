@@ -141,10 +141,10 @@ def test_spend_tokens_and_balances_are_what_they_are():
     assert value(seen, "spent_total", unit="money") == pytest.approx(0.00012)
     assert value(seen, "tokens_total", kind="cached") == 40
     assert "ledger_cap" not in families(seen) or not families(seen)["ledger_cap"].samples
-    seen.watch_spending(lambda: [SpendStatus(name="", spent=3.0, maybe=1.0, reserved=0.5, cap=10.0)])
+    seen.read_spending = lambda: [SpendStatus(name="", spent=3.0, maybe=1.0, reserved=0.5, cap=10.0)]
     assert value(seen, "ledger", state="reserved", unit="money") == 0.5
     assert value(seen, "ledger_cap", unit="money") == 10.0
-    seen.watch_recorder(lambda: (7, 2))
+    seen.read_recorder = lambda: (7, 2)
     assert value(seen, "recorder_requests", result="dropped") == 2
 
 

@@ -258,11 +258,9 @@ def test_spending_is_asked_for_when_it_is_shown():
     seen = seen_of(unit="money", window="day")
     assert seen.dashboard_data()["spend"] == []
     spent = 1.0
-    seen.watch_spending(
-        lambda: (
-            [SpendStatus(name="", spent=spent, cap=10.0)]
-            + [SpendStatus(name=f"k{i}", spent=0.1) for i in range(99)]
-        )
+    seen.read_spending = lambda: (
+        [SpendStatus(name="", spent=spent, cap=10.0)]
+        + [SpendStatus(name=f"k{i}", spent=0.1) for i in range(99)]
     )
     assert seen.dashboard_data()["spend"][0] == {
         "name": "",

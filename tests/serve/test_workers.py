@@ -346,8 +346,8 @@ def test_a_worker_says_why_it_cant_serve_and_ends(tmp_path: Path):
 def make_whole_and_parts(make: Any) -> tuple[Observability, list[Observability]]:
     seen = [make(), make(), make()]
     for one in seen:
-        one.watch_fleet(lambda: FleetStatus(replicas=3, pacemaker=False, age=0.0))
-        one.watch_recorder(lambda: (0, 0))
+        one.read_fleet = lambda: FleetStatus(replicas=3, pacemaker=False, age=0.0)
+        one.read_recorder = lambda: (0, 0)
     return seen[0], seen[1:]
 
 

@@ -180,21 +180,19 @@ def hour(
             seen.on_refusal(401, "invalid_api_key")
     for _ in range(3):
         seen.on_request_start()
-    seen.watch_recorder(lambda: (3731, 0))
+    seen.read_recorder = lambda: (3731, 0)
     clock.at = end
     if money:
         amount = sums.amount_in("money")
-        seen.watch_spending(
-            lambda: [SpendStatus(name="", spent=amount, cap=50.0, tokens=sums.tokens, money=amount)]
-        )
-        return
-    seen.watch_spending(
-        lambda: [
-            SpendStatus(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
-            SpendStatus(name="alice", spent=6820.0, maybe=40.0, reserved=12.0, cap=7000.0),
-            SpendStatus(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
+        seen.read_spending = lambda: [
+            SpendStatus(name="", spent=amount, cap=50.0, tokens=sums.tokens, money=amount)
         ]
-    )
+        return
+    seen.read_spending = lambda: [
+        SpendStatus(name="", spent=8134.0, maybe=41.0, reserved=12.0, cap=20_000.0),
+        SpendStatus(name="alice", spent=6820.0, maybe=40.0, reserved=12.0, cap=7000.0),
+        SpendStatus(name="bob", spent=1314.0, maybe=1.0, cap=5000.0),
+    ]
 
 
 MODES = ("small", "large")
@@ -256,7 +254,7 @@ def menu_hour(
         seen.on_call(Call(at=clock.at, seconds=1.0, asked=2, got=2, kind="ok", paid="yes"))
         seen.on_request_end(outcomes[-1])
     spent = sum((outcome.spent for outcome in outcomes), Spend())
-    seen.watch_spending(
-        lambda: [SpendStatus(name="", spent=spent.money, tokens=spent.tokens, money=spent.money)]
-    )
+    seen.read_spending = lambda: [
+        SpendStatus(name="", spent=spent.money, tokens=spent.tokens, money=spent.money)
+    ]
     return outcomes

@@ -1,7 +1,7 @@
 """Reads the answer out of a response: a box, a tag, a phrase, a JSON field, a letter or the last number.
 
 `extract_answer` tries the readers above it in the order of `_FINISHED_PLAN`, or runs the one reader that the
-task names. Those of phrases and JSON fields are here, those of boxes, numbers and letters in marks.py.
+task names. Those of boxes, phrases and JSON fields are here, those of numbers and letters in marks.py.
 Every scan is linear in the text: patterns have no nested repeats. `read_in_sandbox` does the same in
 a helper process with a time limit, so that a hostile text can't hold up an event loop; a thread would
 not help, because a pattern holds the interpreter until it has matched.
@@ -14,7 +14,6 @@ from functools import lru_cache, partial
 from adacompute.answers.equal import same_answer
 from adacompute.answers.marks import (
     SHORT_REPLY,
-    find_box,
     find_choice,
     find_hash,
     find_hash_answer,
@@ -54,6 +53,7 @@ __all__ = [
     "find_answer_line",
     "find_answer_phrase",
     "find_answer_starts",
+    "find_box",
     "grade_answer",
     "read_answers",
     "read_in_sandbox",
@@ -62,6 +62,32 @@ __all__ = [
     "start_sandbox",
     "strip_thinking",
 ]
+
+_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
+
+
+def find_box(text: str) -> str | None:
+    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
+
+    One pass, however many boxes are left open.
+    """
+    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
+    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
+    if token is not None:
+        return token.group(1).rstrip(".,;:")
+    last_box = (-1, -1)
+    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
+    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
+        mark = match.group()
+        if mark == "}":
+            begin = open_braces.pop() if open_braces else -1
+            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
+                last_box = (begin, match.start())
+        elif mark[-1] == "{" and mark != "\\{":
+            open_braces.append(match.end() if len(mark) > 1 else -1)
+    return text[slice(*last_box)] if last_box[0] >= 0 else None
+
 
 _ANSWER_WORDS = ("answer", "ответ", "antwort", "réponse", "respuesta", "resposta", "risposta", "答案", "答え")
 _ANSWER_LABEL = re.compile(

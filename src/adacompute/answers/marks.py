@@ -1,4 +1,4 @@
-"""What stands out in a response: a box, ####, the last number, a choice; and a reply without its marks."""
+"""What stands out in a response: ####, the last number, a choice; and a reply without its marks."""
 
 import re
 from collections.abc import Iterator
@@ -10,7 +10,6 @@ __all__ = [
     "ITEM_WORDS",
     "SHORT_REPLY",
     "clean_reply",
-    "find_box",
     "find_choice",
     "find_hash",
     "find_hash_answer",
@@ -22,8 +21,6 @@ __all__ = [
     "locate_choice",
 ]
 
-_BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
-_BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 _HEADING = re.compile(r"[\s#*]{0,9}(?:\d{1,2}[.)]\s{1,9})?[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"
@@ -45,28 +42,6 @@ _SENTENCE = re.compile(
     r"|^(?:so|thus|therefore|hence|then|it['’]s|that['’]s|there|(?:it|he|she|they|we|i|you|this|that)\s[a-z])\b",
     re.IGNORECASE,
 )
-
-
-def find_box(text: str) -> str | None:
-    r"""The content of the last balanced `\boxed{...}` or `\fbox{...}` that isn't empty; 5 of `\boxed 5`.
-
-    One pass, however many boxes are left open.
-    """
-    at = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
-    token = _BOX_TOKEN.match(text, at) if at >= 0 else None
-    if token is not None:
-        return token.group(1).rstrip(".,;:")
-    last_box = (-1, -1)
-    open_braces: list[int] = []  # where each open box's content begins; -1 for other braces
-    for match in _BOX_BRACE.finditer(text if at >= 0 else ""):
-        mark = match.group()
-        if mark == "}":
-            begin = open_braces.pop() if open_braces else -1
-            if begin > last_box[0] and not text[begin : match.start()].isspace() and begin < match.start():
-                last_box = (begin, match.start())
-        elif mark[-1] == "{" and mark != "\\{":
-            open_braces.append(match.end() if len(mark) > 1 else -1)
-    return text[slice(*last_box)] if last_box[0] >= 0 else None
 
 
 def find_hash(text: str) -> str | None:

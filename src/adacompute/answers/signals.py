@@ -13,8 +13,8 @@ from itertools import accumulate
 from operator import mul, sub
 from typing import Any, NamedTuple
 
-from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, strip_thinking
-from adacompute.answers.marks import find_box, locate_choice
+from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box, strip_thinking
+from adacompute.answers.marks import locate_choice
 from adacompute.records import Signals
 
 __all__ = [

@@ -32,8 +32,7 @@ from adacompute.problems import Template
 from adacompute.records import Problem, TokenPrices
 
 if TYPE_CHECKING:
-    from adacompute.evaluate.comparison import Verdict, VerdictRow
-    from adacompute.evaluate.menu_evaluation import MenuEvaluation
+    from adacompute.evaluate.comparison import Evaluation, Verdict, VerdictRow
     from adacompute.report.document import Report
 
 __all__ = ["QUESTION_IDS", "TEMPLATE", "ask_gateway", "demo"]
@@ -316,7 +315,7 @@ def _read_problems(ids: Sequence[str]) -> list[Problem]:
 @contextmanager
 def _judge_in_background(
     names: Sequence[str],
-) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[MenuEvaluation]]]":
+) -> "Iterator[tuple[dict[str, Future[Verdict]], Future[Evaluation]]]":
     """Judge recordings, then the menu, in a process of its own: the model and the report have the others."""
     from adacompute.evaluate.parallel import start_worker
 
@@ -340,18 +339,18 @@ def judge_recording(name: str) -> "Verdict":
         return judge_pool(pool.ballots())
 
 
-def judge_menu() -> "MenuEvaluation":
+def judge_menu() -> "Evaluation":
     """Two models on the same questions, in money: held-out, with few folds."""
-    from adacompute.evaluate.menu_evaluation import evaluate_menu
+    from adacompute.evaluate import evaluate
 
     with join_pools(MENU_RECORDINGS) as pool:
-        return evaluate_menu(
+        return evaluate(
             pool,
-            Menu.of(pool, prices=MENU_PRICES),
+            menu=Menu.of(pool, prices=MENU_PRICES),
             budgets=_MENU_BUDGETS,
+            policies=(),
             folds=_MENU_FOLDS,
             orders=_MENU_ORDERS,
-            oracle=False,
         )
 
 
@@ -411,32 +410,32 @@ def _build_row(row: "VerdictRow") -> list[str]:
     ]
 
 
-def _show_menu(evaluation: "MenuEvaluation") -> None:
+def _show_menu(evaluation: "Evaluation") -> None:
     """What an average sum buys with one model, with a cascade, and with a menu of both."""
-    menu = evaluation.menu
+    menu = evaluation.get_menu()
     print_paragraph(_MENU_INTRODUCTION.format(ratio=menu.costs[-1] / menu.costs[0]))
-    print_paragraph(evaluation.verdict)
+    print_paragraph(f"{evaluation.verdict.sentence} {evaluation.verdict.support}")
     print_paragraph(f"held-out, {evaluation.folds} folds, {evaluation.problems} problems, paired.", indent=2)
     headings = [menu.cost_unit, "one model or a mix", "cascade", "menu", "gain"]
     print_table(headings, [_build_menu_row(evaluation, budget) for budget in evaluation.budgets])
     print_line()
 
 
-def _build_menu_row(evaluation: "MenuEvaluation", budget: float) -> list[str]:
+def _build_menu_row(evaluation: "Evaluation", budget: float) -> list[str]:
+    from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
     from adacompute.report.document import Column, format_cell
-    from adacompute.report.exhibits.menu import MENU, find_cascade, find_row, find_single
 
-    share, single = Column(name="", kind="share"), find_single(evaluation, budget)
-    rows = (single, find_cascade(evaluation, budget), find_row(evaluation, MENU, budget))
+    share, single = Column(name="", kind="share"), evaluation.find_best(SINGLES, budget)
+    matches = (single, evaluation.find_best(CASCADES, budget), evaluation.match(MENU, budget))
     return [
-        evaluation.menu.format_cost(budget, unit=False),
-        *(format_cell(None if row is None else row.accuracy.mean, share) for row in rows),
-        format_cell(None if single is None else single.gain, Column(name="gain", kind="points")),
+        evaluation.get_menu().format_cost(budget, unit=False),
+        *(format_cell(None if match is None else match.accuracy, share) for match in matches),
+        format_cell(None if single is None else single.lead, Column(name="gain", kind="points")),
     ]
 
 
 def _build_object(
-    verdicts: "Mapping[str, Future[Verdict]]", report: "Report", page: Path, evaluation: "MenuEvaluation"
+    verdicts: "Mapping[str, Future[Verdict]]", report: "Report", page: Path, evaluation: "Evaluation"
 ) -> dict[str, Any]:
     from adacompute.report.document import replace_non_finite, to_data
 

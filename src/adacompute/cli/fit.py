@@ -21,9 +21,8 @@ from adacompute.cli.evaluate import (
     MAX_DEFAULT_WORKERS,
     VoteKind,
     VotesOption,
-    build_savings,
-    show_verdict,
 )
+from adacompute.cli.evaluation_tables import build_savings, show_verdict
 from adacompute.cli.menus import FamiliesFlag, MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,

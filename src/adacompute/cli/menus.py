@@ -7,16 +7,16 @@ an average cost in the menu's unit; money is shown for 1,000 requests.
 import math
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import orjson
 import typer
 
+from adacompute.cli.evaluation_tables import describe_modes, show_evaluation
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
@@ -34,23 +34,20 @@ from adacompute.cli.options import (
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots
 from adacompute.cli.terminal import (
     format_count,
-    format_ends,
     format_path,
     format_percent,
-    format_range,
     print_fact,
     print_json,
     print_line,
     print_message,
     print_paragraph,
-    print_report,
     print_table,
     show_progress,
 )
 from adacompute.client.modes import MenuConfig, ModeConfig, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
-from adacompute.evaluate.menu_evaluation import SPENT_TOLERANCE, MenuEvaluation, MenuRow, evaluate_menu
+from adacompute.evaluate import evaluate
 from adacompute.policies import MenuPolicy
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool import Ballots, Menu, join_pools, read_modes
@@ -66,16 +63,14 @@ __all__ = [
     "MenuOptions",
     "MissingProblems",
     "choose_menu",
-    "evaluate_modes",
     "fit_menu",
     "format_draws",
     "parse_joins",
     "parse_menu_budget",
+    "parse_menu_budgets",
     "parse_mode_costs",
     "read_upstreams",
     "refuse_beside_menu",
-    "report_modes",
-    "show_menu_evaluation",
     "warn_unspent",
 ]
 
@@ -83,20 +78,6 @@ _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 _LISTED_POINTS = 7  # of a fitted policy's settings that are shown
-_BASIS_TITLES = {
-    "accuracy": "accuracy",
-    "agreement": "agreement with the vote of all samples of the dearest mode",
-}
-_UNGRADED_NOTE = (
-    "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is how "
-    "often the answer is that of the vote of all samples of the dearest mode."
-)
-_EVALUATION_NOTE = (
-    "All were chosen on other problems than they are judged on, and cost the same on average where they can "
-    "spend it, by a mix of two of their settings. uniform: so many samples of one mode for everyone; best "
-    "fixed mix: of all of these; joint fixed vote: so many samples of every mode for everyone. Intervals are "
-    "95%, paired."
-)
 
 
 MissingProblems = Literal["error", "drop"]
@@ -410,7 +391,7 @@ def parse_menu_budget(
     return amount
 
 
-def _parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
+def parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
     """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
     if text is None:
         return None
@@ -419,18 +400,6 @@ def _parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tu
 
 def _name_unit(menu: Menu) -> str:
     return menu.currency or ("the numbers of --cost" if menu.unit == "cost" else menu.unit)
-
-
-def _describe_modes(menu: Menu) -> str:
-    """`a sample of smol costs 0.1, one of qwen 1`."""
-    costs = [
-        f"{mode.name} {menu.format_cost(mode.cost, unit=False)}"
-        if math.isfinite(mode.cost)
-        else f"{mode.name} may not be drawn"
-        for mode in menu.modes
-    ]
-    unit = {"money": f"{menu.currency} for 1,000 samples", "tokens": "tokens a sample", "cost": "a sample"}
-    return f"{', '.join(costs)} ({unit[menu.unit]})"
 
 
 # ---------------------------------------------------------------------------------------------- fit
@@ -471,7 +440,14 @@ def fit_menu(
     evaluation = None
     if judge:
         with show_progress(f"evaluating {options.name}") as report_progress:
-            evaluation = _evaluate(ballots, menu, report_progress, labels=labels, families=families)
+            evaluation = evaluate(
+                ballots,
+                menu=menu,
+                labels=labels,
+                families=families,
+                workers=min(_MAX_WORKERS, os.cpu_count() or 1),
+                progress=report_progress,
+            )
     summary["evaluation"] = None if evaluation is None else evaluation.to_dict()
     if json:
         print_json(summary)
@@ -479,7 +455,7 @@ def fit_menu(
     _show_fit(summary, menu, options)
     if evaluation is not None:
         print_line()
-        show_menu_evaluation(evaluation, name=options.name)
+        show_evaluation(evaluation, name=options.name)
 
 
 def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
@@ -549,7 +525,7 @@ def _show_fit(summary: dict[str, Any], menu: Menu, options: MenuOptions) -> None
     print_line(f"menu: learned from {problems} of {options.name}")
     print_line()
     print_fact("saved in", summary["folder"])
-    print_fact("modes", _describe_modes(menu))
+    print_fact("modes", describe_modes(menu))
     labels = f"correctness of {format_count(summary['labels'], 'problem')}"
     print_fact("learned", labels if summary["labels"] else "agreement with the dearest mode: no labels")
     if "calibrated" in summary:
@@ -594,152 +570,3 @@ def format_draws(draws: dict[str, float]) -> str:
     """`2.1 samples of smol, 0.31 of qwen`."""
     parts = [f"{number:.2f} of {mode}" for mode, number in draws.items()]
     return f"samples a request: {', '.join(parts)}" if parts else "samples by mode not known"
-
-
-# ----------------------------------------------------------------------------------------- evaluate
-
-
-def evaluate_modes(
-    options: MenuOptions,
-    *,
-    answers: AnswersConfig,
-    budgets: str | None,
-    unit: BudgetUnit,
-    json: bool,
-    **settings: Any,  # noqa: ANN401 - of evaluate_menu
-) -> None:
-    """Compare the menu with each mode alone, fixed mixes, cascades and routers, on held-out problems."""
-    with show_progress(f"evaluating {options.name}") as report_progress:
-        ballots, menu = options.read(answers)
-        averages = _parse_menu_budgets(budgets, menu, unit=unit)
-        evaluation = _evaluate(ballots, menu, report_progress, budgets=averages, **settings)
-    if json:
-        print_json({**options.describe(), **evaluation.to_dict()})
-    else:
-        show_menu_evaluation(evaluation, name=options.name)
-
-
-def _evaluate(
-    ballots: Ballots,
-    menu: Menu,
-    progress: Callable[[int, int, str], None],
-    **settings: Any,  # noqa: ANN401 - of evaluate_menu
-) -> MenuEvaluation:
-    workers = settings.pop("workers", None) or min(_MAX_WORKERS, os.cpu_count() or 1)
-    return evaluate_menu(ballots, menu, workers=workers, progress=progress, **settings)
-
-
-def show_menu_evaluation(evaluation: MenuEvaluation, *, name: str) -> None:
-    """Show whether the menu pays, then every policy at each budget, and what the menu draws."""
-    menu, budgets = evaluation.menu, evaluation.budgets
-    by = "families" if evaluation.families else "problems"
-    folds = f"{evaluation.folds} folds over {by}"
-    print_line(f"{name}: {format_count(evaluation.problems, 'problem')}, held-out ({folds})")
-    print_fact("modes", _describe_modes(menu))
-    print_line()
-    print_paragraph(evaluation.verdict)
-    if evaluation.basis == "agreement":
-        print_paragraph(_UNGRADED_NOTE)
-    print_line()
-    headings = ["", *(menu.format_cost(budget, unit=False) for budget in budgets)]
-    names = sorted(dict.fromkeys(row.policy for row in evaluation.rows), key=lambda each: each == "shuffled")
-    print_line(f"{_BASIS_TITLES[evaluation.basis]} at the same average cost: {menu.cost_unit}")
-    rows = [_format_row(evaluation, each, _format_accuracy) for each in names]
-    print_table(headings, [*rows, *_format_oracle(evaluation)])
-    if any("*" in cell for row in rows for cell in row):
-        print_paragraph("(* costs less: it can't spend as much)", indent=2)
-    print_line()
-    print_line("gain of the menu over each, points: 95% interval")
-    print_table(headings, [_format_row(evaluation, each, _format_gain) for each in names if each != "menu"])
-    print_line()
-    print_line("what the menu draws: samples a request")
-    print_table(headings, [_format_mode_draws(evaluation, mode) for mode in menu.names])
-    print_line()
-    print_line(f"what single modes, alone or mixed, cost for the menu's {evaluation.basis}: {menu.cost_unit}")
-    print_table(headings, [["", *(_format_saving(evaluation, budget) for budget in budgets)]])
-    print_line()
-    print_paragraph(_EVALUATION_NOTE)
-    print_paragraph(f"({evaluation.protocol})")
-
-
-def _format_accuracy(row: MenuRow) -> str:
-    """`81.2%`, with a star where the policy can't spend the budget."""
-    is_unspent = row.cost < (1 - SPENT_TOLERANCE) * row.budget
-    return format_percent(row.accuracy.mean) + ("*" if is_unspent else "")
-
-
-def _format_row(evaluation: MenuEvaluation, policy: str, cell: Callable[[MenuRow], str]) -> list[str]:
-    rows = {row.budget: row for row in evaluation.rows if row.policy == policy}
-    return [policy, *(cell(rows[budget]) if budget in rows else "–" for budget in evaluation.budgets)]
-
-
-def _format_oracle(evaluation: MenuEvaluation) -> list[list[str]]:
-    if not evaluation.oracle:
-        return []
-    brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
-    cells = []
-    for budget in evaluation.budgets:
-        bracket = brackets.get(budget)
-        if bracket is None:
-            cells.append("–")
-            continue
-        text = format_range(bracket.high if bracket.low is None else bracket.low.mean, bracket.high)
-        cells.append(text.replace("%", "") if "–" in text else text)
-    return [["oracle", *cells]]
-
-
-def _format_gain(row: MenuRow) -> str:
-    return "–" if row.gain is None else format_ends(row.gain)
-
-
-def _format_mode_draws(evaluation: MenuEvaluation, mode: str) -> list[str]:
-    def format_draws(row: MenuRow) -> str:
-        return f"{row.draws[mode]:.2f}" if mode in row.draws else "–"
-
-    return [mode, *_format_row(evaluation, "menu", format_draws)[1:]]
-
-
-def _format_saving(evaluation: MenuEvaluation, budget: float) -> str:
-    cost = evaluation.savings.get(budget)
-    return "never as good" if cost is None else evaluation.menu.format_cost(cost, unit=False)
-
-
-# ------------------------------------------------------------------------------------------- report
-
-
-def report_modes(
-    options: MenuOptions,
-    *,
-    answers: AnswersConfig,
-    output: Path,
-    name: str | None,
-    command: str,
-    quick: bool,
-    seed: int,
-    workers: int,
-    plain_votes: bool,
-    json: bool,
-) -> None:
-    """Write the page of a menu: what its modes, the best cascade and the menu give at each cost."""
-    # imported here, so that other commands start without matplotlib
-    from adacompute.report.build import build_menu_report
-    from adacompute.report.folder import RESULTS, render_files, write_report
-
-    ballots, menu = options.read(answers)
-    title = options.name if name is None else name
-    with show_progress(f"report of {title}") as report_progress:
-        result = build_menu_report(
-            ballots,
-            menu,
-            name=title,
-            command=command,
-            quick=quick,
-            seed=seed,
-            plain_votes=plain_votes,
-            workers=workers,
-            progress=report_progress,
-        )
-    files = render_files(result)
-    page = write_report(files, output)
-    print_json(orjson.loads(files[RESULTS])) if json else print_report(result, "menu-budgets")
-    (print_message if json else print_line)(format_path(page))

@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -212,13 +211,6 @@ def parse_price(text: str) -> float:
     return price
 
 
-def _parse_float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number; give one, e.g. 2") from None
-
-
 def _parse_whole(text: str) -> int:
     try:
         return int(text)
@@ -249,7 +241,7 @@ def parse_total(text: str) -> float | str:
 
 
 _PARSERS: dict[Any, Callable[[str], Any]] = {
-    float: _parse_float,
+    float: parse_finite,
     int: _parse_whole,
     float | str: parse_budget,
 }
@@ -414,8 +406,6 @@ def override_section(section: _Section, **options: object) -> _Section:
 
 
 def _to_plain(value: object) -> object:
-    if isinstance(value, StrEnum):
-        return value.value
     if isinstance(value, list):
         return tuple(value)
     return str(value) if isinstance(value, Path) else value
@@ -534,7 +524,7 @@ def _format_parameter(parameter: Any, value: Any) -> list[str]:  # noqa: ANN401 
 def _format_value(value: object) -> str:
     if isinstance(value, Path):
         return format_path(Path(value.name or value))
-    return clean_text(str(value.value if isinstance(value, StrEnum) else value)) or ""
+    return clean_text(str(value)) or ""
 
 
 EngineName = Literal["local", "ray"]

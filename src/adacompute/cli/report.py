@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from adacompute.cli.evaluate import VoteKind, VotesOption
-from adacompute.cli.menus import MenuOptions, refuse_beside_menu, report_modes
+from adacompute.cli.evaluate import VoteKind, VotesOption, read_evaluated
+from adacompute.cli.menus import MenuOptions
 from adacompute.cli.options import (
     InputPriceOption,
     JsonFlag,
@@ -21,7 +21,7 @@ from adacompute.cli.options import (
     format_command,
     load_settings,
 )
-from adacompute.cli.pool_options import SourceOptions, read_ballots
+from adacompute.cli.pool_options import SourceOptions
 from adacompute.cli.terminal import (
     format_path,
     print_json,
@@ -31,8 +31,6 @@ from adacompute.cli.terminal import (
     show_progress,
 )
 from adacompute.records import DEFAULT_CURRENCY
-
-__all__ = ["report"]
 
 if TYPE_CHECKING:
     from adacompute.report.exhibits.money import Money
@@ -111,35 +109,17 @@ def report(
     or --prices it is of a menu: which of its modes to ask, how often, and what that saves.
     """
     # imported here, so that other commands start without matplotlib
+    from adacompute.report.build import build_report as run_report
     from adacompute.report.folder import RESULTS, check_report_folder, render_files, write_report
 
     check_report_folder(output)  # before anything is read
-    answers = load_settings(context).answers
-    is_menu, recorded = menu.detect_menu(answers, which)
-    if is_menu:
-        refuse_beside_menu(which, money)
-        report_modes(
-            menu,
-            answers=answers,
-            output=output,
-            name=name,
-            command=format_command(context),
-            quick=quick,
-            seed=seed,
-            workers=workers or choose_process_count(),
-            plain_votes=votes is VoteKind.plain,
-            json=json,
-        )
-        return
-    source = menu.get_source()
-    from adacompute.report.build import build_report as run_report
-
-    prices = money.build_money()
-    ballots = read_ballots(source, answers, menu, which, ballots=recorded)
-    title = format_path(Path(source.name or source)) if name is None else name
+    prices, answers = money.build_money(), load_settings(context).answers
+    ballots, modes = read_evaluated(menu, answers, which, money)
+    title = name or (menu.name if menu.join or menu.source is None else format_path(Path(menu.source.name)))
     with show_progress(f"report of {title}") as report_progress:
         result = run_report(
             ballots,
+            menu=modes,
             name=title,
             command=format_command(context),
             quick=quick,

@@ -59,34 +59,6 @@ class _Span:
     calls: tuple[Call, ...] = ()  # failed calls that were made for them already
 
 
-async def draw_samples(
-    context: CallContext,
-    body: Mapping[str, Any],
-    n: int,
-    *,
-    first: int,
-    deadline: float,
-    **options: Unpack[CallOptions],
-) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
-    """Yields the outcome of each call, as the calls end.
-
-    Requests everything in one call first, unless fewer choices are known to come; what is missing then
-    is requested by parallel calls. An integer "seed" in the body is that of index 0: the call whose
-    responses begin at index i sends seed + i, because calls with the same seed would repeat one sample.
-    Where `may_send` returns False, nothing more is sent: running calls continue, the rest is a DrawFailure.
-    """
-    state = _DrawState(context, body, deadline, options)
-    if n > 0:
-        state.todo.append(_Span(first, n, n))
-    try:
-        while state.todo or state.held or state.running:
-            part, outcome = await state.wait_for_call()
-            for event in state.handle_outcome(part, outcome):
-                yield event
-    finally:
-        await state.close()
-
-
 class _DrawState:
     """The state of one draw."""
 
@@ -110,6 +82,22 @@ class _DrawState:
         self.todo: deque[_Span] = deque()
         self.held: list[_Span] = []  # until it is known whether a smaller call passes
         self.running: dict[asyncio.Task[CompletionReply], tuple[_Span, CallWithRetries[CompletionReply]]] = {}
+
+    async def run(self, n: int, first: int) -> AsyncGenerator[DrawSuccess | DrawFailure, None]:
+        """Yields the outcome of each call, as the calls end.
+
+        Requests everything in one call first, unless fewer choices are known to come; what is missing then
+        is requested by parallel calls.
+        """
+        if n > 0:
+            self.todo.append(_Span(first, n, n))
+        try:
+            while self.todo or self.held or self.running:
+                part, outcome = await self.wait_for_call()
+                for event in self.handle_outcome(part, outcome):
+                    yield event
+        finally:
+            await self.close()
 
     async def wait_for_call(self) -> tuple[_Span, CompletionReply | EndpointError]:
         """Starts the calls that may be started, and waits for one to end."""
@@ -357,8 +345,7 @@ class Client:
         `optional`, `headers` and `tracer` as for `call`.
         """
         context = self._require_open()
-        until = _compute_deadline(context, deadline)
-        return draw_samples(context, body, n, first=first, deadline=until, **options)
+        return _DrawState(context, body, _compute_deadline(context, deadline), options).run(n, first)
 
     @asynccontextmanager
     async def stream(

@@ -27,8 +27,6 @@ from adacompute.pool import Ballots
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
 
-__all__ = ["BUDGETS", "FoldFit", "PolicyReplays", "assemble_chart", "build_chart", "round_price_up"]
-
 Floats = npt.NDArray[np.float64]
 Refit = Callable[[Ballots], Policy]
 FoldFit = tuple[Policy, Sequence[str]]  # a policy, and the prompts that it was fitted on

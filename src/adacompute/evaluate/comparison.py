@@ -14,44 +14,14 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, SplitResult
+from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
-from adacompute.records import TokenPrices
+from adacompute.pool import Menu
+from adacompute.pool.menu import MenuUnit
+from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.solve.hull import find_hull
-
-__all__ = [
-    "SMALLEST_GAIN",
-    "UNREACHABLE",
-    "CostCurve",
-    "Decision",
-    "Evaluation",
-    "EvaluationRow",
-    "HullCurve",
-    "Imitation",
-    "Match",
-    "MatchedCost",
-    "OracleBracket",
-    "PolicyPoints",
-    "PolicyResult",
-    "ProtocolName",
-    "RequestUse",
-    "Saving",
-    "UniformCurves",
-    "Verdict",
-    "VerdictRow",
-    "basis_name",
-    "find_least_cost",
-    "format_sample_count",
-    "join_points",
-    "make_cost_grid",
-    "match_cost",
-    "match_policies",
-    "pool_folds",
-    "pool_seeds",
-    "trace_curve",
-    "trace_hull",
-    "uniform_equivalent",
-]
 
 Floats = npt.NDArray[np.float64]
 ProtocolName = Literal["held-out", "paper"]
@@ -59,6 +29,7 @@ Decision = Literal[
     "pays",
     "uniform is as good",
     "uniform is better",
+    "single modes are as good",
     "not decided yet",
     "too few problems to tell",
     "nothing to compare",
@@ -68,10 +39,7 @@ HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) bo
 
 _TOLERANCE = 1e-9  # of a cost: sums in another order differ by less
 _ROUNDING = 1e-12  # of an accuracy
-_POOLED_FIELDS = (
-    *("cost", "accuracy", "waves", "tokens"),
-    *("point_cost", "point_accuracy", "point_waves", "point_tokens"),
-)
+_POOLED_FIELDS = ("rows", "points", "draws")
 _STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
 UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
 SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
@@ -183,10 +151,11 @@ class Match:
     accuracy: float
     low: float | None
     high: float | None
-    gain: Interval | None  # over `fixed` at the same cost, paired; None for `fixed` itself, or without it
-    lead: Interval | None  # over the joint hull of the peers
+    gain: Interval | None  # over the baseline at the same cost, paired; None for itself, or without it
+    lead: Interval | None  # of the policy that the verdict is about over this one, paired; None for itself
     recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
     worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,34 +222,41 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictRow:
-    """The policy against uniform sampling at one average budget, at the same cost."""
+    """The policy against uniform sampling at one average budget, at the same cost.
+
+    With several modes, the best of them alone or mixed stands for uniform sampling, whichever way they are
+    drawn, and what it needs is a cost.
+    """
 
     budget: float
     cost: float  # the budget, or less where even its dearest setting costs less
     accuracy: float  # of the policy
     uniform: float  # accuracy of uniform sampling
     gain: Interval  # of the first over the second, with the 95% interval of this budget alone
-    joint: Interval  # the same gain; the intervals of all rows hold at once with 95%
+    joint: Interval  # the same gain; the intervals of all rows hold at once with 95%, where there are any
     worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
     use: RequestUse | None = None  # None: tokens are not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether a policy, fixed beforehand, pays over uniform sampling: in one sentence, with its numbers."""
+    """Whether a policy, fixed beforehand, pays over uniform sampling, or a menu over its modes alone: in one
+    sentence, with its numbers.
+    """
 
     decided: Decision
     sentence: str
-    support: str  # the interval that it rests on, and the protocol, in words
-    policy: str | None  # None: there was none to judge
-    budget: float | None  # average samples that the sentence is about
+    support: str = ""  # the interval that it rests on, and the protocol, in words
+    policy: str | None = None  # None: there was none to judge
+    budget: float | None = None  # average samples that the sentence is about
     basis: Basis
-    problems: int  # judged; those with the same question count as one
-    problems_needed: int | None  # how many more may decide it, at most 10,000; None: it is decided
-    protocol: str
-    rows: tuple[VerdictRow, ...]  # one for each budget that was looked at
+    problems: int = 0  # judged; those with the same question count as one
+    problems_needed: int | None = None  # how many more may decide it, at most 10,000; None: it is decided
+    protocol: str = ""
+    rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
     prompt_tokens: float | None = None  # of an average prompt
     charge: str = ""  # how prompts are paid for, in words
+    gains: Mapping[str, Interval] = field(default_factory=dict)  # of a menu, by rival, mean over budgets
 
     @property
     def pays(self) -> bool:
@@ -340,8 +316,29 @@ class Evaluation:
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
     budgets: tuple[float, ...]  # average samples that everything was compared at
-    verdict: Verdict  # by its own protocol, the same whatever the folds, orders and seed above
+    verdict: Verdict  # of one mode by its own protocol, the same whatever the folds, orders and seed above
     short: int = 0  # problems with fewer samples than `longest`, left out
+    families: bool = False  # folds and intervals are over whole subjects
+    unit: BudgetUnit | MenuUnit = "samples"  # of budgets and costs
+    currency: str = ""  # of money
+    least: float | None = None  # what a request costs with one sample, if not counted in samples
+    menu: Menu | None = None  # the modes, if there are several
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Names of the policies that meet some budget."""
+        return tuple(dict.fromkeys(match.policy for match in self.matched))
+
+    def get_menu(self) -> Menu:
+        """The several modes; PolicyError if there is one."""
+        if self.menu is None:
+            raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
+        return self.menu
+
+    def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
+        """Which of some policies is best at one of the budgets, with hindsight."""
+        met = [match for name in policies if (match := self.match(name, budget)) is not None]
+        return max(met, key=lambda match: match.accuracy, default=None)
 
     def match(self, policy: str, budget: float) -> Match | None:
         """A policy at one of the budgets; None where it can't cost that little, or took no part."""
@@ -355,7 +352,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; null for what isn't known."""
-        return asdict(self)
+        return asdict(self) | {"menu": None if self.menu is None else self.menu.dump()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -371,9 +368,31 @@ class PolicyResult:
     points: PolicyPoints
     point_tokens: Floats | None = field(default=None, repr=False)  # (settings, problems)
     point_waves: Floats | None = field(default=None, repr=False)
+    point_draws: Floats | None = field(default=None, repr=False)  # (settings, modes, problems) of several
     imitation: Floats | None = None  # (budgets, 4) mean over parts, by how many problems each judged
     cost_std: Floats | None = None  # (budgets,) over seeds
     accuracy_std: Floats | None = None
+
+    def match(self, budget: float, at: int) -> MatchedCost | None:
+        """The policy at the budget with that number; None where it can't cost that little.
+
+        With several modes only the settings chosen for that budget serve it, otherwise all of them.
+        """
+        near = self._settings_near(at)
+        return match_cost(
+            PolicyPoints(cost=self.points.cost[near], accuracy=self.points.accuracy[near]), budget
+        )
+
+    def count_draws(self, mix: MatchedCost, at: int) -> Floats:
+        """Mean samples of each of several modes in such a mix, (modes,)."""
+        assert self.point_draws is not None
+        low, high = (self.point_draws[self._settings_near(at)][one].mean(axis=1) for one in mix.settings)
+        return np.asarray((1 - mix.probability) * low + mix.probability * high)
+
+    def _settings_near(self, at: int) -> slice:
+        if self.point_draws is None:
+            return slice(None)
+        return slice(at * len(NEIGHBOURS), (at + 1) * len(NEIGHBOURS))
 
 
 def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
@@ -381,47 +400,49 @@ def pool_folds(results: SplitResults, name: str, splits: Sequence[Split]) -> Pol
     parts = [results[number, name] for number in range(len(splits))]
     problems = sum(len(split.test) for split in splits)
     pooled = {}
-    for field_ in _POOLED_FIELDS:
+    for field_ in _list_fields(parts):
         first = getattr(parts[0], field_)
-        pooled[field_] = np.empty((len(first), problems))
+        pooled[field_] = np.empty((*first.shape[:-1], problems))
         for split, part in zip(splits, parts, strict=True):
-            pooled[field_][:, split.test] = getattr(part, field_)
+            pooled[field_][..., split.test] = getattr(part, field_)
     return _make_result(name, parts, pooled)
 
 
 def pool_seeds(results: SplitResults, name: str, splits: Sequence[Split]) -> PolicyResult:
     """Pool a policy's seeds: each problem's numbers are means over seeds; the spread over seeds is kept."""
     parts = [results[number, name] for number in range(len(splits))]
-    pooled = {field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _POOLED_FIELDS}
-    spread = [
-        np.std(
-            [getattr(part, field_).mean(axis=1) for part in parts], axis=0, ddof=1 if len(parts) > 1 else 0
-        )
-        for field_ in ("cost", "accuracy")
-    ]
+    pooled = {
+        field_: np.mean([getattr(part, field_) for part in parts], axis=0) for field_ in _list_fields(parts)
+    }
+    means, ddof = [part.rows[:2].mean(axis=2) for part in parts], 1 if len(parts) > 1 else 0
+    spread = np.std(means, axis=0, ddof=ddof)
     return replace(_make_result(name, parts, pooled), cost_std=spread[0], accuracy_std=spread[1])
 
 
+def _list_fields(parts: Sequence[SplitResult]) -> list[str]:
+    return [field_ for field_ in _POOLED_FIELDS if getattr(parts[0], field_) is not None]
+
+
 def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floats]) -> PolicyResult:
-    imitations = [(part.imitation, part.cost.shape[1]) for part in parts if part.imitation is not None]
+    imitations = [(part.imitation, part.rows.shape[2]) for part in parts if part.imitation is not None]
     imitation = None
     if imitations:
         imitation = np.average(
             [shares for shares, _ in imitations], axis=0, weights=[size for _, size in imitations]
         )
     dials_by_budget = zip(*(part.dials for part in parts), strict=True)
+    (cost, accuracy, waves, tokens), points = pooled["rows"], pooled["points"]
     return PolicyResult(
         name=name,
-        cost=pooled["cost"],
-        accuracy=pooled["accuracy"],
-        waves=pooled["waves"],
-        tokens=pooled["tokens"],
+        cost=cost,
+        accuracy=accuracy,
+        waves=waves,
+        tokens=tokens,
         reached=tuple(all(dial is None or dial.reached for dial in each) for each in dials_by_budget),
-        points=PolicyPoints(
-            cost=pooled["point_cost"], accuracy=pooled["point_accuracy"], labels=parts[0].labels
-        ),
-        point_tokens=pooled["point_tokens"],
-        point_waves=pooled["point_waves"],
+        points=PolicyPoints(cost=points[0], accuracy=points[1], labels=parts[0].labels),
+        point_waves=points[2],
+        point_tokens=points[3],
+        point_draws=pooled.get("draws"),
         imitation=imitation,
     )
 
@@ -526,36 +547,43 @@ def match_policies(
     *,
     boot: Bootstrap,
     oracle: Sequence[OracleBracket],
+    menu: Menu | None = None,
 ) -> tuple[Match, ...]:
-    """Every policy at every budget, and the joint hull of the peers as one more."""
-    points = {result.name: result.points for result in everyone}
+    """Every policy at every budget, and of one mode the joint hull of the peers as one more."""
+    results = {result.name: result for result in everyone}
     peers = [result.points for result in everyone if result.name != OURS]
-    if peers:
-        points[PEERS] = join_points(peers)
+    if peers and menu is None:
+        results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
+    ours, baseline = (OURS, UNIFORM) if menu is None else (MENU, SINGLES[0])
     # the same curves for every policy and budget
-    uniform = UniformCurves.of(points[UNIFORM], boot) if UNIFORM in points else None
+    uniform = UniformCurves.of(results[UNIFORM].points, boot) if UNIFORM in results else None
     rows = []
-    for budget in budgets:
-        by_policy = {name: match_cost(own, budget) for name, own in points.items()}
+    for at, budget in enumerate(budgets):
+        mixes = {name: result.match(budget, at) for name, result in results.items()}
         bracket = next((bracket for bracket in oracle if bracket.budget == budget), None)
-        for name, mix in by_policy.items():
-            if mix is not None:
-                rows.append(_make_match(name, mix, by_policy, uniform, boot=boot, bracket=bracket))
+        for name, mix in mixes.items():
+            if mix is None:
+                continue
+            leader, base = (None if name == other else mixes.get(other) for other in (ours, baseline))
+            match = _make_match(name, mix, leader, base, uniform, boot=boot, bracket=bracket)
+            if menu is not None:
+                draws = results[name].count_draws(mix, at).tolist()
+                match = replace(match, draws=dict(zip(menu.names, draws, strict=True)))
+            rows.append(match)
     return tuple(rows)
 
 
 def _make_match(
     name: str,
     mix: MatchedCost,
-    by_policy: dict[str, MatchedCost | None],
+    ours: MatchedCost | None,
+    base: MatchedCost | None,
     uniform: UniformCurves | None,
     *,
     boot: Bootstrap,
     bracket: OracleBracket | None,
 ) -> Match:
     own = boot.interval(mix.each)
-    base, peers = by_policy.get(UNIFORM), by_policy.get(PEERS)
-    gain = None if base is None or name == UNIFORM else boot.difference(mix.each, base.each)
     return Match(
         policy=name,
         budget=mix.budget,
@@ -563,11 +591,9 @@ def _make_match(
         accuracy=mix.accuracy,
         low=None if own.low is None else max(0.0, own.low),
         high=None if own.high is None else min(1.0, own.high),
-        gain=gain,
-        lead=None if peers is None or name != OURS else boot.difference(mix.each, peers.each),
-        recovered=(None, None)
-        if base is None or name == UNIFORM
-        else _compute_recovered_shares(mix, base, bracket),
+        gain=None if base is None else boot.difference(mix.each, base.each),
+        lead=None if ours is None else boot.difference(ours.each, mix.each),
+        recovered=(None, None) if base is None else _compute_recovered_shares(mix, base, bracket),
         worth=None if uniform is None or name == UNIFORM else uniform_equivalent(mix, uniform, boot=boot),
     )
 

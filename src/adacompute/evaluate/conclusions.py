@@ -1,6 +1,8 @@
 """An evaluation assembled from what was measured: rows, matched costs, imitation, and the verdict."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +18,7 @@ from adacompute.evaluate.comparison import (
     match_policies,
 )
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup
-from adacompute.evaluate.resampling import Bootstrap
-
-__all__ = ["EvaluationInputs", "assemble_evaluation", "format_samples", "make_bootstrap"]
+from adacompute.evaluate.resampling import Bootstrap, Split
 
 _PROTOCOL_LABELS = {
     "held-out": "held-out",
@@ -26,53 +26,65 @@ _PROTOCOL_LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationInputs:
-    """Everything that was measured, ready to be assembled."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EvaluationRuns:
+    """Every policy on all problems, pooled over folds or seeds, before anything is compared."""
 
     setup: EvaluationSetup
-    everyone: list[PolicyResult]
-    oracle: tuple[OracleBracket, ...]
-    protocol: ProtocolName
-    parts: int
-    dropped: int
-    left_out: tuple[str, ...]
-    verdict: Verdict
-    short: int = 0
+    everyone: tuple[PolicyResult, ...]
+    parts: int  # folds, or seeds
+    dropped: int = 0  # problems without grades
+    left_out: tuple[str, ...] = ()  # policies that can't learn without grades
+    protocol: ProtocolName = "held-out"
+    splits: tuple[Split, ...] = field(default=(), repr=False)
+    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what other work gave, by its name
+
+    def get(self, name: str) -> PolicyResult:
+        """The result of the policy with that name."""
+        return next(result for result in self.everyone if result.name == name)
 
 
-def assemble_evaluation(inputs: EvaluationInputs) -> Evaluation:
+def assemble_evaluation(
+    runs: EvaluationRuns, verdict: Verdict, *, oracle: Sequence[OracleBracket] = (), short: int = 0
+) -> Evaluation:
     """Build the `Evaluation`: rows, matched costs, imitation and verdict."""
-    setup = inputs.setup
+    setup = runs.setup
     boot = make_bootstrap(setup)
-    matched = match_policies(inputs.everyone, setup.budgets, boot=boot, oracle=inputs.oracle)
-    label = _PROTOCOL_LABELS[inputs.protocol]
-    rows = [row for result in inputs.everyone for row in _policy_rows(result, setup.budgets, boot, label)]
+    matched = match_policies(runs.everyone, setup.budgets, boot=boot, oracle=oracle, menu=setup.menu)
+    label = _PROTOCOL_LABELS[runs.protocol]
+    rows = [row for result in runs.everyone for row in _policy_rows(result, setup.budgets, boot, label)]
     rows += [_peer_row(match, label) for match in matched if match.policy == PEERS]
-    rows += [row for bracket in inputs.oracle for row in _oracle_rows(bracket)]
+    rows += [row for bracket in oracle for row in _oracle_rows(bracket)]
     return Evaluation(
         problems=len(setup.ballots),
-        folds=inputs.parts,
-        protocol=inputs.protocol,
+        folds=runs.parts,
+        protocol=runs.protocol,
         votes="weighted" if setup.weighted else "plain",
         basis=setup.basis,
         orders=setup.orders,
         longest=setup.longest,
-        dropped=inputs.dropped,
-        left_out=inputs.left_out,
+        dropped=runs.dropped,
+        left_out=runs.left_out,
         rows=tuple(rows),
         matched=matched,
-        oracle=inputs.oracle,
-        imitation=_imitation_rows(inputs),
+        oracle=tuple(oracle),
+        imitation=_imitation_rows(runs),
         budgets=setup.budgets,
-        verdict=inputs.verdict,
-        short=inputs.short,
+        verdict=verdict,
+        short=short,
+        families=setup.families,
+        unit="samples" if setup.menu is None else setup.menu.unit,
+        currency="" if setup.menu is None else setup.menu.currency,
+        menu=setup.menu,
     )
 
 
 def make_bootstrap(setup: EvaluationSetup) -> Bootstrap:
-    """The bootstrap draws of problems that all intervals of an evaluation share."""
-    return Bootstrap.of(len(setup.ballots), rng=np.random.default_rng([setup.seed, 0xB007]))
+    """The bootstrap draws of problems, or of whole families, that all intervals of an evaluation share."""
+    rng = np.random.default_rng([setup.seed, 0xB007])
+    if setup.families:
+        return Bootstrap.of_groups(setup.groups, rng=rng)
+    return Bootstrap.of(len(setup.ballots), rng=rng)
 
 
 def _policy_rows(
@@ -100,16 +112,16 @@ def _policy_rows(
     return rows
 
 
-def _imitation_rows(inputs: EvaluationInputs) -> tuple[Imitation, ...]:
+def _imitation_rows(runs: EvaluationRuns) -> tuple[Imitation, ...]:
     """For each classifier: on the test problems, and on the training problems."""
     test_protocol = (
-        "held-out" if inputs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
+        "held-out" if runs.protocol == "held-out" else "in-sample (all problems, 80% of them learned from)"
     )
     rows = []
-    for result in inputs.everyone:
+    for result in runs.everyone:
         if result.imitation is not None:
             for budget, (test, test_common, train, train_common) in zip(
-                inputs.setup.budgets, result.imitation, strict=True
+                runs.setup.budgets, result.imitation, strict=True
             ):
                 rows.append(
                     Imitation(budget=budget, accuracy=test, majority=test_common, protocol=test_protocol)

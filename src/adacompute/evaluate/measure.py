@@ -6,55 +6,28 @@ dial settings are tried.
 """
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
-from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
-from adacompute.evaluate.resampling import Split
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
+from adacompute.evaluate.resampling import Split, list_groups
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.policies.votes import VoteState
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import ABSENT
 from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
 from adacompute.score.grades import grade_samples, mask_graded
-
-__all__ = [
-    "AVERAGE_BUDGETS",
-    "LEARNED",
-    "LONGEST",
-    "NEED_GRADES",
-    "ORACLE",
-    "OURS",
-    "PEERS",
-    "UNIFORM",
-    "Basis",
-    "CachedPolicy",
-    "ComparedPolicy",
-    "EvaluationSetup",
-    "PolicyMaker",
-    "SplitData",
-    "SplitResult",
-    "Votes",
-    "check_averages",
-    "leave_out_short",
-    "make_policy",
-    "measure_policy",
-    "prepare_setup",
-    "select_graded",
-    "select_policies",
-    "select_problems",
-    "sweep_with_cache",
-    "uses_weighted_votes",
-]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -97,6 +70,10 @@ class ComparedPolicy:
 
     name: str
     maker: PolicyMaker
+
+    def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
+        """The policy on one split, by its name."""
+        return {self.name: measure_policy(data, self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +266,26 @@ class EvaluationSetup:
     seed: int
     basis: Basis
     calibrates: bool = True  # False: only hulls are needed, no rows
+    families: bool = False  # whole subjects are held out and resampled
+    menu: Menu | None = None  # several modes, whose unit the budgets are in; None: one mode, in samples
+    labels: bool | None = None  # whether a policy over several modes learns from grades; None: if it can
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What is held out together, by problem: its question, or its subject."""
+        return list_groups(self.ballots, families=self.families)
+
+    @property
+    def modes(self) -> Menu:
+        """The menu of several modes."""
+        if self.menu is None:
+            raise PolicyError("these samples are of one mode; give a menu of several")
+        return self.menu
+
+    @property
+    def learns_by_agreement(self) -> bool:
+        """Whether settings are chosen without labels."""
+        return self.labels is False or self.basis == "agreement"
 
 
 def prepare_setup(
@@ -299,6 +296,7 @@ def prepare_setup(
     orders: int,
     seed: int,
     calibrates: bool = True,
+    families: bool = False,
 ) -> tuple[EvaluationSetup, int]:
     """Check everything before a policy is fitted: the shared setup, and how many ungraded
     problems were dropped.
@@ -328,8 +326,65 @@ def prepare_setup(
         seed=seed,
         basis=basis,
         calibrates=calibrates,
+        families=families,
     )
     return setup, len(ballots) - len(evaluated)
+
+
+def prepare_modes(
+    ballots: Ballots,
+    menu: Menu,
+    budgets: Sequence[float] | None,
+    *,
+    votes: Votes,
+    orders: int,
+    seed: int,
+    families: bool = False,
+    labels: bool | None = None,
+) -> tuple[EvaluationSetup, int]:
+    """As `prepare_setup`, for several modes; the budgets are in the unit of the menu, None: by its costs."""
+    modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))
+    if len(modes) < 2:
+        raise PolicyError(
+            f"a menu of {len(modes)} mode{'' if len(modes) == 1 else 's'} that may be drawn leaves nothing "
+            "to compare; give two or more, or evaluate that mode alone"
+        )
+    if not modes[-1].cost:
+        raise PolicyError("every mode of the menu is free, so there is no cost to compare at; give costs")
+    menu = replace(menu, modes=modes)
+    recorded = ballots.select(modes)
+    evaluated, basis = select_graded(recorded)
+    setup = EvaluationSetup(
+        ballots=evaluated,
+        budgets=_check_costs(menu, budgets),
+        weighted=votes != "plain",
+        orders=orders,
+        longest=min(LONGEST, max(int(part.drawn.min()) for part in evaluated.parts)),
+        seed=seed,
+        basis=basis,
+        families=families,
+        menu=menu,
+        labels=labels,
+    )
+    return setup, len(recorded) - len(evaluated)
+
+
+def _check_costs(menu: Menu, budgets: Sequence[float] | None) -> tuple[float, ...]:
+    """Average costs, rising; without any, some between the cheapest and the dearest mode."""
+    cheapest, dearest = float(menu.costs[0]), float(menu.costs[-1])
+    if budgets is None:
+        low = max(cheapest * 1.5, dearest * 0.2)
+        between = (float(f"{each:.2g}") for each in (*np.linspace(low, dearest, 3), 2 * dearest))
+        return tuple(sorted({max(each, cheapest) for each in between}))
+    for amount in budgets:
+        if not (math.isfinite(amount) and amount > 0 and amount >= cheapest * (1 - 1e-9)):
+            raise BudgetInvalid(
+                f"budget {amount:g} is below what one sample of the cheapest mode costs "
+                f"({cheapest:g} for {menu.names[0]!r}), or nothing; give that much or more, above 0"
+            )
+    if not budgets:
+        raise BudgetInvalid("no budget is given; give some average costs in the menu's unit, or None")
+    return tuple(sorted({float(budget) for budget in budgets}))
 
 
 def select_graded(ballots: Ballots) -> tuple[Ballots, Basis]:
@@ -419,16 +474,11 @@ class CalibratedDial:
 class SplitResult:
     """One policy on the test problems of one split; NaN where a value isn't known."""
 
-    cost: Floats  # (budgets, problems)
-    accuracy: Floats
-    waves: Floats
-    tokens: Floats
+    rows: Floats  # (4, budgets, problems) cost, accuracy, waves and tokens
+    points: Floats  # (4, settings, problems) the same
     dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
-    point_cost: Floats  # (settings, problems)
-    point_accuracy: Floats
-    point_waves: Floats
-    point_tokens: Floats
     labels: tuple[str, ...]  # (settings,)
+    draws: Floats | None = None  # (settings, modes, problems) samples, of several modes
     imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
 
 
@@ -439,8 +489,12 @@ class SplitData:
         self.setup, self.split, self.number = setup, split, number
         self.train = setup.ballots.only(split.train)
         self.test = setup.ballots.only(split.test)
-        self.weigh: VoteWeights | None = fit_confidence_weights(self.train) if setup.weighted else None
         self._paths_by_stream: dict[tuple[int, VoteWeights | None], Paths] = {}
+
+    @cached_property
+    def weigh(self) -> VoteWeights | None:
+        """The weights of votes, fitted on the training problems."""
+        return fit_confidence_weights(self.train) if self.setup.weighted else None
 
     def train_paths(self, weigh: VoteWeights | None) -> Paths:
         """Paths to calibrate on, with votes weighted as the policy weights them."""
@@ -489,17 +543,10 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
                 CalibratedDial(first=grid[at], second=grid[next_at], probability=share, reached=reached)
             )
             rows.append((1 - share) * test_values[:, at] + share * test_values[:, next_at])
-    cost, accuracy, waves, tokens = np.stack(rows, axis=1)[:, 1:]
     return SplitResult(
-        cost=cost,
-        accuracy=accuracy,
-        waves=waves,
-        tokens=tokens,
+        rows=np.stack(rows, axis=1)[:, 1:],
+        points=test_values,
         dials=tuple(calibrated),
-        point_cost=test_values[0],
-        point_accuracy=test_values[1],
-        point_waves=test_values[2],
-        point_tokens=test_values[3],
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
     )
 
@@ -518,20 +565,13 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
     runs = [
         sweep_policy(policy, data.test_paths(policy.weigh), [None], setup.basis)[:, 0] for policy in policies
     ]
-    cost, accuracy, waves, tokens = np.stack(runs, axis=1)  # (settings, problems) each
-    budget_count = len(setup.budgets)
+    points, count = np.stack(runs, axis=1), len(setup.budgets)
     return SplitResult(
-        cost=cost[:budget_count],
-        accuracy=accuracy[:budget_count],
-        waves=waves[:budget_count],
-        tokens=tokens[:budget_count],
-        dials=(None,) * budget_count,
-        point_cost=cost,
-        point_accuracy=accuracy,
-        point_waves=waves,
-        point_tokens=tokens,
+        rows=points[:, :count],
+        points=points,
+        dials=(None,) * count,
         labels=tuple(f"budget {budget:g}" for budget in budgets),
-        imitation=measure_imitation(policies[:budget_count], data) if setup.basis == "accuracy" else None,
+        imitation=measure_imitation(policies[:count], data) if setup.basis == "accuracy" else None,
     )
 
 

@@ -30,23 +30,6 @@ from adacompute.score.score import Budgets as Choices
 from adacompute.solve import Frontier, frontier, solve
 from adacompute.solve.pricing import Allocation
 
-__all__ = [
-    "CrossFit",
-    "Oracle",
-    "OracleComparison",
-    "Scoring",
-    "UniformAllocation",
-    "bracket_menu_oracle",
-    "bracket_oracle",
-    "compare_with_uniform",
-    "compute_expectation",
-    "cost_for_accuracy",
-    "cross_fit",
-    "score_halves",
-    "solve_uniform",
-    "uniform_frontier",
-]
-
 Floats = npt.NDArray[np.float64]
 Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
 
@@ -55,6 +38,7 @@ _SPLITS = 5
 _SEED = 0  # of the splits where no generator is given, so that results repeat
 _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
+_MODE_CHOICES = (1, 2, 4, 8)  # of one of several modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,11 +326,25 @@ def bracket_oracle(
     setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES, oracle: Oracle | None = None
 ) -> tuple[OracleBracket, ...]:
     """Both bounds at each budget, with votes counted as the policies count them."""
+    if setup.menu is not None:
+        return bracket_modes(
+            setup.ballots,
+            setup.menu,
+            setup.budgets,
+            choices={
+                votes.names[0]: tuple(
+                    count for count in _MODE_CHOICES if 2 * count <= max(2, int(votes.drawn.min()))
+                )
+                for votes in setup.ballots.parts
+            },
+            mixed=len(setup.menu) == 2,
+            seed=setup.seed,
+        )
     oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
     return _bracket(oracle, setup.budgets, seed=setup.seed)
 
 
-def bracket_menu_oracle(
+def bracket_modes(
     ballots: Ballots,
     menu: Menu,
     budgets: Sequence[float],

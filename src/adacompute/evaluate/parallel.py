@@ -19,31 +19,23 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from adacompute.errors import AdacomputeError, needs_extra
-from adacompute.evaluate.measure import (
-    ComparedPolicy,
-    EvaluationSetup,
-    SplitData,
-    SplitResult,
-    measure_policy,
-)
+from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 
-__all__ = [
-    "ProgressCallback",
-    "SetupWork",
-    "Threads",
-    "call_with_one_thread",
-    "measure_all",
-    "open_threads",
-    "open_workers",
-    "split_progress",
-    "start_worker",
-]
-
 ResultsBySplit = dict[tuple[int, str], SplitResult]  # by split and name
+
+
+class Compared(Protocol):
+    """Policies that are measured together on a split; picklable, if there are several workers."""
+
+    @property
+    def name(self) -> str: ...
+
+    def measure(self, data: SplitData) -> dict[str, SplitResult]: ...
+
 
 SetupWork = Callable[[EvaluationSetup], Any]  # picklable
 RunTasks = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[tuple[int, Any]]]
@@ -230,7 +222,7 @@ def open_threads(count: int) -> Iterator[Threads]:
 def measure_all(
     setup: EvaluationSetup,
     splits: Sequence[Split],
-    policies: Sequence[ComparedPolicy],
+    policies: Sequence[Compared],
     *,
     workers: int = 1,
     threads: Threads | None = None,
@@ -244,7 +236,7 @@ def measure_all(
     """
     works = list((beside or {}).items())
     steps = [(number, entrant) for number in range(len(splits)) for entrant in policies]
-    results: ResultsBySplit = {}
+    results: dict[int, dict[str, SplitResult]] = {}
     others: dict[str, Any] = {}
     tasks = [*((_work_task, work) for _, work in works), *((_measure_task, *step) for step in steps)]
     cache = _SplitCache(setup, tuple(splits))
@@ -255,10 +247,15 @@ def measure_all(
                 others[works[index][0]] = result
                 continue
             number, entrant = steps[index - len(works)]
-            results[number, entrant.name] = result
+            results[index] = result
             if progress is not None:
                 progress(len(results), len(steps), f"{entrant.name}, part {number + 1} of {len(splits)}")
-    return results, others
+    by_split = {
+        (steps[index - len(works)][0], name): result
+        for index in sorted(results)
+        for name, result in results[index].items()
+    }
+    return by_split, others
 
 
 @contextmanager
@@ -295,8 +292,8 @@ def _work_task(cache: _SplitCache, work: SetupWork) -> Any:  # noqa: ANN401 - wh
     return work(cache.setup)
 
 
-def _measure_task(cache: _SplitCache, number: int, compared: ComparedPolicy) -> SplitResult:
-    return measure_policy(cache.at(number), compared)
+def _measure_task(cache: _SplitCache, number: int, compared: Compared) -> dict[str, SplitResult]:
+    return compared.measure(cache.at(number))
 
 
 def split_progress(

@@ -1,31 +1,33 @@
 """Policies evaluated at average budgets on recorded samples: held-out, or as in the paper.
 
-Held-out: k folds over problems; a policy is fitted and its dial calibrated on the other folds
-only. Paper: fitted on a random 80% and judged on all problems, so in-sample. The results of a
-run can be made less noisy by a control variate (`reduce_order_noise`).
+Held-out: k folds over problems, or over whole families of them; a policy is fitted and its dial calibrated on
+the other folds only. Paper: fitted on a random 80% and judged on all problems, so in-sample. With one mode
+the policies decide how many samples a request gets; with several, also of which mode, and `mode_rivals` joins
+in mixes, routers and cascades. The results of a run can be made less noisy by a control variate
+(`reduce_order_noise`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.errors import PolicyError
+from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError
 from adacompute.evaluate.comparison import (
     Evaluation,
     OracleBracket,
     PolicyPoints,
     PolicyResult,
     ProtocolName,
+    match_policies,
     pool_folds,
     pool_seeds,
 )
-from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation, make_bootstrap
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
-    LONGEST,
     NEED_GRADES,
     ORACLE,
     UNIFORM,
@@ -35,32 +37,23 @@ from adacompute.evaluate.measure import (
     PolicyMaker,
     Votes,
     leave_out_short,
+    prepare_modes,
     prepare_setup,
     select_policies,
-    uses_weighted_votes,
 )
+from adacompute.evaluate.mode_rivals import ModeRivals
+from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
-from adacompute.evaluate.parallel import ProgressCallback, SetupWork, measure_all, split_progress
+from adacompute.evaluate.parallel import Compared, ProgressCallback, SetupWork, measure_all, split_progress
 from adacompute.evaluate.resampling import Split, kfold, random_split
-from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool
-from adacompute.policies.base import get_ballots
+from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
+from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots, Pool
+from adacompute.pool import Ballots, JoinedPool, Menu
+from adacompute.pool.menu import read_modes
+from adacompute.records import Budget, TokenPrices
+from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.per_problem import ExactReplay
-
-__all__ = [
-    "AVERAGE_BUDGETS",
-    "LONGEST",
-    "POLICY_NAMES",
-    "EvaluationRuns",
-    "PolicyChoices",
-    "Votes",
-    "evaluate",
-    "reduce_order_noise",
-    "run_policies",
-    "score_uniform_exactly",
-    "uses_weighted_votes",
-]
 
 Floats = npt.NDArray[np.float64]
 PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
@@ -77,6 +70,7 @@ POLICY_NAMES = (
     "stopping",
     "oracle",
 )
+_ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, of one mode and of several
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
 _GROUPS = 5  # of problems: each group takes its coefficients from the others
 _FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
@@ -97,91 +91,166 @@ def select_eligible(
     return eligible, excluded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EvaluationRuns:
-    """Every policy on all problems, pooled over folds or seeds, before anything is compared."""
-
-    setup: EvaluationSetup
-    everyone: tuple[PolicyResult, ...]
-    parts: int  # folds, or seeds
-    dropped: int  # problems without grades
-    left_out: tuple[str, ...]  # policies that can't learn without grades
-    beside: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what other work gave, by its name
-
-    def get(self, name: str) -> PolicyResult:
-        """The result of the policy with that name."""
-        return next(result for result in self.everyone if result.name == name)
-
-
 def evaluate(
-    pool: Pool | Ballots,
+    pool: PoolSource,
     *,
-    budgets: Sequence[float] = AVERAGE_BUDGETS,
+    budgets: Sequence[float | str | Budget] | None = None,
     policies: PolicyChoices = POLICY_NAMES,
     protocol: ProtocolName = "held-out",
     folds: int = 5,
     seeds: int = 3,
+    families: bool = False,
     votes: Votes = "auto",
-    orders: int = 50,
-    rng: np.random.Generator | None = None,
+    orders: int | None = None,
+    seed: int = 0,
+    prices: TokenPrices | None = None,
+    menu: Menu | None = None,
+    labels: bool | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Evaluate policies at average budgets, with intervals over problems, and all at exactly the same cost.
 
-    `policies` are names, or pairs of a name and a maker
-    (`adacompute.evaluate.measure.PolicyMaker`). `workers` above 1 are processes, for
-    policies given by name; results don't depend on it. A script that asks for them puts its
-    work below `if __name__ == "__main__":`. Problems with fewer samples than most are left
-    out as `fit` does (`Evaluation.short` says how many). Without any grade, agreement with the vote of
-    all samples of a problem stands in for accuracy, and the result says so. The verdict is
-    about `stopping`, or else the first policy named; it has its own protocol
-    (`adacompute.evaluate.verdict`), so folds, orders, seeds and `rng` don't change it.
+    With one mode, `policies` are names, or pairs of a name and a maker
+    (`adacompute.evaluate.measure.PolicyMaker`). Budgets are samples; such as "500 tokens", or
+    "2 USD per 1000" with `prices`, are compared by what requests cost, without an oracle and a verdict.
+    Problems with fewer samples than most are left out as `fit` does (`Evaluation.short` says how many).
+    The verdict is about `stopping`, or else the first policy named; it has its own protocol
+    (`adacompute.evaluate.verdict`), so folds, orders and seed don't change it.
+
+    With a joined pool or a `menu`, a `MenuPolicy` over its modes is compared with every mode alone, mixes,
+    routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the dearest
+    mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
+
+    `families=True` holds out and resamples whole subjects. Without any grade, agreement with the vote of all
+    samples of a problem (of the dearest mode) stands in for accuracy, and the result says so. `workers` above
+    1 are processes, for policies given by name; results don't depend on it. A script that asks for them puts
+    its work below `if __name__ == "__main__":`.
     """
+    if (
+        menu is not None
+        or isinstance(pool, JoinedPool)
+        or (isinstance(pool, Ballots) and len(pool.modes) > 1)
+    ):
+        return evaluate_modes(
+            read_modes(pool),
+            Menu.of(pool) if menu is None else menu,
+            budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
+            folds=folds,
+            families=families,
+            votes=votes,
+            orders=orders,
+            seed=seed,
+            labels=labels,
+            oracle=ORACLE in policies,
+            workers=workers,
+            progress=progress,
+        )[1]
     if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
     ballots = get_ballots(pool)
     kept, short = leave_out_short(ballots)
+    averages = [parse_average(budget, prices) for budget in (AVERAGE_BUDGETS if budgets is None else budgets)]
+    options: dict[str, Any] = {
+        "protocol": protocol,
+        "parts": folds if protocol == "held-out" else seeds,
+        "families": families,
+        "votes": votes,
+        "orders": _ORDERS if orders is None else orders,
+        "workers": workers,
+    }
+    if any(average.unit != "samples" for average in averages):
+        return _evaluate_in_unit(
+            kept, averages, prices, policies, seed=seed, short=short, progress=progress, **options
+        )
     first_progress, second_progress = split_progress(progress, count_verdict_steps(ballots))
     runs = run_policies(
         kept,
-        budgets=budgets,
+        budgets=[average.amount for average in averages],
         policies=policies,
-        protocol=protocol,
-        parts=folds if protocol == "held-out" else seeds,
-        votes=votes,
-        orders=orders,
-        seed=int((np.random.default_rng(0) if rng is None else rng).integers(2**31)),
-        workers=workers,
+        seed=int(np.random.default_rng(seed).integers(2**31)),
         progress=first_progress,
         beside={ORACLE: _bracket_graded} if ORACLE in policies else None,
+        **options,
     )
     verdict = judge_pool(
         ballots,
         policy=choose_candidate(policies),
         budgets=runs.setup.budgets,
         votes=votes,
+        families=families,
         workers=workers,
         progress=second_progress,
     )
-    return assemble_evaluation(
-        EvaluationInputs(
-            setup=runs.setup,
-            everyone=list(runs.everyone),
-            oracle=runs.beside.get(ORACLE, ()),
-            protocol=protocol,
-            parts=runs.parts,
-            dropped=runs.dropped,
-            left_out=runs.left_out,
-            verdict=verdict,
-            short=short,
-        )
-    )
+    return assemble_evaluation(runs, verdict, oracle=runs.beside.get(ORACLE, ()), short=short)
 
 
 def _bracket_graded(setup: EvaluationSetup) -> tuple[OracleBracket, ...]:
     """The oracle's bounds; none where there are no grades."""
     return bracket_oracle(setup) if setup.basis == "accuracy" else ()
+
+
+def _evaluate_in_unit(
+    ballots: Ballots,
+    averages: Sequence[Budget],
+    prices: TokenPrices | None,
+    policies: PolicyChoices,
+    *,
+    short: int,
+    **options: Any,  # noqa: ANN401 - of run_policies
+) -> Evaluation:
+    """Policies at the same average cost in tokens or money, by the recorded tokens.
+
+    Only the cost of their settings is counted in another unit: requests with more samples often have longer
+    responses as well, so a policy that draws where it is hard pays more for a sample than uniform sampling
+    does, and a comparison in samples flatters it. Prompts are counted too: by the prices, else as the pool's
+    calls recorded them (`PromptCharge`).
+    """
+    if len({average.unit for average in averages}) != 1:
+        raise BudgetInvalid(
+            f"budgets {', '.join(map(str, averages))} are not all in samples, in tokens, or in money; give "
+            "one unit"
+        )
+    RequestCosts.of(averages[0], ballots, prices)  # raises before anything is fitted
+    in_samples = [budget for budget in AVERAGE_BUDGETS if budget <= int(ballots.drawn.min(initial=16))]
+    runs = run_policies(
+        ballots,
+        budgets=in_samples or AVERAGE_BUDGETS[:1],
+        policies=[name for name in policies if name != ORACLE],
+        calibrates=False,
+        **options,
+    )
+    costs = RequestCosts.of(averages[0], runs.setup.ballots, prices)
+    everyone = tuple(_count_in_unit(result, costs) for result in runs.everyone)
+    amounts = tuple(sorted({average.amount for average in averages}))
+    least = min(float(result.points.cost.mean(axis=1).min()) for result in everyone)
+    if amounts[-1] < least:
+        unit = averages[0].currency or averages[0].unit
+        raise BudgetOutOfRange(
+            f"budget {amounts[-1]:g} {unit} a request is below what one sample costs on average, "
+            f"{least:.4g}; give a larger one"
+        )
+    no_verdict = refuse_comparison("a verdict is about samples; leave the unit out", runs.setup.basis)
+    measured = replace(runs, setup=replace(runs.setup, budgets=()), everyone=everyone)
+    boot = make_bootstrap(runs.setup)
+    return replace(
+        assemble_evaluation(measured, no_verdict, short=short),
+        budgets=amounts,
+        unit=averages[0].unit,
+        currency=averages[0].currency,
+        least=least,
+        matched=match_policies(everyone, amounts, boot=boot, oracle=()),
+    )
+
+
+def _count_in_unit(result: PolicyResult, costs: RequestCosts) -> PolicyResult:
+    """The same policy, with the cost of its settings in another unit."""
+    tokens, waves = result.point_tokens, result.point_waves
+    assert tokens is not None  # as recorded: the ballots were checked
+    assert waves is not None
+    rows = np.arange(result.points.cost.shape[1])
+    cost = costs.compute(result.points.cost, waves, tokens, rows)
+    return replace(result, points=replace(result.points, cost=cost), imitation=None)
 
 
 def run_policies(
@@ -191,8 +260,9 @@ def run_policies(
     policies: PolicyChoices,
     protocol: ProtocolName = "held-out",
     parts: int = 5,
+    families: bool = False,
     votes: Votes = "auto",
-    orders: int = 50,
+    orders: int = _ORDERS,
     seed: int = 0,
     workers: int = 1,
     calibrates: bool = True,
@@ -205,29 +275,84 @@ def run_policies(
     done by the same processes, by the name that its result gets.
     """
     setup, dropped = prepare_setup(
-        ballots, budgets, votes=votes, orders=orders, seed=seed, calibrates=calibrates
+        ballots,
+        budgets,
+        votes=votes,
+        orders=orders,
+        seed=seed,
+        calibrates=calibrates,
+        families=families,
     )
     eligible, left_out = select_eligible(select_policies(policies, setup.ballots), setup.basis)
-    splits = _make_splits(setup, protocol, parts)
-    results, others = measure_all(setup, splits, eligible, workers=workers, progress=progress, beside=beside)
+    runs = _run(setup, eligible, _make_splits(setup, protocol, parts), protocol, workers, progress, beside)
+    return replace(runs, dropped=dropped, left_out=left_out)
+
+
+def evaluate_modes(
+    ballots: Ballots,
+    menu: Menu,
+    *,
+    budgets: Sequence[float] | None = None,
+    folds: int = 5,
+    families: bool = False,
+    votes: Votes = "auto",
+    orders: int | None = None,
+    seed: int = 0,
+    labels: bool | None = None,
+    oracle: bool = True,
+    workers: int = 1,
+    progress: ProgressCallback | None = None,
+) -> tuple[EvaluationRuns, Evaluation]:
+    """A policy over several modes and its rivals: the runs, and what they come to."""
+    setup, dropped = prepare_modes(
+        ballots,
+        menu,
+        budgets,
+        votes=votes,
+        orders=_MODE_ORDERS if orders is None else orders,
+        seed=seed,
+        families=families,
+        labels=labels,
+    )
+    splits = kfold(setup.groups, folds, np.random.default_rng([seed, 0xF01D]))
+    if progress is not None:
+        progress(0, len(splits), "samples read")
+    beside = {ORACLE: _bracket_graded} if oracle else None
+    runs = _run(setup, (ModeRivals(),), splits, "held-out", workers, progress, beside)
+    brackets, runs = runs.beside.get(ORACLE, ()), replace(runs, dropped=dropped, beside={})
+    return runs, assemble_evaluation(runs, judge_modes(runs, make_bootstrap(setup)), oracle=brackets)
+
+
+def _run(
+    setup: EvaluationSetup,
+    compared: Sequence[Compared],
+    splits: tuple[Split, ...],
+    protocol: ProtocolName,
+    workers: int,
+    progress: ProgressCallback | None,
+    beside: Mapping[str, SetupWork] | None,
+) -> EvaluationRuns:
+    """Measure every split, and pool what was measured."""
+    results, others = measure_all(setup, splits, compared, workers=workers, progress=progress, beside=beside)
     pool_results = pool_folds if protocol == "held-out" else pool_seeds
+    names = [name for number, name in results if number == 0]
     return EvaluationRuns(
         setup=setup,
-        everyone=tuple(pool_results(results, policy.name, splits) for policy in eligible),
+        everyone=tuple(pool_results(results, name, splits) for name in names),
         parts=len(splits),
-        dropped=dropped,
-        left_out=left_out,
+        splits=splits,
+        protocol=protocol,
         beside=others,
     )
 
 
 def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> tuple[Split, ...]:
-    prompts, rng = setup.ballots.prompts, np.random.default_rng([setup.seed, 0x5EED])
+    groups, rng = setup.groups, np.random.default_rng([setup.seed, 0x5EED])
     if protocol == "held-out":
-        return kfold(prompts, parts, rng)
+        return kfold(groups, parts, rng)
     if parts < 1:
         raise PolicyError(f"{parts} seeds make no split; give 1 or more, e.g. 3")
-    return tuple(random_split(prompts, rng) for _ in range(parts))
+    return tuple(random_split(groups, rng) for _ in range(parts))
 
 
 def reduce_order_noise(runs: EvaluationRuns, exact: Floats | None = None) -> EvaluationRuns:

@@ -12,20 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
+from adacompute.pool import Ballots
 from adacompute.pool.ballots import number_prompts
 from adacompute.replay.replay import RESAMPLES, draw_resamples
-
-__all__ = [
-    "Bootstrap",
-    "Interval",
-    "OracleGain",
-    "Split",
-    "kfold",
-    "make_interval",
-    "mean_over_recordings",
-    "paired_interval",
-    "random_split",
-]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -109,6 +98,19 @@ class Split:
 
     train: Ints
     test: Ints
+
+
+def list_groups(ballots: Ballots, *, families: bool) -> tuple[str, ...]:
+    """What is held out and resampled together, by problem: its question, or its subject."""
+    if not families:
+        return ballots.prompts
+    known = [subject for subject in ballots.subjects if subject is not None]
+    if len(known) < len(ballots) or len(set(known)) < 2:
+        raise TooFewSamples(
+            f"{len(known)} of {len(ballots)} problems have a subject, and they have {len(set(known))} "
+            "different ones; families can be held out where every problem has a subject; leave families out"
+        )
+    return tuple(known)
 
 
 def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:

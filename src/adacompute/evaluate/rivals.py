@@ -36,16 +36,6 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
-__all__ = [
-    "COMPARED",
-    "DoublingPolicy",
-    "HeuristicPolicy",
-    "PetsPolicy",
-    "RandomPolicy",
-    "Rival",
-    "ShuffledPolicy",
-]
-
 _TIE_SEED = 0  # orders prompts of one length by a hash
 _CURVE_VOTES = 40  # PETS fits a problem's curve to votes up to this size
 _CURVE_FROM = 3  # and from

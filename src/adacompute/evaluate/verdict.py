@@ -60,20 +60,6 @@ from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls, number_prompts
 from adacompute.score.costs import compute_mean_output
 
-__all__ = [
-    "FEWEST_PROBLEMS",
-    "MOST_NEEDED",
-    "SMALLEST_GAIN",
-    "KeepFit",
-    "PairedResults",
-    "choose_candidate",
-    "count_verdict_steps",
-    "estimate_intervals",
-    "judge",
-    "judge_pool",
-    "measure_paired",
-]
-
 Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on
 
@@ -124,13 +110,14 @@ class PairedResults:
     """One policy and uniform sampling on the same problems and orders, ready to be judged."""
 
     policy: str
-    points: PolicyPoints = field(repr=False)  # (settings, questions)
+    points: PolicyPoints = field(repr=False)  # (settings, questions or families)
     uniform: PolicyPoints = field(repr=False)
     budgets: tuple[float, ...]
     basis: Basis
     votes: str  # plain or weighted
     problems: int  # different questions
     repeats: int = 1  # assignments to folds that each problem's results are the mean of
+    families: bool = False  # whole subjects were held out, and are resampled
     usage: TokenUsage | None = field(default=None, repr=False)  # None: tokens are not recorded
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
@@ -161,6 +148,7 @@ def judge_pool(
     policy: str | tuple[str, PolicyMaker] | None = OURS,
     budgets: Sequence[float] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
+    families: bool = False,
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
@@ -173,8 +161,9 @@ def judge_pool(
     none to judge. `budgets` are judged beside the usual ones, never instead of them; those of all recorded
     samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
     have fewer samples than the others, those are left out as `fit` does. Problems with the same question
-    count as one. Without any grade, agreement with the vote of all samples stands in for accuracy. The work
-    is done by so many `workers`, which are processes, or by `threads` of this one. In this process,
+    count as one; with `families` whole subjects are held out and resampled. Without any grade, agreement
+    with the vote of all samples stands in for accuracy. The work is done by so many `workers`, which are
+    processes, or by `threads` of this one. In this process,
     `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on;
     `keep_results` with what the verdict rests on.
     """
@@ -184,13 +173,13 @@ def judge_pool(
     questions = len(set(ballots.prompts))
     name = policy if policy is None or isinstance(policy, str) else policy[0]
     if name is None or name in (UNIFORM, ORACLE):
-        return _refuse_comparison("no policy took part beside uniform sampling", basis)
+        return refuse_comparison("no policy took part beside uniform sampling", basis)
     if longest < 2:
         reason = "no problem has two samples or more; record more samples per problem"
-        return _refuse_comparison(reason, basis, policy=name)
+        return refuse_comparison(reason, basis, policy=name)
     if basis == "agreement" and name in NEED_GRADES:
         reason = f"{name} learns from gold answers or grades, and there are none"
-        return _refuse_comparison(reason, basis, policy=name, problems=questions)
+        return refuse_comparison(reason, basis, policy=name, problems=questions)
     if questions < FEWEST_PROBLEMS:
         ungraded = len(graded) < len(recorded)
         return _judge_too_few(
@@ -201,6 +190,7 @@ def judge_pool(
         policy=name if isinstance(policy, str) else policy or name,
         budgets=tuple(sorted(budget for budget in {*AVERAGE_BUDGETS, *budgets} if budget < longest)),
         votes=votes,
+        families=families,
         workers=workers if questions >= _MANY_QUESTIONS else 1,
         threads=threads,
         progress=progress,
@@ -241,6 +231,7 @@ def measure_paired(
     policy: str | tuple[str, PolicyMaker] | ComparedPolicy,
     budgets: tuple[float, ...] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
+    families: bool = False,
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
@@ -254,19 +245,21 @@ def measure_paired(
     """
     by_question = sorted(range(len(ballots)), key=lambda row: (ballots.prompts[row], ballots.ids[row]))
     setup, _ = prepare_setup(
-        ballots.only(np.array(by_question)), budgets, votes=votes, orders=ORDERS, seed=seed, calibrates=False
+        ballots.only(np.array(by_question)),
+        budgets,
+        votes=votes,
+        orders=ORDERS,
+        seed=seed,
+        calibrates=False,
+        families=families,
     )
-    groups = number_prompts(setup.ballots.prompts)
-    questions = int(groups.max()) + 1
+    groups, questions = number_prompts(setup.groups), len(set(setup.ballots.prompts))
     repeats = count_repeats(questions) if repeats is None else repeats
     candidate = policy if isinstance(policy, ComparedPolicy) else select_policies((policy,), setup.ballots)[0]
     if keep_fit is not None:
         candidate = replace(candidate, maker=_KeepingMaker(candidate.maker, keep_fit))
     compared = (*select_policies((UNIFORM,)), candidate)
-    rounds = [
-        kfold(setup.ballots.prompts, FOLDS, np.random.default_rng([seed, number]))
-        for number in range(repeats)
-    ]
+    rounds = [kfold(setup.groups, FOLDS, np.random.default_rng([seed, number])) for number in range(repeats)]
     splits = [split for assigned in rounds for split in assigned]
     measured, _ = measure_all(setup, splits, compared, workers=workers, threads=threads, progress=progress)
 
@@ -279,8 +272,8 @@ def measure_paired(
 
     def average(pooled: Sequence[PolicyResult]) -> PolicyPoints:
         return PolicyPoints(
-            cost=_sum_by_question(np.mean([each.points.cost for each in pooled], axis=0), groups),
-            accuracy=_sum_by_question(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
+            cost=_sum_by_group(np.mean([each.points.cost for each in pooled], axis=0), groups),
+            accuracy=_sum_by_group(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
         )
 
     own = pool(candidate.name)
@@ -293,6 +286,7 @@ def measure_paired(
         votes="weighted" if setup.weighted else "plain",
         problems=questions,
         repeats=repeats,
+        families=families,
         usage=_measure_usage(own, setup.ballots, groups),
     )
 
@@ -310,22 +304,22 @@ def _measure_usage(
     )
     calls = count_calls(np.mean([each.points.cost for each in pooled], axis=0), ballots.charge.choices, waves)
     return TokenUsage(
-        tokens=_sum_by_question(tokens, groups),
-        prompts=_sum_by_question(calls * shares, groups),
+        tokens=_sum_by_group(tokens, groups),
+        prompts=_sum_by_group(calls * shares, groups),
         sample_tokens=float(compute_mean_output(ballots, np.arange(len(ballots))).mean()),
         prompt_tokens=float(prompts.mean()),
         charge=ballots.charge,
     )
 
 
-def _sum_by_question(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Values of problems, (settings, problems), as parts of questions; the mean stays the same."""
-    questions = int(groups.max()) + 1
-    if questions == len(groups):
+def _sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
+    """Values of problems, (settings, problems), as parts of questions or families; the mean is the same."""
+    count = int(groups.max()) + 1
+    if count == len(groups):
         return values
-    sums = np.zeros((len(values), questions))
+    sums = np.zeros((len(values), count))
     np.add.at(sums.T, groups, values.T)
-    return sums * (questions / len(groups))
+    return sums * (count / len(groups))
 
 
 def judge(results: PairedResults) -> Verdict:
@@ -337,14 +331,14 @@ def judge(results: PairedResults) -> Verdict:
     if not pairs:
         listed = ", ".join(f"{budget:g}" for budget in results.budgets)
         reason = f"{results.policy} can't cost as little as {listed} samples on average"
-        return _refuse_comparison(
+        return refuse_comparison(
             reason,
             results.basis,
             policy=results.policy,
             problems=results.problems,
         )
     gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
-    boot = Bootstrap.of(results.problems, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
+    boot = Bootstrap.of(len(gains), draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
     alone, joint, critical = estimate_intervals(gains, boot)
     joint = _raise_upper_ends(joint, results, pairs, boot)
     curves, usage = UniformCurves.of(results.uniform, boot), results.usage
@@ -364,17 +358,12 @@ def judge(results: PairedResults) -> Verdict:
     decided = decide(rows)
     needed, row = None, _choose_row(rows, decided)
     if decided == "not decided yet":
-        needed = count_needed(
-            gains.mean(axis=0),
-            gains.std(axis=0, ddof=1),
-            critical,
-            results.problems,
-            spoken_of=rows.index(row),
-        )
+        deviations = gains.std(axis=0, ddof=1)
+        needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a family has several
     draft = Verdict(
         decided=decided,
         sentence="",
-        support="",
         policy=results.policy,
         budget=row.budget,
         basis=results.basis,
@@ -563,53 +552,33 @@ def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | 
     if recorded is not None:
         verb = "has" if problems == 1 else "have"
         here = f"{problems} of {recorded:,} problems {verb} gold answers or grades"
-    return _make_undecided(
-        "too few problems to tell",
-        f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, {needed} more.",
-        basis,
+    return Verdict(
+        decided="too few problems to tell",
+        sentence=f"Too few problems to tell: {here}, and a verdict needs {FEWEST_PROBLEMS} at least, "
+        f"{needed} more.",
         support="What few problems show is mostly chance; 100 to 300 usually decide it.",
         policy=policy,
+        basis=basis,
         problems=problems,
         problems_needed=needed,
     )
 
 
-def _refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
+def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
+    """No verdict, and why."""
     sentence = f"Nothing to compare: {reason}."
-    return _make_undecided("nothing to compare", sentence, basis, policy=policy, problems=problems)
-
-
-def _make_undecided(
-    decided: Decision,
-    sentence: str,
-    basis: Basis,
-    *,
-    support: str = "",
-    policy: str | None,
-    problems: int,
-    problems_needed: int | None = None,
-) -> Verdict:
-    """A verdict without rows: nothing was measured."""
     return Verdict(
-        decided=decided,
-        sentence=sentence,
-        support=support,
-        policy=policy,
-        budget=None,
-        basis=basis,
-        problems=problems,
-        problems_needed=problems_needed,
-        protocol="",
-        rows=(),
+        decided="nothing to compare", sentence=sentence, basis=basis, policy=policy, problems=problems
     )
 
 
 def _describe_protocol(results: PairedResults, budgets: int) -> str:
     rounds = "" if results.repeats == 1 else f" assigned {results.repeats} times and averaged"
+    families = f" in {results.points.cost.shape[1]} families, held out whole" if results.families else ""
     intervals = "95% interval" if budgets == 1 else f"joint 95% intervals over {budgets} budgets"
     return (
         f"held-out, {FOLDS} folds{rounds}, {ORDERS} orders of the samples each, {results.votes} votes; at "
-        f"the same cost, paired over {results.problems:,} problems; {intervals} by bootstrap-t"
+        f"the same cost, paired over {results.problems:,} problems{families}; {intervals} by bootstrap-t"
     )
 
 

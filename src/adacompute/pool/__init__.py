@@ -15,7 +15,8 @@ from adacompute.pool.pool_files import (
     import_file,
     open_pool,
 )
-from adacompute.pool.verification import Verification, fingerprint
+from adacompute.pool.sqlite import fingerprint
+from adacompute.pool.verification import Verification
 
 __all__ = [
     "Ballots",

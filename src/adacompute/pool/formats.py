@@ -19,12 +19,12 @@ import orjson
 
 from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, needs_extra, to_one_line
 from adacompute.pool.rows import Flaw, describe_questions, has_no_samples, raise_flaw
-from adacompute.pool.sqlite import map_errors
-from adacompute.pool.verification import DAMAGE_ERRORS, Json, to_canonical_json
+from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical_json
 
 __all__ = [
     "BUFFER_BYTES",
     "LINE_LIMIT",
+    "PARQUET_ERRORS",
     "UTF8_MARK",
     "Entry",
     "FileEntries",
@@ -52,7 +52,7 @@ _BATCH_ROWS = 128  # problems read at a time
 _GROUP_SAMPLES = 50_000  # of a row group when writing; at 200 bytes a text, 10 MB
 _GROUP_BYTES = 32 << 20
 # what pyarrow raises on bytes that are not Parquet: its own errors are ValueErrors, LookupErrors and the like
-_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
+PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _JSON_COLUMNS = ("parameters", "failures", "extra")  # columns that hold JSON text
 _TEXT_COLUMNS = ("id", "question", "gold", "subject", "model")
 
@@ -169,7 +169,7 @@ def read_parquet(path: Path, *, file: int = 0) -> Generator[Entry, None, None]:
         while True:
             try:
                 rows = next(batches, None)
-            except _PARQUET_ERRORS as exc:
+            except PARQUET_ERRORS as exc:
                 raise PoolDamaged(
                     f"{path}: can't be read after row {number} ({to_one_line(exc)}); copy it again"
                 ) from exc
@@ -214,7 +214,7 @@ def _read_batches(raw: IO[bytes], path: Path) -> Iterator[list[tuple[dict[str, A
         source = pq.ParquetFile(raw)
         schema = source.schema_arrow
         names = [field.name for field in schema]
-    except _PARQUET_ERRORS as exc:
+    except PARQUET_ERRORS as exc:
         raise NotAPool(
             f"{path}: is not a Parquet file ({to_one_line(exc)}); copy or export it again"
         ) from exc

@@ -31,8 +31,7 @@ from adacompute.errors import (
 )
 from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_json, read_jsonl
 from adacompute.pool.rows import Flaw, check_type, raise_flaw, read_parameters
-from adacompute.pool.sqlite import map_errors
-from adacompute.pool.verification import Json, to_canonical_json
+from adacompute.pool.sqlite import Json, map_errors, to_canonical_json
 
 __all__ = ["FORMATS", "ProblemGroups", "locate_flaws"]
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -40,7 +40,7 @@ from adacompute.pool.ballots import (
 )
 from adacompute.pool.pool import Pool
 from adacompute.pool.pool_files import bundled, bundled_names, open_pool
-from adacompute.pool.verification import to_canonical_json
+from adacompute.pool.sqlite import to_canonical_json
 from adacompute.records import TokenPrices
 
 __all__ = [
@@ -59,7 +59,6 @@ Missing = Literal["error", "drop"]
 MODE_PARAMETER: Final = "mode"  # of a source: what the menu that it was drawn with calls it
 _SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
-_OBJECT_KEYS = ("modes", "unit", "currency")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,19 +181,30 @@ class Menu:
     @classmethod
     def load(cls, stored: object) -> "Menu":
         """The menu that `dump` wrote."""
-        if not isinstance(stored, Mapping) or not isinstance(stored.get("modes"), list):
+        try:
+            menu = msgspec.convert(stored, _StoredMenu)
+            prices = [None if mode.prices is None else TokenPrices(**mode.prices) for mode in menu.modes]
+        except (msgspec.ValidationError, TypeError) as exc:
             raise PriceInvalid(
-                f"a stored menu is an object with {', '.join(_OBJECT_KEYS)}, not {format_value(stored)}; "
-                "write it with Menu.dump"
-            )
-        unknown = sorted(str(key) for key in stored if key not in _OBJECT_KEYS)
-        if unknown:
-            raise PriceInvalid(f"a stored menu has no field {unknown[0]!r}; give {', '.join(_OBJECT_KEYS)}")
-        return cls(
-            modes=tuple(_load_mode(mode) for mode in stored["modes"]),
-            unit=stored.get("unit", "cost"),
-            currency=stored.get("currency", ""),
+                f"a stored menu {format_value(stored)} can't be read ({exc}); write it with Menu.dump"
+            ) from exc
+        modes = tuple(
+            Mode(name=mode.name, cost=float(mode.cost), prices=price)
+            for mode, price in zip(menu.modes, prices, strict=True)
         )
+        return cls(modes=modes, unit=menu.unit, currency=menu.currency)
+
+
+class _StoredMode(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    cost: float | Literal["inf"]
+    prices: dict[str, Any] | None = None
+
+
+class _StoredMenu(msgspec.Struct, forbid_unknown_fields=True):
+    modes: list[_StoredMode]
+    unit: MenuUnit = "cost"
+    currency: str = ""
 
 
 def _dump_mode(mode: Mode) -> dict[str, Any]:
@@ -203,24 +213,6 @@ def _dump_mode(mode: Mode) -> dict[str, Any]:
         names = ("input", "output", "prompt_tokens", "currency")
         stored["prices"] = {name: getattr(mode.prices, name) for name in names}
     return stored
-
-
-def _load_mode(stored: object) -> Mode:
-    try:
-        fields = dict(stored)  # type: ignore[call-overload] # whatever a file holds
-        name, cost, prices = fields.pop("name"), fields.pop("cost"), fields.pop("prices", None)
-        if fields:
-            raise ValueError(f"unknown fields {', '.join(fields)}")
-        return Mode(
-            name=name,
-            cost=math.inf if cost == "inf" else cost,
-            prices=None if prices is None else TokenPrices(**dict(prices)),
-        )
-    except (TypeError, ValueError, KeyError) as exc:
-        raise PriceInvalid(
-            f"a stored mode has name, cost and perhaps prices, not {format_value(stored)}; "
-            "write it with Menu.dump"
-        ) from exc
 
 
 def _find_currency(prices: Mapping[str, TokenPrices]) -> str:
@@ -283,9 +275,7 @@ class JoinedPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

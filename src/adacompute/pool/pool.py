@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
 from adacompute.answers import Classes, Task, grade_answer, same_answer
@@ -36,7 +35,16 @@ from adacompute.pool.rows import (
     rebuild_row,
     sample_to_row,
 )
-from adacompute.pool.sqlite import check_task, connect_pool, map_errors, map_read_errors
+from adacompute.pool.sqlite import (
+    check_task,
+    connect_pool,
+    fingerprint,
+    hash_setting,
+    make_record_prefix,
+    map_errors,
+    map_read_errors,
+    to_canonical_json,
+)
 from adacompute.pool.tables import (
     Census,
     Source,
@@ -62,15 +70,7 @@ from adacompute.pool.tables import (
     stream_problems,
     sum_calls,
 )
-from adacompute.pool.verification import (
-    Verification,
-    compute_pool_digest,
-    fingerprint,
-    hash_setting,
-    make_record_prefix,
-    to_canonical_json,
-    verify,
-)
+from adacompute.pool.verification import Verification, compute_pool_digest, verify
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
 __all__ = ["DrawnSamples", "Pool", "PoolCounts", "attach_pool"]
@@ -122,6 +122,9 @@ class PoolReader:
         self._reopen = reopen  # None: a private copy, which nobody changes
         self._read_lock = threading.RLock()
         self._opener_pid = os.getpid()
+        self._writer = writer
+        self._write_lock = threading.RLock()
+        self._classes: OrderedDict[int, ClassNumbering] = OrderedDict()
         self._connections = [connection] if writer is None else [connection, writer]
         self._finalizer = weakref.finalize(
             self, _close_connections, self._connections, lock, self._opener_pid
@@ -135,9 +138,7 @@ class PoolReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -480,21 +481,6 @@ class Pool(PoolReader):
     One pool may be used from several threads: writes take turns, and reads see what was committed.
     """
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        *,
-        path: str,
-        task: Task,
-        reopen: Callable[[], sqlite3.Connection] | None = None,
-        writer: sqlite3.Connection | None = None,
-        lock: WriterLock | None = None,
-    ) -> None:
-        super().__init__(connection, path=path, task=task, reopen=reopen, writer=writer, lock=lock)
-        self._writer = writer
-        self._write_lock = threading.RLock()
-        self._classes: OrderedDict[int, ClassNumbering] = OrderedDict()
-
     def close(self) -> None:
         """Frees the file and the writer's lock once other threads' calls have ended.
 
@@ -680,16 +666,12 @@ class Pool(PoolReader):
 def attach_pool(path: Path, task: Task | None = None, *, lock: WriterLock | None = None) -> Pool:
     """Opens the pool at `path`; for writing where a lock is given, which the pool then releases."""
     reopen = partial(connect_pool, path, write=False)
-    writer = connect_pool(path, write=True) if lock is not None else None
-    try:
-        reader = reopen()
-        try:
-            pool_task = check_task(reader, path, task)
-        except BaseException:
-            reader.close()
-            raise
-    except BaseException:
+    with contextlib.ExitStack() as stack:
+        writer = None if lock is None else connect_pool(path, write=True)
         if writer is not None:
-            writer.close()
-        raise
+            stack.callback(writer.close)
+        reader = reopen()
+        stack.callback(reader.close)
+        pool_task = check_task(reader, path, task)
+        stack.pop_all()
     return Pool(reader, path=str(path), task=pool_task, reopen=reopen, writer=writer, lock=lock)

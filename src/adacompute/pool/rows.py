@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
-from adacompute.errors import AdacomputeError, convert, format_value, suggest_name
-from adacompute.pool.verification import DEPTH_LIMIT, Json, hash_sample, to_canonical_json
+from adacompute.errors import AdacomputeError, explain_misfit, format_value, suggest_name
+from adacompute.pool.sqlite import DEPTH_LIMIT, Json, hash_sample, to_canonical_json
 from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
 
 __all__ = [
@@ -228,7 +228,11 @@ _WANTED = {  # what a message asks for, by key
 def _convert(value: Json, kind: type[T], where: str = "") -> T:
     """The value as this type; the Flaw names the part that doesn't fit, and what is expected there."""
     try:
-        return convert(value, kind, place=where, find_remedy=_find_remedy, build_error=_build_flaw)
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        raise explain_misfit(
+            value, exc, place=where, find_remedy=_find_remedy, build_error=_build_flaw
+        ) from None
     except UnicodeEncodeError as exc:  # a text that is none, in the place of something else
         raise _build_text_flaw(exc) from exc
 

@@ -25,8 +25,7 @@ from adacompute.pool.rows import (
     grade_line,
     read_signals,
 )
-from adacompute.pool.sqlite import map_read_errors
-from adacompute.pool.verification import (
+from adacompute.pool.sqlite import (
     fingerprint,
     has_calls_table,
     hash_call,
@@ -34,6 +33,7 @@ from adacompute.pool.verification import (
     hash_problem,
     hash_record,
     make_record_prefix,
+    map_read_errors,
     to_canonical_json,
 )
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
@@ -581,18 +581,8 @@ _SELECT_CALL_SUMS = """
 """
 _SELECT_LARGEST_REPLY = "SELECT max(got + surplus) FROM calls WHERE source = ? AND paid = 'yes'"
 _ACCOUNT_FIELDS = [field.name for field in fields(Account)]  # in the order of the columns above
-_CALL_FIELDS = (
-    "at",
-    "seconds",
-    "asked",
-    "got",
-    "surplus",
-    "kind",
-    "status",
-    "paid",
-    "prompt_tokens",
-    "completion_tokens",
-)
+_UNSTORED = ("cached_tokens", "estimated", "unmetered", "usage_details")
+_CALL_FIELDS = [field.name for field in fields(Call) if field.name not in _UNSTORED]
 _SELECT_CALLS = f"SELECT {', '.join(_CALL_FIELDS)}, estimated FROM calls WHERE source = ? ORDER BY key"  # noqa: S608 - ours
 
 

@@ -1,198 +1,28 @@
-"""Hashes of a pool's rows, and the pool checked against them.
-
-Each row is stored with the hash of its content; equal data gives equal hashes, by canonical JSON.
-"""
+"""A pool's rows checked against the hashes that they were stored with, and the digest of all content."""
 
 import json
 import sqlite3
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any
 
-from adacompute.errors import AdacomputeError, RecordInvalid, to_one_line
+from adacompute.errors import AdacomputeError, to_one_line
+from adacompute.pool.sqlite import (
+    DAMAGE_ERRORS,
+    NO_CLASS,
+    fingerprint,
+    has_calls_table,
+    hash_call,
+    hash_failure,
+    hash_problem,
+    hash_record,
+    hash_sample,
+    hash_setting,
+    make_record_prefix,
+)
 
-__all__ = [
-    "DAMAGE_ERRORS",
-    "DEPTH_LIMIT",
-    "Json",
-    "Verification",
-    "compute_pool_digest",
-    "fingerprint",
-    "has_calls_table",
-    "hash_call",
-    "hash_failure",
-    "hash_problem",
-    "hash_record",
-    "hash_sample",
-    "hash_setting",
-    "make_record_prefix",
-    "to_canonical_json",
-    "verify",
-]
-
-OptionalBytes = bytes | None
-Json: TypeAlias = Any  # data as a JSON parser gives it
-
-_NO_CLASS = -9  # stands for the class where only what was recorded counts: the whole pool's digest
-DEPTH_LIMIT = 100  # levels of nesting inside one field: more than any tool writes, less than any stack holds
-_HASH_BYTES = 16  # bytes; 128 bits: chance collisions are out of the question
-_NOT_RECORDED = float("nan")  # stands for "not recorded": NaN itself is never stored
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_SAMPLE_STRUCT = struct.Struct("<qqqqdddqqq")
-_FAILURE_STRUCT = struct.Struct("<qqdqq")
-_CALL_STRUCT = struct.Struct("<ddqqqqqqq")
-
-
-# what code that trusts a pool's rows raises where the rows are not what we wrote
-DAMAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, struct.error)
-
-
-def to_canonical_json(value: Json) -> str:
-    """JSON with sorted keys and no spaces: equal data gives equal text.
-
-    Raises ValueError on NaN or infinity.
-    """
-    return _ENCODER.encode(value)
-
-
-def fingerprint(parameters: Mapping[str, Any]) -> str:
-    """A stable hash of sampling parameters, 32 hex digits.
-
-    1 and 1.0 are equal, and key order doesn't matter.
-
-    >>> fingerprint({"temperature": 1, "top_p": 0.5}) == fingerprint({"top_p": 0.5, "temperature": 1.0})
-    True
-    """
-    try:
-        return blake2b(
-            to_canonical_json(_normalise_numbers(parameters)).encode(), digest_size=_HASH_BYTES
-        ).hexdigest()
-    except (TypeError, ValueError) as exc:
-        raise RecordInvalid(f"parameters can't be kept as JSON ({exc}); give plain data") from exc
-
-
-def _normalise_numbers(value: Json, depth: int = 0) -> Json:
-    """The same data with whole floats as integers."""
-    if depth >= DEPTH_LIMIT and isinstance(value, Mapping | list | tuple):
-        raise ValueError(f"nested deeper than {DEPTH_LIMIT} levels")
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
-        return int(value)
-    if isinstance(value, Mapping):
-        return {key: _normalise_numbers(v, depth + 1) for key, v in value.items()}
-    return [_normalise_numbers(v, depth + 1) for v in value] if isinstance(value, list | tuple) else value
-
-
-def hash_setting(name: bytes, value: bytes) -> bytes:
-    """Hash of a setting of the pool, e.g. its task."""
-    return _hash_parts(b"setting", name, value)
-
-
-def hash_problem(
-    id: bytes,  # noqa: A002 - the column's name
-    question: bytes,
-    gold: OptionalBytes,
-    subject: OptionalBytes,
-    level: int | float | str | bytes | None,
-    extra: OptionalBytes,
-) -> bytes:
-    """Hash of a problem's whole row."""
-    return _hash_parts(b"problem", id, question, gold, subject, _encode_level(level), extra)
-
-
-def make_record_prefix(id: bytes, model: OptionalBytes, source_fingerprint: bytes) -> bytes:  # noqa: A002
-    """The start of every row hash of one problem and source, so that a row moved elsewhere doesn't match."""
-    return _hash_parts(b"source", id, model, source_fingerprint)
-
-
-def hash_record(prefix: bytes, spelling: OptionalBytes) -> bytes:
-    """Hash of the row that links a problem to a source."""
-    return _hash_parts(b"record", prefix, spelling)
-
-
-def hash_sample(
-    prefix: bytes,
-    idx: int,
-    text: OptionalBytes,
-    answer: OptionalBytes,
-    number: int,
-    correct: float | None,
-    tokens: int | None,
-    logprob: float | None,
-    entropy: float | None,
-    finished: int | None,
-    extra: OptionalBytes,
-) -> bytes:
-    """Hash of a sample's row with its class `number`; `_NO_CLASS` leaves the class out."""
-    head = _SAMPLE_STRUCT.pack(
-        idx,
-        number,
-        -1 if tokens is None else tokens,
-        -1 if finished is None else finished,
-        _NOT_RECORDED if correct is None else correct,
-        _NOT_RECORDED if logprob is None else logprob,
-        _NOT_RECORDED if entropy is None else entropy,
-        -1 if text is None else len(text),
-        -1 if answer is None else len(answer),
-        -1 if extra is None else len(extra),
-    )
-    return blake2b(
-        b"".join((prefix, head, text or b"", answer or b"", extra or b"")), digest_size=_HASH_BYTES
-    ).digest()
-
-
-def hash_failure(
-    prefix: bytes, idx: int, kind: bytes, attempt: int, message: OptionalBytes, at: float | None
-) -> bytes:
-    """Hash of a failure's row."""
-    head = _FAILURE_STRUCT.pack(
-        idx, attempt, _NOT_RECORDED if at is None else at, len(kind), -1 if message is None else len(message)
-    )
-    return blake2b(b"".join((prefix, head, kind, message or b"")), digest_size=_HASH_BYTES).digest()
-
-
-def hash_call(
-    model: OptionalBytes,
-    source_fingerprint: bytes,
-    at: float,
-    seconds: float,
-    asked: int,
-    got: int,
-    surplus: int,
-    kind: bytes,
-    status: int | None,
-    paid: bytes,
-    prompt_tokens: int | None,
-    completion_tokens: int | None,
-    estimated: int,
-) -> bytes:
-    """Hash of a call's row, together with its source."""
-    numbers = (status, prompt_tokens, completion_tokens)
-    head = _CALL_STRUCT.pack(
-        at, seconds, asked, got, surplus, *(-1 if n is None else n for n in numbers), estimated
-    )
-    return _hash_parts(b"call", model, source_fingerprint, head, kind, paid)
-
-
-def _hash_parts(*parts: OptionalBytes) -> bytes:
-    lengths = struct.pack(f"<{len(parts)}q", *(-1 if p is None else len(p) for p in parts))
-    return blake2b(b"".join((lengths, *(p or b"" for p in parts))), digest_size=_HASH_BYTES).digest()
-
-
-def _encode_level(level: int | float | str | bytes | None) -> OptionalBytes:
-    match level:
-        case None:
-            return None
-        case bytes():
-            return b"s" + level
-        case str():
-            return b"s" + level.encode()
-        case float():
-            return b"f" + struct.pack("<d", level)
-        case _:
-            return b"i%d" % level
-
+__all__ = ["Verification", "compute_pool_digest", "verify"]
 
 Row = Sequence[Any]
 
@@ -243,15 +73,7 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        return {
-            "ok": self.ok,
-            "problems": self.problems,
-            "samples": self.samples,
-            "failures": self.failures,
-            "mismatches": list(self.mismatches),
-            "integrity": list(self.integrity),
-            "foreign_keys": list(self.foreign_keys),
-        }
+        return {"ok": self.ok, **asdict(self)}
 
 
 class _Check:
@@ -306,7 +128,7 @@ def compute_pool_digest(connection: sqlite3.Connection) -> str:
         prefix = make_record_prefix(id_, model, mark)
         hasher.update(hash_record(prefix, spelling))
         for idx, text, answer, _, *rest, _ in connection.execute(_SELECT_SAMPLES, (key,)):
-            hasher.update(hash_sample(prefix, idx, text, answer, _NO_CLASS, *rest))
+            hasher.update(hash_sample(prefix, idx, text, answer, NO_CLASS, *rest))
         # failures have no index of their own: by content, whatever the order they came in
         for mark in sorted(
             hash_failure(prefix, *row[:-1]) for row in connection.execute(_SELECT_FAILURES, (key,))
@@ -353,12 +175,6 @@ def _check_calls(connection: sqlite3.Connection, check: _Check) -> None:
     for key, *row, mark in connection.execute(_SELECT_CALLS) if has_calls_table(connection) else ():
         if not _matches_hash(hash_call, row, mark):
             check.note(f"call {key}")
-
-
-def has_calls_table(connection: sqlite3.Connection) -> bool:
-    """Whether calls can be stored: pools of the first version have no such table."""
-    tables = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'calls'")
-    return tables.fetchone() is not None
 
 
 def _check_settings(connection: sqlite3.Connection, check: _Check) -> None:

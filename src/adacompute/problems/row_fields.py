@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from adacompute.errors import ProblemsInvalid, format_value
 from adacompute.pool.rows import LINE_KEYS, Flaw, raise_flaw
-from adacompute.pool.verification import Json
+from adacompute.pool.sqlite import Json
 from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
 __all__ = [

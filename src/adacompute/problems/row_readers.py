@@ -20,8 +20,15 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 from adacompute.errors import ProblemsInvalid, format_value, needs_extra, to_one_line
-from adacompute.pool.formats import BUFFER_BYTES, LINE_LIMIT, UTF8_MARK, parse_json, unpack_stream
-from adacompute.pool.verification import DAMAGE_ERRORS, Json
+from adacompute.pool.formats import (
+    BUFFER_BYTES,
+    LINE_LIMIT,
+    PARQUET_ERRORS,
+    UTF8_MARK,
+    parse_json,
+    unpack_stream,
+)
+from adacompute.pool.sqlite import Json
 
 __all__ = [
     "STDIN",
@@ -244,8 +251,6 @@ def _describe_csv_error(place: str, exc: csv.Error) -> str:
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
 _BATCH_ROWS = 1024  # read at a time
-# what pyarrow raises on other bytes: its own errors are ValueErrors, LookupErrors and the like
-_PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
 _SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` calls them
 _POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # of a pool file, not of a problem
@@ -270,7 +275,7 @@ def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:
                         yield ProblemRow(
                             f"{prefix}row {number}", _restore_pool_line(value) if is_pool_file else value
                         )
-        except _PARQUET_ERRORS as exc:
+        except PARQUET_ERRORS as exc:
             after = f" after row {number}" if number else ""
             raise ProblemsInvalid(
                 f"{path}: can't be read as Parquet{after} ({to_one_line(exc)}); write or copy it again"

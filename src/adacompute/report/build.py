@@ -15,16 +15,19 @@ import numpy as np
 
 from adacompute.errors import AdacomputeError
 from adacompute.evaluate.comparison import Evaluation, Verdict
-from adacompute.evaluate.conclusions import EvaluationInputs, assemble_evaluation
-from adacompute.evaluate.measure import EvaluationSetup, leave_out_short, select_graded
-from adacompute.evaluate.menu_evaluation import MenuEvaluation, evaluate_menu
+from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
+from adacompute.evaluate.measure import (
+    AVERAGE_BUDGETS,
+    LONGEST,
+    EvaluationSetup,
+    Votes,
+    leave_out_short,
+    select_graded,
+)
 from adacompute.evaluate.oracle_bounds import Oracle, bracket_oracle
 from adacompute.evaluate.parallel import ProgressCallback, SetupWork, open_workers, split_progress
 from adacompute.evaluate.protocols import (
-    AVERAGE_BUDGETS,
-    LONGEST,
-    EvaluationRuns,
-    Votes,
+    evaluate_modes,
     reduce_order_noise,
     run_policies,
     score_uniform_exactly,
@@ -33,10 +36,8 @@ from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
 from adacompute.pool import Ballots, Menu, fingerprint
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
-from adacompute.report.exhibits import frontier, menu, token_cost, verdict, worth
+from adacompute.report.exhibits import frontier, modes, token_cost, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
-
-__all__ = ["JOBS", "PARTS", "Job", "Part", "ReportInputs", "build_menu_report", "build_report", "run_jobs"]
 
 Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
 
@@ -48,9 +49,16 @@ _HELD_OUT_PROTOCOL = (
     "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
     "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
 )
+_MODES_PROTOCOL = (
+    "Held-out: the problems are split into folds; the menu, cascades, mixes and routers are fitted or chosen "
+    "on the other folds, then run on the samples of the problems that they haven't seen, in many random "
+    "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
+    "95%, by bootstrap over problems, and paired where two policies are compared."
+)
 _HELD_OUT_ABOUT = "Fitted on other problems than it is judged on."
 PARTS: tuple[Part, ...] = (
     ("verdict", "Verdict", "", False),
+    ("modes", "Modes", "What they cost and give.", False),
     ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, False),
 )
 POLICIES = (
@@ -68,6 +76,7 @@ POLICIES = (
 _EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2
 _ORDERS, _FEW_ORDERS = 20, 8
+_FEW_MODE_ORDERS = 12
 _QUICK_NOTICE = (
     "A quick look: fewer folds and orders than the full report, so numbers are rougher. Leave --quick out "
     "for the full one."
@@ -76,6 +85,12 @@ _UNGRADED_NOTICE = (
     "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often "
     "an answer is that of the vote of all of a problem's samples stands in for it. The oracle needs grades "
     "and is left out; record grades or gold answers to have it."
+)
+
+
+_UNGRADED_MODES = (
+    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
+    "answer is that of the vote of all samples of the dearest mode stands in for it."
 )
 
 
@@ -101,6 +116,7 @@ class Job:
     part: str
     build: Callable[[ReportInputs], Section]
     effort: float = 1.0  # rough seconds for 600 problems; the longest start first
+    several: bool | None = None  # whether it is about several modes, or one; None: both
 
 
 def _build_verdict(inputs: ReportInputs) -> Section:
@@ -119,6 +135,14 @@ def _build_token_cost(inputs: ReportInputs) -> Section:
     return token_cost.build_section(inputs.runs)
 
 
+def _build_modes(inputs: ReportInputs) -> Section:
+    return modes.build_section(inputs.runs, inputs.evaluation)
+
+
+def _build_limits(inputs: ReportInputs) -> Section:
+    return modes.build_limits(inputs.evaluation)
+
+
 def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
     """The oracle's tables; None without grades."""
     return Oracle.of(setup) if setup.basis == "accuracy" else None
@@ -126,9 +150,11 @@ def _score_oracle(setup: EvaluationSetup) -> Oracle | None:
 
 JOBS = (  # in the order of the page
     Job(key="verdict", title="Verdict", part="verdict", build=_build_verdict),
-    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth),
+    Job(key="modes", title="Modes", part="modes", build=_build_modes, several=True),
+    Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, several=False),
     Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, effort=3),
-    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost),
+    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost, several=False),
+    Job(key="limits", title="When it isn't worth it", part="held-out", build=_build_limits, several=True),
 )
 
 
@@ -155,6 +181,7 @@ def _run_job(inputs: ReportInputs, job: Job) -> Section:
 def build_report(
     ballots: Ballots,
     *,
+    menu: Menu | None = None,
     name: str,
     command: str = "",
     quick: bool = False,
@@ -169,6 +196,7 @@ def build_report(
 ) -> Report:
     """Evaluate a pool and build its report; the same whatever the number of workers.
 
+    `menu` are several modes in the ballots, with their costs: then the page is about them, in its unit.
     `jobs` are its sections and `parts` its parts, in the order of the page; a study adds its own.
     `wait_for_verdict` gives the verdict of `judge_pool` where another process makes it meanwhile.
 
@@ -176,32 +204,25 @@ def build_report(
     `if __name__ == "__main__":`.
     """
     check_drawing()
-    kept, short = leave_out_short(ballots)
-    verdict_steps = count_verdict_steps(ballots) if wait_for_verdict is None else 0
+    several = menu is not None
+    jobs = [job for job in jobs if job.several in (None, several)]
+    verdict_steps = 0 if several or wait_for_verdict is not None else count_verdict_steps(ballots)
     first_progress, rest_progress = split_progress(progress, verdict_steps + len(jobs))
     verdict_progress, second_progress = split_progress(rest_progress, len(jobs))
-    graded, _ = select_graded(kept)
-    beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
-    runs = run_policies(
-        kept,
-        budgets=_choose_budgets(graded),
-        policies=POLICIES,
-        parts=_choose_folds(graded, quick=quick),
-        votes=votes,
-        orders=_FEW_ORDERS if quick else _ORDERS,
-        seed=seed,
-        workers=workers,
-        progress=first_progress,
-        beside=beside,
-    )
-    # the oracle is exact, so what it is compared with should be less noisy
-    others, oracle = runs.beside, runs.beside[_ORACLE]
-    runs = reduce_order_noise(replace(runs, beside={}), others[_EXACT])
-    if wait_for_verdict is None:
-        pool_verdict = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+    options: dict[str, Any] = {"votes": votes, "seed": seed, "workers": workers, "progress": first_progress}
+    oracle, kept = None, ballots
+    if menu is not None:
+        folds, orders = _choose_folds(ballots, quick=quick), _FEW_MODE_ORDERS if quick else None
+        runs, evaluation = evaluate_modes(ballots, menu, folds=folds, orders=orders, **options)
     else:
-        pool_verdict = wait_for_verdict()
-    evaluation = _evaluate_runs(runs, oracle, pool_verdict, short=short)
+        kept, short = leave_out_short(ballots)
+        runs, oracle = _run_policies(kept, quick=quick, **options)
+        if wait_for_verdict is None:
+            judged = judge_pool(ballots, votes=votes, workers=workers, progress=verdict_progress)
+        else:
+            judged = wait_for_verdict()
+        brackets = () if oracle is None else bracket_oracle(runs.setup, oracle=oracle)
+        evaluation = assemble_evaluation(runs, judged, oracle=brackets, short=short)
     inputs = ReportInputs(
         name=name,
         runs=runs,
@@ -220,134 +241,30 @@ def build_report(
         facts=facts,
         notices=_build_notices(runs.setup, evaluation, quick=quick),
         parts=(*_build_parts(sections, jobs, parts), _build_provenance_part(facts)),
-        money=build_money_data(evaluation, money),
+        money=None if several else build_money_data(evaluation, money),
         evaluation=evaluation,
     )
 
 
-_MENU_ORDERS, _FEW_MENU_ORDERS = 40, 12
-_MENU_HEADLINES = {
-    True: "A menu of these modes is worth it.",
-    False: "A menu of these modes isn't worth it.",
-    None: "Whether a menu of these modes is worth it can't be told yet.",
-}
-_MENU_PROTOCOL = (
-    "Held-out: the problems are split into folds; the menu, cascades, mixes and routers are fitted or chosen "
-    "on the other folds, then run on the samples of the problems that they haven't seen, in many random "
-    "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
-    "95%, by bootstrap over problems, and paired where two policies are compared."
-)
-_MENU_UNGRADED = (
-    "No problem has a grade or a gold answer, so accuracy isn't known. Everywhere on this page, how often an "
-    "answer is that of the vote of all samples of the dearest mode stands in for it."
-)
-
-
-def build_menu_report(
+def _run_policies(
     ballots: Ballots,
-    priced_menu: Menu,
     *,
-    name: str,
-    command: str = "",
-    quick: bool = False,
-    plain_votes: bool = False,
-    seed: int = 0,
-    workers: int = 1,
-    progress: ProgressCallback | None = None,
-) -> Report:
-    """Evaluate a menu of several modes and build its report."""
-    check_drawing()
-    evaluation = evaluate_menu(
+    quick: bool,
+    **options: Any,  # noqa: ANN401 - of run_policies
+) -> tuple[EvaluationRuns, Oracle | None]:
+    """Every policy of one mode, with less noise: the oracle is exact, and they are compared with it."""
+    graded, _ = select_graded(ballots)
+    beside: dict[str, SetupWork] = {_EXACT: score_uniform_exactly, _ORACLE: _score_oracle}
+    runs = run_policies(
         ballots,
-        priced_menu,
-        folds=max(2, min(_FEW_FOLDS if quick else _FOLDS, len(set(ballots.prompts)))),
-        orders=_FEW_MENU_ORDERS if quick else _MENU_ORDERS,
-        seed=seed,
-        workers=workers,
-        weigh=None if plain_votes else "auto",
-        progress=progress,
+        budgets=_choose_budgets(graded),
+        policies=POLICIES,
+        parts=_choose_folds(graded, quick=quick),
+        orders=_FEW_ORDERS if quick else _ORDERS,
+        beside=beside,
+        **options,
     )
-    modes = menu.measure_modes(ballots, priced_menu, graded=evaluation.basis == "accuracy")
-    facts = _collect_menu_facts(ballots, evaluation, seed=seed, quick=quick, command=command)
-    notices = [_MENU_UNGRADED] if evaluation.basis == "agreement" else []
-    notices += [_QUICK_NOTICE] if quick else []
-    parts = (
-        ("verdict", "Verdict", "", menu.build_verdict_section(evaluation, modes)),
-        ("modes", "Modes", "What they cost and give.", menu.build_modes_section(evaluation, modes)),
-        ("held-out", "Every policy, held-out", _HELD_OUT_ABOUT, menu.build_policies_section(evaluation)),
-        ("limits", "Limits", "", menu.build_limits_section(evaluation, modes)),
-    )
-    return Report(
-        name=name,
-        headline=_MENU_HEADLINES[evaluation.worth],
-        below=evaluation.verdict,
-        facts=facts,
-        notices=tuple(notices),
-        parts=(
-            *(
-                ReportPart(key=key, title=title, about=about, sections=(section,))
-                for key, title, about, section in parts
-            ),
-            ReportPart(
-                key="made",
-                title="How this was made",
-                about="What went in, by which protocol, with which versions and seeds.",
-                sections=(_build_menu_provenance(facts, evaluation),),
-                folded=True,
-            ),
-        ),
-        evaluation=evaluation,
-    )
-
-
-def _collect_menu_facts(
-    ballots: Ballots, evaluation: MenuEvaluation, *, seed: int, quick: bool, command: str
-) -> dict[str, Any]:
-    hashes = {mode: hash_ballots(votes) for mode, votes in zip(ballots.names, ballots.parts, strict=True)}
-    drawn = np.concatenate([votes.drawn for votes in ballots.parts])
-    return {
-        "adacompute": version("adacompute"),
-        "problems": evaluation.problems,
-        "samples": int(drawn.sum()),
-        "samples_least": int(drawn.min()),
-        "samples_most": int(drawn.max()),
-        "model": f"of {join_words(list(ballots.names))}",
-        "menu": evaluation.menu.dump(),
-        "basis": evaluation.basis,
-        "folds": evaluation.folds,
-        "families": evaluation.families,
-        "seed": seed,
-        "quick": quick,
-        "command": command,
-        "digests": hashes,
-        "versions": {"Python": platform.python_version(), **_package_versions()},
-    }
-
-
-def _build_menu_provenance(facts: Mapping[str, Any], evaluation: MenuEvaluation) -> Section:
-    costs = [
-        f"{mode.name} {evaluation.menu.format_cost(mode.cost, unit=False)}" for mode in evaluation.menu.modes
-    ]
-    digests = ", ".join(f"{mode} {digest[:16]}" for mode, digest in facts["digests"].items())
-    rows = (
-        ("adacompute", facts["adacompute"]),
-        ("cost of a sample", f"{', '.join(costs)} ({evaluation.menu.cost_unit})"),
-        ("problems", f"{facts['problems']:,}"),
-        ("samples", f"{facts['samples']:,} in all"),
-        ("held-out", evaluation.protocol),
-        ("seed", str(facts["seed"])),
-        ("command", facts["command"]),
-        ("hashes of the samples", digests),
-        ("versions", ", ".join(f"{name} {release}" for name, release in facts["versions"].items())),
-    )
-    table = Table(
-        key="made",
-        title="What went in",
-        protocol="the same command on the same samples gives the same numbers, with any number of workers.",
-        columns=(Column(name="what"), Column(name="value")),
-        rows=rows,
-    )
-    return Section(key="made", title="What went in", tables=(table,), words=(_MENU_PROTOCOL,))
+    return reduce_order_noise(replace(runs, beside={}), runs.beside[_EXACT]), runs.beside[_ORACLE]
 
 
 def _build_parts(
@@ -370,7 +287,8 @@ def _build_provenance_part(facts: Mapping[str, Any]) -> ReportPart:
 
 
 def _build_notices(setup: EvaluationSetup, evaluation: Evaluation, *, quick: bool) -> tuple[str, ...]:
-    notices = [_UNGRADED_NOTICE] if evaluation.basis == "agreement" else []
+    ungraded = _UNGRADED_NOTICE if evaluation.menu is None else _UNGRADED_MODES
+    notices = [ungraded] if evaluation.basis == "agreement" else []
     if evaluation.short:
         count, verb = (
             (f"{evaluation.short:,} problems", "are") if evaluation.short > 1 else ("1 problem", "is")
@@ -386,7 +304,7 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     """A notice where the few samples of one problem limit all others."""
     counts = setup.ballots.drawn
     fewest, median = int(counts.min()), int(np.median(counts))
-    if fewest >= LONGEST or median <= fewest:
+    if setup.menu is not None or fewest >= LONGEST or median <= fewest:
         return []
     short = np.flatnonzero(counts == fewest)
     name = repr(setup.ballots.ids[int(short[0])])
@@ -398,24 +316,6 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
         f"problems have {wanted} or more. Collect up to {wanted} of each, or leave out those that have fewer."
     )
     return [text]
-
-
-def _evaluate_runs(
-    runs: EvaluationRuns, oracle: Oracle | None, pool_verdict: Verdict, *, short: int
-) -> Evaluation:
-    return assemble_evaluation(
-        EvaluationInputs(
-            setup=runs.setup,
-            everyone=list(runs.everyone),
-            oracle=() if oracle is None else bracket_oracle(runs.setup, oracle=oracle),
-            protocol="held-out",
-            parts=runs.parts,
-            dropped=runs.dropped,
-            left_out=runs.left_out,
-            verdict=pool_verdict,
-            short=short,
-        )
-    )
 
 
 def _choose_folds(ballots: Ballots, *, quick: bool) -> int:
@@ -447,17 +347,24 @@ def collect_facts(
     ballots: Ballots, evaluation: Evaluation, *, seed: int, quick: bool, command: str
 ) -> dict[str, Any]:
     """What went in and which versions made it, as plain data."""
+    drawn = np.concatenate([part.drawn for part in ballots.parts])
+    menu = evaluation.menu
+    model: str | None = f"of {join_words(list(ballots.names))}"
+    parameters: Mapping[str, Any] = {}
+    if menu is None:
+        model, parameters = ballots.model, dict(ballots.parameters)
+    digests = {part.names[0]: hash_ballots(part) for part in ballots.parts}
     return {
         "adacompute": version("adacompute"),
         "problems": evaluation.problems,
         "dropped": evaluation.dropped,
         "short": evaluation.short,
-        "samples": int(ballots.drawn.sum()),
-        "samples_least": int(ballots.drawn.min()),
-        "samples_most": int(ballots.drawn.max()),
-        "model": ballots.model,
-        "parameters": dict(ballots.parameters),
-        "parameters_fingerprint": fingerprint(ballots.parameters),
+        "samples": int(drawn.sum()),
+        "samples_least": int(drawn.min()),
+        "samples_most": int(drawn.max()),
+        "model": model,
+        "parameters": parameters,
+        "parameters_fingerprint": fingerprint(parameters),
         "basis": evaluation.basis,
         "votes": evaluation.votes,
         "folds": evaluation.folds,
@@ -466,7 +373,7 @@ def collect_facts(
         "seed": seed,
         "quick": quick,
         "command": command,
-        "digest": hash_ballots(ballots),
+        "digest": " ".join(digests.values()),
         "versions": {"Python": platform.python_version(), **_package_versions()},
     }
 
@@ -503,9 +410,8 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
         columns=(Column(name="what"), Column(name="value")),
         rows=(("adacompute", facts["adacompute"]), *rows),
     )
-    return Section(
-        key="made", title="What went in", tables=(table,), words=(_HELD_OUT_PROTOCOL,), missing=missing
-    )
+    words = (_MODES_PROTOCOL if " " in facts["digest"] else _HELD_OUT_PROTOCOL,)
+    return Section(key="made", title="What went in", tables=(table,), words=words, missing=missing)
 
 
 def _package_versions() -> dict[str, str]:

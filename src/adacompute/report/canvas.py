@@ -17,22 +17,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from adacompute.errors import needs_extra
+from adacompute.pool import Menu
 from adacompute.report.theme import COLOURS, colour, dark_css
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 
-__all__ = [
-    "WIDTH",
-    "Canvas",
-    "check_drawing",
-    "clip_label",
-    "set_accuracy_axis",
-    "set_samples_axis",
-    "set_ticks",
-    "to_standalone_svg",
-]
 
 WIDTH = 7.2  # inches of 72 points: a page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
@@ -72,6 +63,7 @@ _STYLE: Any = {
     "patch.linewidth": 0.0,
     "hatch.linewidth": 0.8,
 }
+_LOG_RATIO = 6.0  # of the largest and the smallest cost: a wider axis is logarithmic
 _MARK_RADIUS = 7  # points around a mark that react to the pointer
 _LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
 _LABEL_LENGTH = 24  # characters of a label that comes from a pool
@@ -273,6 +265,19 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
     set_ticks(axes.xaxis, [2.0**at for at in range(12) if 2**at <= largest])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel(label)
+
+
+def set_cost_axis(axes: "Axes", budgets: Sequence[float], menu: Menu) -> None:
+    """An x axis of average costs, with a tick at each budget that is far enough from the one before."""
+    ticks: list[float] = []
+    for budget in budgets:
+        if not ticks or budget > 1.15 * ticks[-1]:
+            ticks.append(budget)
+    if budgets[0] > 0 and budgets[-1] > _LOG_RATIO * budgets[0]:
+        axes.set_xscale("log")
+    set_ticks(axes.xaxis, ticks)
+    axes.xaxis.set_major_formatter(lambda value, _: menu.format_cost(value, unit=False))
+    axes.set_xlabel(f"{menu.cost_unit}, on average")
 
 
 def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:

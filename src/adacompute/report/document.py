@@ -15,36 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from adacompute.evaluate.comparison import Evaluation
-from adacompute.evaluate.menu_evaluation import MenuEvaluation
 from adacompute.evaluate.resampling import Interval
 from adacompute.records import format_money
-
-__all__ = [
-    "AtLeast",
-    "Cell",
-    "Column",
-    "Kind",
-    "Picture",
-    "Report",
-    "ReportPart",
-    "Saved",
-    "Section",
-    "Spread",
-    "Table",
-    "compute_saved",
-    "find_clear_signs",
-    "format_cell",
-    "format_gains",
-    "format_mean",
-    "format_points",
-    "format_shares",
-    "join_words",
-    "replace_non_finite",
-    "to_csv",
-    "to_data",
-    "to_markdown",
-    "to_plain",
-]
 
 Kind = Literal[
     "text",
@@ -321,7 +293,7 @@ class Report:
     facts: Mapping[str, Any]  # how it was made: versions, seeds, numbers of problems and samples
     notices: tuple[str, ...]  # to be read before anything else
     parts: tuple[ReportPart, ...]
-    evaluation: Evaluation | MenuEvaluation = field(repr=False)  # every policy, held-out
+    evaluation: Evaluation = field(repr=False)  # every policy, held-out
     money: Mapping[str, Any] | None = None  # what the page needs to recompute money; plain data
 
     def sections(self) -> Iterator[Section]:
@@ -390,7 +362,7 @@ def to_data(report: Report) -> dict[str, Any]:
             "pool": report.name,
             "headline": report.headline,
             "headline_protocol": report.below,
-            "verdict": _describe_verdict(report.evaluation),
+            "verdict": report.evaluation.verdict.to_dict(),
             "notices": report.notices,
             "protocols": list(dict.fromkeys(protocols)),
             "money": report.money,
@@ -410,12 +382,6 @@ def to_data(report: Report) -> dict[str, Any]:
         }
     )
     return dict(data)
-
-
-def _describe_verdict(evaluation: Evaluation | MenuEvaluation) -> dict[str, Any]:
-    if isinstance(evaluation, MenuEvaluation):
-        return {"sentence": evaluation.verdict, "pays": evaluation.worth, "protocol": evaluation.protocol}
-    return evaluation.verdict.to_dict()
 
 
 def replace_non_finite(value: object) -> object:

@@ -23,16 +23,6 @@ from adacompute.report.canvas import to_standalone_svg
 from adacompute.report.document import Report, to_csv, to_data
 from adacompute.report.page import render_page
 
-__all__ = [
-    "RESULTS",
-    "check_report_folder",
-    "check_writable",
-    "lock_report_folder",
-    "publish_files",
-    "render_files",
-    "write_report",
-]
-
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")

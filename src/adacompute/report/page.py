@@ -15,8 +15,7 @@ from typing import Any
 
 import orjson
 
-from adacompute.evaluate.comparison import Verdict
-from adacompute.evaluate.menu_evaluation import MenuEvaluation
+from adacompute.evaluate.comparison import Evaluation
 from adacompute.records import format_money
 from adacompute.report.document import (
     Column,
@@ -28,11 +27,8 @@ from adacompute.report.document import (
     format_cell,
     replace_non_finite,
 )
-from adacompute.report.exhibits.menu import MENU, find_row, find_single
 from adacompute.report.exhibits.money import REQUESTS_SHOWN, Money, find_saving
 from adacompute.report.theme import dark_css
-
-__all__ = ["build_share", "render_figure", "render_page"]
 
 _SPREAD_TEXT = re.compile(r"(?<=\S)( \([^()]* to [^()]*\)| ± \S+)$")
 _REFERENCED_ID = re.compile(r'(?:href="#|url\(#)([^")<>]+)(?=[^<>]*>)')  # in tags only
@@ -230,16 +226,12 @@ def _tile_value(cost: float, money: Money) -> str:
 
 def build_share(report: Report) -> dict[str, Any]:
     """What the share button shows: a picture's texts, and a paragraph. share.js adds money to both."""
-    evaluation, measured = report.evaluation, _describe_facts(report.facts)
-    if isinstance(evaluation, MenuEvaluation):
-        protocol, numbers = evaluation.protocol, _share_menu(evaluation)
-    else:
-        protocol, numbers = evaluation.verdict.protocol, _share_verdict(evaluation.verdict)
+    measured, protocol = _describe_facts(report.facts), report.evaluation.verdict.protocol
     protocol = f"{_capitalise(protocol).rstrip('.')}." if protocol else ""
     return {
         "name": report.name,
         "headline": report.headline,
-        "numbers": numbers,
+        "numbers": _share_verdict(report.evaluation),
         "protocol": f"{report.name}: {measured}. {protocol}".strip(),
         "figure": _describe_figure(report),
         "words": [
@@ -249,32 +241,22 @@ def build_share(report: Report) -> dict[str, Any]:
     }
 
 
-def _share_verdict(verdict: Verdict) -> list[list[str]]:
+def _share_verdict(evaluation: Evaluation) -> list[list[str]]:
+    verdict, menu = evaluation.verdict, evaluation.menu
     row = verdict.row(verdict.budget)
     if row is None:
         return []
     what = "right" if verdict.basis == "accuracy" else "agreement with the full vote"
     about = f"{what} at {row.budget:g} samples on average; uniform {row.uniform:.1%}"
-    low, mean, high = (format_cell(value, _GAIN) for value in (row.joint.low, row.gain.mean, row.joint.high))
+    if menu is not None:
+        about = f"{what} at {menu.format_cost(row.budget)}; without a menu {row.uniform:.1%}"
+    name, interval = (
+        ("95% interval", row.gain) if row.joint.low is None else ("joint 95% interval", row.joint)
+    )
+    low, mean, high = (format_cell(value, _GAIN) for value in (interval.low, row.gain.mean, interval.high))
     return [
         [f"{row.accuracy:.1%}", about],
-        [f"{mean} points", f"at the same cost, joint 95% interval {low} to {high}"],
-    ]
-
-
-def _share_menu(evaluation: MenuEvaluation) -> list[list[str]]:
-    """The menu at the budget where it gains most over what one has without it."""
-    rows = [row for budget in evaluation.budgets if (row := find_single(evaluation, budget)) is not None]
-    single = max(rows, key=lambda row: -1.0 if row.gain is None else row.gain.mean, default=None)
-    own = None if single is None else find_row(evaluation, MENU, single.budget)
-    if single is None or own is None or single.gain is None:
-        return []
-    cost = evaluation.menu.format_cost(own.budget)
-    gain = single.gain
-    low, mean, high = (format_cell(value, _GAIN) for value in (gain.low, gain.mean, gain.high))
-    return [
-        [f"{own.accuracy.mean:.1%}", f"at {cost}; without a menu {single.accuracy.mean:.1%}"],
-        [f"{mean} points", f"at the same cost, 95% interval {low} to {high}"],
+        [f"{mean} points", f"at the same cost, {name} {low} to {high}"],
     ]
 
 

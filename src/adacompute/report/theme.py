@@ -7,8 +7,6 @@ listed here stays as it is.
 
 from dataclasses import dataclass
 
-__all__ = ["COLOURS", "PolicyStyle", "colour", "dark_css", "policy_style", "ramp"]
-
 # name: light, dark. Okabe and Ito's colours, adjusted until text in them is readable on the page.
 COLOURS: dict[str, tuple[str, str]] = {
     "ink": ("#171a1f", "#e8ebef"),
@@ -56,6 +54,14 @@ POLICY_STYLES: dict[str, PolicyStyle] = {
     "curve": PolicyStyle(name="curve", colour="green", line="-"),
     "oracle": PolicyStyle(name="one-shot oracle", colour="green", line="--"),
     "peers": PolicyStyle(name="best mix of the others", colour="grey", line="-"),
+    "menu": PolicyStyle(name="menu (ours)", colour="blue", marker="o"),
+    "best fixed mix": PolicyStyle(name="best fixed mix", colour="ink", line="--"),
+    "stopping, mixed": PolicyStyle(name="stopping, mixed", colour="ink", line=":"),
+    "joint fixed vote": PolicyStyle(name="joint fixed vote", colour="yellow", line="--"),
+    "threshold cascade": PolicyStyle(name="threshold cascade", colour="orange", line="--"),
+    "sequential cascade": PolicyStyle(name="sequential cascade", colour="orange", line="-"),
+    "prompt router": PolicyStyle(name="prompt router", colour="purple", line="-"),
+    "random router": PolicyStyle(name="random router", colour="purple", line=":"),
 }
 
 

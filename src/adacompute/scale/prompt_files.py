@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from adacompute.atomic import lock_file, sync_path
 from adacompute.errors import ScaleError, needs_extra, to_one_line
-from adacompute.pool.verification import DAMAGE_ERRORS
+from adacompute.pool.sqlite import DAMAGE_ERRORS
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]

@@ -1,5 +1,5 @@
 """The held-out frontier of every policy, beside both bounds of the one-shot oracle: curves, figure
-and words.
+and words. With one mode costs are samples, with several they are in the unit of the menu.
 """
 
 import math
@@ -20,11 +20,12 @@ from adacompute.evaluate.comparison import (
     make_cost_grid,
     trace_curve,
 )
-from adacompute.evaluate.conclusions import format_samples, make_bootstrap
+from adacompute.evaluate.conclusions import EvaluationRuns, format_samples, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
+from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.protocols import EvaluationRuns
-from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_samples_axis
+from adacompute.pool import Menu
+from adacompute.report.canvas import WIDTH, Canvas, set_accuracy_axis, set_cost_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import PolicyStyle, colour, policy_style
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-__all__ = ["OracleCurve", "PolicyFrontier", "build_section", "draw_frontier", "trace_frontier"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,8 +41,17 @@ PUBLISHED = "published"  # the joint hull of those and uniform
 _BAND: Any = {"alpha": 0.16, "lw": 0, "zorder": 1}
 _MARKED_COSTS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)  # samples at which values are shown
 _PUBLISHED = PolicyStyle(name="published rules", colour="orange")
+_CASCADE = PolicyStyle(name="better cascade", colour="orange")
+_SINGLE = PolicyStyle(name="without a menu", colour="ink", line="--")
 _COST_LABEL = "samples a request, on average"
 _CLEARLY_ABOVE = 1e-9
+_ABOUT_MODES = (
+    "uniform: so many samples of one mode for everyone. stopping: one mode alone, asked until its votes "
+    "agree well enough. best fixed mix: the best of all uniform settings and mixes of two. joint fixed vote: "
+    "so many samples of every mode for everyone. cascades: samples of a cheap mode until they agree, else a "
+    "dearer one. routers: decide by the prompt, or by lot, before any sample. shuffled draws: what the menu "
+    "drew for each request, handed to a request of another prompt. Blank: it can't cost so little."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +70,7 @@ class PolicyFrontier:
     """Every policy at every average cost, from one sample to the most."""
 
     curves: tuple[CostCurve, ...]
-    published: CostCurve | None  # the best mix of uniform and the published rules
+    published: CostCurve | None  # the best mix of uniform and the published rules; the better cascade
     oracle: OracleCurve | None  # None without grades
     problems: int
     folds: int
@@ -69,15 +78,40 @@ class PolicyFrontier:
     basis: Basis
     longest: int  # samples a request, at most
     budgets: tuple[float, ...]  # average costs of the tables
+    single: CostCurve | None = None  # the best of several modes alone or mixed
+    menu: Menu | None = None  # those modes
+
+    @property
+    def baseline(self) -> CostCurve | None:
+        """Uniform sampling, or the best of several modes."""
+        return self.get(UNIFORM) if self.single is None else self.single
+
+    @property
+    def ours(self) -> str:
+        """The policy that the page is about."""
+        return OURS if self.menu is None else MENU
+
+    @property
+    def base_name(self) -> str:
+        """What gains are over, in words."""
+        return "uniform" if self.menu is None else SINGLES[0]
+
+    def format_cost(self, cost: float) -> str:
+        """An average cost with its unit."""
+        return format_sample_count(cost) if self.menu is None else self.menu.format_cost(cost)
 
     def get(self, policy: str) -> CostCurve | None:
         """A policy's curve; None where it took no part."""
         return next((curve for curve in self.curves if curve.policy == policy), None)
 
 
-def trace_frontier(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> PolicyFrontier:
+def trace_frontier(
+    runs: EvaluationRuns, evaluation: Evaluation | None = None, *, oracle: Oracle | None = None
+) -> PolicyFrontier:
     """The held-out curves of one evaluation, each with its band over problems."""
     setup = runs.setup
+    if evaluation is not None and evaluation.menu is not None:
+        return trace_modes(evaluation)
     boot, grid = make_bootstrap(setup), make_cost_grid(float(setup.longest), setup.budgets)
     uniform = runs.get(UNIFORM).points
     lines = [trace_curve(result.name, result.points, grid, boot, base=uniform) for result in runs.everyone]
@@ -95,6 +129,50 @@ def trace_frontier(runs: EvaluationRuns, *, oracle: Oracle | None = None) -> Pol
         longest=setup.longest,
         budgets=setup.budgets,
     )
+
+
+def trace_modes(evaluation: Evaluation) -> PolicyFrontier:
+    """The same of several modes, at the budgets of the evaluation."""
+    brackets = evaluation.oracle
+    lows = [bracket.low.mean for bracket in brackets if bracket.low is not None]
+    oracle = OracleCurve(
+        choices=(),
+        cost=np.array([bracket.budget for bracket in brackets]),
+        low=np.array(lows) if len(lows) == len(brackets) else None,
+        high=np.array([bracket.high for bracket in brackets]),
+        why=next((bracket.why for bracket in brackets if bracket.why), ""),
+    )
+    return PolicyFrontier(
+        curves=tuple(_join_matches(evaluation, name, (name,)) for name in evaluation.policies),
+        single=_join_matches(evaluation, _SINGLE.name, SINGLES),
+        published=_join_matches(evaluation, _CASCADE.name, CASCADES),
+        oracle=oracle if brackets else None,
+        problems=evaluation.problems,
+        folds=evaluation.folds,
+        weighted=evaluation.votes == "weighted",
+        basis=evaluation.basis,
+        longest=evaluation.longest,
+        budgets=evaluation.budgets,
+        menu=evaluation.menu,
+    )
+
+
+def _join_matches(evaluation: Evaluation, label: str, policies: Sequence[str]) -> CostCurve:
+    """The best of some policies at each budget, as a curve."""
+    found = [evaluation.find_best(policies, budget) for budget in evaluation.budgets]
+    matches = [match for match in found if match is not None]
+    gains = [match.gain for match in matches]
+    columns = {
+        "cost": [match.cost for match in matches],
+        "accuracy": [match.accuracy for match in matches],
+        "low": [match.low for match in matches],
+        "high": [match.high for match in matches],
+        "gain": [None if gain is None else gain.mean for gain in gains],
+        "gain_low": [None if gain is None else gain.low for gain in gains],
+        "gain_high": [None if gain is None else gain.high for gain in gains],
+    }
+    values = {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
+    return CostCurve(policy=label, **values)
 
 
 def _trace_oracle(runs: EvaluationRuns, grid: Floats, oracle: Oracle | None) -> OracleCurve:
@@ -132,19 +210,21 @@ def draw_frontier(
 
 
 def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: str) -> Picture:
-    uniform, ours, rules = frontier.get(UNIFORM), frontier.get(OURS), frontier.published
+    uniform, ours, rules = frontier.baseline, frontier.get(frontier.ours), frontier.published
+    styles = (_PUBLISHED, policy_style(UNIFORM)) if frontier.menu is None else (_CASCADE, _SINGLE)
     with Canvas(key, width=width, height=4.1) as canvas:
         ax = canvas.axes[0]
         handles: list[Any] = []
         if ours is not None:
-            tint, low = colour(policy_style(OURS).colour), ours.accuracy - ours.gain
+            style, low = policy_style(frontier.ours), ours.accuracy - ours.gain
+            tint = colour(style.colour)
             ax.fill_between(ours.cost, low + ours.gain_low, low + ours.gain_high, color=tint, **_BAND)
-            handles.append(_draw_curve(canvas, ax, ours, policy_style(OURS), wide=True))
+            handles.append(_draw_curve(canvas, ax, ours, style, frontier))
         if frontier.oracle is not None:
-            handles.append(_draw_oracle(canvas, ax, frontier.oracle))
-        for line, own in ((rules, _PUBLISHED), (uniform, policy_style(UNIFORM))):
+            handles.append(_draw_oracle(canvas, ax, frontier.oracle, frontier))
+        for line, own in zip((rules, uniform), styles, strict=True):
             if line is not None:
-                handles.append(_draw_curve(canvas, ax, line, own, wide=False))
+                handles.append(_draw_curve(canvas, ax, line, own, frontier))
         if match is not None:
             _draw_arrow(ax, match, [line for line in (uniform, rules) if line is not None], frontier)
         _label_axes(ax, frontier)
@@ -152,7 +232,9 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
         svg = canvas.svg()
     return Picture(
         key=key,
-        title="What an average number of samples buys",
+        title="What an average number of samples buys"
+        if frontier.menu is None
+        else f"What an average cost buys ({frontier.menu.cost_unit})",
         protocol=_describe_protocol(frontier),
         svg=svg,
         alt=_alt_text(frontier, match),
@@ -162,22 +244,22 @@ def _draw_few(frontier: PolicyFrontier, match: Match | None, width: float, key: 
 
 
 def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
-    curves = sorted(frontier.curves, key=lambda curve: curve.policy == OURS)  # ours on top
+    curves = sorted(frontier.curves, key=lambda curve: curve.policy == frontier.ours)  # ours on top
     with Canvas(key, rows=2, height=7.0, sharex=True, height_ratios=(1.15, 1)) as canvas:
         upper, lower = canvas.axes
         if frontier.oracle is not None:
-            _draw_oracle(canvas, upper, frontier.oracle)
+            _draw_oracle(canvas, upper, frontier.oracle, frontier)
         for line in curves:
             style = policy_style(line.policy)
-            _draw_curve(canvas, upper, line, style, wide=line.policy == OURS)
-            if line.policy != UNIFORM:
-                _draw_gain(canvas, lower, line, style)
+            _draw_curve(canvas, upper, line, style, frontier)
+            if line.policy not in (UNIFORM, SINGLES[0]):
+                _draw_gain(canvas, lower, line, style, frontier)
         lower.axhline(0.0, color=colour("ink"), linewidth=1.4, linestyle="--", zorder=1.5)
         _label_axes(upper, frontier)
         upper.set_xlabel("")
         upper.set_title(basis_name(frontier.basis))
-        lower.set_title("gain over uniform at the same cost")
-        set_samples_axis(lower, frontier.longest, _COST_LABEL)
+        lower.set_title(f"gain over {frontier.base_name} at the same cost")
+        _label_costs(lower, frontier)
         lower.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+.3g}" if abs(value) > 1e-9 else "0")
         lower.set_ylabel("points")
         _draw_legend(canvas, upper, frontier)
@@ -193,32 +275,37 @@ def _draw_all(frontier: PolicyFrontier, key: str) -> Picture:
     )
 
 
-def _draw_curve(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, *, wide: bool) -> "Artist":
+def _draw_curve(
+    canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, frontier: PolicyFrontier
+) -> "Artist":
+    wide = curve.policy == frontier.ours
     (artist,) = ax.plot(
         curve.cost, curve.accuracy, zorder=3 if wide else 2, label=style.name, **_line_style(style, wide=wide)
     )
-    for at in _find_marks(curve.cost):
-        text = f"{style.name} at {format_sample_count(curve.cost[at])}: {curve.accuracy[at]:.1%}"
+    for at in _find_marks(curve.cost, frontier):
+        text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {curve.accuracy[at]:.1%}"
         text += f" ({curve.low[at]:.1%} to {curve.high[at]:.1%})"
         if math.isfinite(curve.gain[at]) and curve.policy != UNIFORM:
-            text += f", {100 * curve.gain[at]:+.1f} points over uniform"
+            text += f", {100 * curve.gain[at]:+.1f} points over {frontier.base_name}"
         canvas.mark(ax, curve.cost[at], curve.accuracy[at], text)
     return artist
 
 
-def _draw_gain(canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle) -> None:
-    ours = curve.policy == OURS
+def _draw_gain(
+    canvas: Canvas, ax: "Axes", curve: CostCurve, style: PolicyStyle, frontier: PolicyFrontier
+) -> None:
+    ours = curve.policy == frontier.ours
     if ours or curve.policy == "classifier":
         tint = colour(style.colour)
         ax.fill_between(curve.cost, curve.gain_low, curve.gain_high, color=tint, **_BAND)
     ax.plot(curve.cost, curve.gain, zorder=3 if ours else 2, **_line_style(style, wide=ours))
-    for at in _find_marks(curve.cost):
+    for at in _find_marks(curve.cost, frontier):
         low, high = 100 * curve.gain_low[at], 100 * curve.gain_high[at]
-        text = f"{style.name} at {format_sample_count(curve.cost[at])}: {100 * curve.gain[at]:+.1f} points "
+        text = f"{style.name} at {frontier.format_cost(curve.cost[at])}: {100 * curve.gain[at]:+.1f} points "
         canvas.mark(ax, curve.cost[at], curve.gain[at], f"{text}({low:+.1f} to {high:+.1f})")
 
 
-def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve) -> "Artist":
+def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve, frontier: PolicyFrontier) -> "Artist":
     """The oracle's band, or a single line where the lower bound isn't known."""
     tint, name = colour("green"), policy_style("oracle").name
     artist: Artist
@@ -228,9 +315,9 @@ def _draw_oracle(canvas: Canvas, ax: "Axes", oracle: OracleCurve) -> "Artist":
         artist = ax.fill_between(
             oracle.cost, oracle.low, oracle.high, color=tint, alpha=0.35, lw=0, zorder=1, label=name
         )
-    for at in _find_marks(oracle.cost):
+    for at in _find_marks(oracle.cost, frontier):
         low = "" if oracle.low is None else f"{oracle.low[at]:.1%} cross-fitted, "
-        text = f"{name} at {format_sample_count(oracle.cost[at])}: {low}{oracle.high[at]:.1%} in-sample"
+        text = f"{name} at {frontier.format_cost(oracle.cost[at])}: {low}{oracle.high[at]:.1%} in-sample"
         canvas.mark(ax, oracle.cost[at], oracle.high[at], text)
     return artist
 
@@ -263,16 +350,24 @@ def _draw_arrow(ax: "Axes", match: Match, curves: Sequence[CostCurve], frontier:
     )
 
 
+def _label_costs(ax: "Axes", frontier: PolicyFrontier) -> None:
+    if frontier.menu is None:
+        set_samples_axis(ax, frontier.longest, _COST_LABEL)
+    else:
+        set_cost_axis(ax, frontier.budgets, frontier.menu)
+
+
 def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:
-    set_samples_axis(ax, frontier.longest, _COST_LABEL)
+    _label_costs(ax, frontier)
     set_accuracy_axis(ax, basis_name(frontier.basis))
 
 
 def _draw_legend(canvas: Canvas, ax: "Axes", frontier: PolicyFrontier) -> None:
     """One legend for both panels, above them: the curves meet at their ends, where labels would overlap."""
-    curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(4.0, curve.cost, curve.accuracy)))
+    middle = 4.0 if frontier.menu is None else frontier.budgets[len(frontier.budgets) // 2]
+    curves = sorted(frontier.curves, key=lambda curve: -float(np.interp(middle, curve.cost, curve.accuracy)))
     handles: list[Any] = [
-        ax.plot([], [], **_line_style(policy_style(curve.policy), wide=curve.policy == OURS))[0]
+        ax.plot([], [], **_line_style(policy_style(curve.policy), wide=curve.policy == frontier.ours))[0]
         for curve in curves
     ]
     names = [policy_style(curve.policy).name for curve in curves]
@@ -286,8 +381,10 @@ def _line_style(style: PolicyStyle, *, wide: bool) -> dict[str, Any]:
     return {"color": colour(style.colour), "linestyle": style.line, "linewidth": 2.6 if wide else 1.5}
 
 
-def _find_marks(cost: np.ndarray[Any, np.dtype[np.float64]]) -> list[int]:
-    """Where a curve shows its values: at round numbers of samples, and at its end."""
+def _find_marks(cost: Floats, frontier: PolicyFrontier) -> list[int]:
+    """Where a curve shows its values: at round numbers of samples, and at its end; else everywhere."""
+    if frontier.menu is not None:
+        return list(range(len(cost)))
     indices = {len(cost) - 1}
     for samples in _MARKED_COSTS:
         at = int(np.abs(cost - samples).argmin())
@@ -306,10 +403,12 @@ def _describe_protocol(frontier: PolicyFrontier) -> str:
 
 
 def _write_caption(frontier: PolicyFrontier, *, few: bool) -> str:
-    text = "Bands are 95% intervals, over problems, of the gain over uniform at the same cost. "
-    if few:
+    text = f"Bands are 95% intervals, over problems, of the gain over {frontier.base_name} at the same cost. "
+    if frontier.menu is not None:
+        text += "Without a menu: the best of the modes alone or mixed by lot, uniform or stopping. "
+    elif few:
         text += "Published rules: the best mix of uniform, Adaptive-Consistency, ESC and doubling. "
-    if frontier.oracle is not None:
+    if frontier.oracle is not None and frontier.menu is None:
         choices = ", ".join(map(str, frontier.oracle.choices))
         text += f"The one-shot oracle knows the answers and gives each problem {choices} samples beforehand"
         ends = ": its band is from cross-fitted up to in-sample." if frontier.oracle.low is not None else "."
@@ -323,6 +422,8 @@ def _alt_text(frontier: PolicyFrontier, match: Match | None) -> str:
     names = ", ".join(policy_style(curve.policy).name for curve in frontier.curves)
     what = basis_name(frontier.basis).capitalize()
     text = f"{what} against samples on average, 1 to {frontier.longest}, for {names}."
+    if frontier.menu is not None:
+        text = f"{what} against average cost ({frontier.menu.cost_unit}) for {names}."
     if match is not None and match.worth is not None and math.isfinite(match.worth.mean):
         text += (
             f" At {format_samples(match.cost)} samples on average {match.policy} "
@@ -347,7 +448,7 @@ def _figure_data(frontier: PolicyFrontier, curves: Sequence[CostCurve]) -> dict[
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracle | None = None) -> Section:
     """All curves, and a table at the budgets of the evaluation."""
-    frontier = trace_frontier(runs, oracle=oracle)
+    frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if evaluation.left_out:
         names = join_words([policy_style(name).name for name in evaluation.left_out])
@@ -365,51 +466,58 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 
 
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
-    """Gain over uniform of every policy at each budget, the best first."""
-    budgets = evaluation.budgets
+    """Gain over uniform of every policy at each budget, the best first; with a menu, its gain over each."""
+    budgets, menu = evaluation.budgets, evaluation.menu
     names = [curve.policy for curve in frontier.curves]
     rows: list[tuple[Cell, ...]] = []
     for name in names:
         matches = [evaluation.match(name, budget) for budget in budgets]
         cells: list[Cell] = [policy_style(name).name]
         for match in matches:
-            cells += [None, None] if match is None else [match.accuracy, match.gain]
+            difference = None if match is None else match.gain if menu is None else match.lead
+            cells += [None if match is None else match.accuracy, difference]
         rows.append(tuple(cells))
     middle = 1 + 2 * (len(budgets) // 2)
     rows.sort(key=lambda row: -float(row[middle]) if isinstance(row[middle], float) else 2.0)  # type: ignore[arg-type]
     columns = [Column(name="policy")]
+    over = "points over uniform" if menu is None else "points of the menu over it"
     for budget in budgets:
+        cost = f"{budget:g}" if menu is None else menu.format_cost(budget, unit=False)
         columns += [
-            Column(name=f"B = {budget:g}", kind="share", about=basis_name(evaluation.basis)),
-            Column(name=f"gain at {budget:g}", kind="points", about="points over uniform, 95% interval"),
+            Column(name=f"B = {cost}", kind="share", about=basis_name(evaluation.basis)),
+            Column(name=f"gain at {cost}", kind="points", about=f"{over}, 95% interval"),
         ]
     return Table(
         key="policies",
         title=f"{basis_name(evaluation.basis).capitalize()} of every policy at the same average cost",
-        protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average",
+        protocol=f"held-out, {evaluation.folds} folds, at exactly so many samples on average"
+        if menu is None
+        else f"held-out, {evaluation.folds} folds, at the same average cost ({menu.cost_unit})",
         columns=tuple(columns),
         rows=tuple(rows),
-        note="95% intervals over problems of the gain over uniform, paired. Blank: it can't cost so little.",
-        bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(OURS).name),
+        note="95% intervals over problems of the gain over uniform, paired. Blank: it can't cost so little."
+        if menu is None
+        else _ABOUT_MODES,
+        bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(frontier.ours).name),
     )
 
 
 def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
     texts = []
-    ours = frontier.get(OURS)
+    ours = frontier.get(frontier.ours)
     if ours is not None:
         texts.append(_describe_lead(ours, frontier))
     spans = [
         _describe_span(line)
         for line in frontier.curves
-        if line.policy in (*PUBLISHED_RULES, "curve", "classifier")
+        if line.policy in (*PUBLISHED_RULES, "curve", "classifier", *CASCADES, "prompt router")
     ]
     clear = [text for text in spans if text]
     if clear:
-        texts.append(f"Also clearly above uniform: {join_words(clear)}.")
+        texts.append(f"Also clearly above {frontier.base_name}: {join_words(clear)}.")
     elif spans:
-        texts.append("No other policy is clearly above uniform at any cost looked at.")
-    if frontier.oracle is not None and ours is not None:
+        texts.append(f"No other policy is clearly above {frontier.base_name} at any cost looked at.")
+    if frontier.oracle is not None and ours is not None and frontier.menu is None:
         texts.append(_describe_oracle(ours, frontier))
     return tuple(text for text in texts if text)
 
@@ -417,13 +525,17 @@ def _write_words(frontier: PolicyFrontier) -> tuple[str, ...]:
 def _describe_lead(ours: CostCurve, frontier: PolicyFrontier) -> str:
     clear = ours.gain_low > _CLEARLY_ABOVE
     clear_costs = ours.cost[clear]
+    name, base = ("Stopping" if frontier.menu is None else "The menu"), frontier.base_name
+    scale, unit = 1, "samples on average"
+    if frontier.menu is not None:
+        scale, unit = frontier.menu.shown_requests, f"on average ({frontier.menu.cost_unit})"
     if not len(clear_costs):
-        return "Stopping is nowhere clearly above uniform: its band holds the zero line."
+        return f"{name} is nowhere clearly above {base}: its band holds the zero line."
     best = int(np.where(clear, ours.gain, -1.0).argmax())
     text = (
-        f"Stopping is clearly above uniform from {clear_costs[0]:.2g} to {clear_costs[-1]:.2g} "
-        f"samples on average, most at "
-        f"{ours.cost[best]:.2g}: {100 * ours.gain[best]:+.1f} points "
+        f"{name} is clearly above {base} from {scale * clear_costs[0]:.2g} to {scale * clear_costs[-1]:.2g} "
+        f"{unit}, most at "
+        f"{scale * ours.cost[best]:.2g}: {100 * ours.gain[best]:+.1f} points "
         f"({100 * ours.gain_low[best]:+.1f} to {100 * ours.gain_high[best]:+.1f})."
     )
     uniform = frontier.get(UNIFORM)

@@ -13,16 +13,6 @@ from adacompute.evaluate.comparison import Evaluation, Saving, Verdict
 from adacompute.records import TokenPrices, format_money
 from adacompute.report.document import AtLeast, Cell, Column, Table
 
-__all__ = [
-    "EXAMPLE_MONEY",
-    "Money",
-    "build_money_data",
-    "build_money_table",
-    "describe_money",
-    "find_saving",
-    "needs_column",
-]
-
 REQUESTS_SHOWN = 1000
 _DEFAULT_BUDGET = 3.0  # average samples that are shown where the verdict names none
 

@@ -19,9 +19,8 @@ from adacompute.evaluate.comparison import (
     trace_curve,
     trace_hull,
 )
-from adacompute.evaluate.conclusions import make_bootstrap
+from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
 from adacompute.pool.ballots import ABSENT
 from adacompute.report.canvas import Canvas, set_accuracy_axis, set_ticks
@@ -31,7 +30,6 @@ from adacompute.report.theme import colour, policy_style
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
 
-__all__ = ["TokenUse", "build_section", "measure_tokens"]
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,12 +1,16 @@
-"""The first section of the page: what an average number of samples buys, and what that is in money."""
+"""The first section of the page: what an average budget buys, and what that is in money."""
+
+import math
 
 from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Verdict, VerdictRow, basis_name
+from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval
+from adacompute.pool import Menu
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
+from adacompute.report.exhibits.modes import cost_column, scale_cost
 from adacompute.report.exhibits.money import (
     EXAMPLE_MONEY,
     Money,
@@ -14,8 +18,6 @@ from adacompute.report.exhibits.money import (
     needs_column,
 )
 from adacompute.report.exhibits.token_cost import measure_tokens
-
-__all__ = ["build_budgets_table", "build_section", "find_verdict_match"]
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
@@ -36,12 +38,11 @@ def build_section(
     Its title is the verdict's sentence. The table has the verdict's own numbers, so that both agree;
     where there are too few problems for a verdict, those of the evaluation.
     """
-    tokens = measure_tokens(runs)
-    frontier = trace_frontier(runs, oracle=oracle)
+    frontier = trace_frontier(runs, evaluation, oracle=oracle)
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
-    if tokens is None:
+    if evaluation.menu is None and measure_tokens(runs) is None:
         missing.append(_NO_TOKENS)
     tables = [build_money_table(money, evaluation)] if money.compute_savings(evaluation.verdict) else []
     tables.append(build_budgets_table(evaluation))
@@ -88,6 +89,8 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
 def build_budgets_table(evaluation: Evaluation) -> Table:
     """One row for each average budget: uniform, ours, and the oracle's bracket."""
     what, verdict = basis_name(evaluation.basis), evaluation.verdict
+    if evaluation.menu is not None:
+        return _build_costs_table(evaluation, evaluation.menu)
     rows = []
     for budget in [row.budget for row in verdict.rows] or evaluation.budgets:
         judged = verdict.row(budget)
@@ -120,6 +123,45 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             f"95% intervals over problems. > {evaluation.longest}: more than were recorded; what is saved is "
             f"then counted against {evaluation.longest}, and is more."
         ),
+    )
+
+
+def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
+    """The same of several modes: the best of them without a menu, the menu, and the oracle's bracket."""
+    brackets = {bracket.budget: bracket for bracket in evaluation.oracle}
+    rows: list[tuple[Cell, ...]] = []
+    for row in evaluation.verdict.rows:
+        bracket, needed = brackets.get(row.budget), row.worth.mean
+        saved: tuple[Cell, Cell] = (None, None)
+        if not row.gain.holds_zero:
+            saved = scale_cost(menu, needed), 1 - row.cost / needed if math.isfinite(needed) else None
+        rows.append(
+            (
+                scale_cost(menu, row.budget),
+                row.uniform,
+                row.accuracy,
+                row.gain,
+                *saved,
+                None if bracket is None else bracket.low,
+                None if bracket is None else bracket.high,
+            )
+        )
+    return Table(
+        key="budgets",
+        title=f"{evaluation.basis.capitalize()} at each average cost, and what the menu saves",
+        protocol=evaluation.verdict.protocol,
+        columns=(
+            cost_column(menu, menu.cost_unit),
+            Column(name="without a menu", kind="share", about="the best of the modes alone or mixed"),
+            Column(name="menu", kind="share", about="stops, asks again or asks another mode"),
+            Column(name="gain", kind="points", about="points over no menu, 95% interval, paired"),
+            cost_column(menu, "no menu needs", f"{menu.cost_unit}, for the menu's {evaluation.basis}"),
+            Column(name="saved", kind="percent", about="of that; below 0 the menu costs more"),
+            Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
+            Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
+        ),
+        rows=tuple(rows),
+        note="Blank: the interval of the gain holds zero, or it isn't known.",
     )
 
 

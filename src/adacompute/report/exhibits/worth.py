@@ -18,9 +18,8 @@ from adacompute.evaluate.comparison import (
     find_least_cost,
     trace_hull,
 )
-from adacompute.evaluate.conclusions import make_bootstrap
+from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
 from adacompute.evaluate.measure import UNIFORM, Basis
-from adacompute.evaluate.protocols import EvaluationRuns
 from adacompute.evaluate.resampling import Interval, make_interval
 from adacompute.report.canvas import Canvas, set_samples_axis
 from adacompute.report.document import (
@@ -35,8 +34,6 @@ from adacompute.report.document import (
 )
 from adacompute.report.theme import colour, policy_style
 from adacompute.score.grades import grade_samples
-
-__all__ = ["assess_worth", "build_section", "find_needed_samples"]
 
 Floats = npt.NDArray[np.float64]
 

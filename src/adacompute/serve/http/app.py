@@ -12,7 +12,7 @@ import hmac
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import orjson
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -93,7 +94,28 @@ def build_app(gateway: Gateway) -> ASGIApp:
     ]
     shortcuts: dict[str, ASGIApp] = {_CHAT_PATH: chat, **dict.fromkeys(_FORWARDED_PATHS, forward)}
     app = _ErrorMiddleware(_ShortcutRouter(shortcuts, routes), gateway)
-    return CorsMiddleware(app, gateway.settings.cors) if gateway.settings.cors else app
+    return _open_to_pages(app, gateway.settings.cors) if gateway.settings.cors else app
+
+
+def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """The app with paths under /v1 open to web pages of these origins: never the dashboard or metrics.
+
+    No credentials of the browser are allowed: a page gives its key itself.
+    """
+    cors = CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=("*",),
+        expose_headers=("*",),
+        allow_private_network=True,
+    )
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        is_open = scope["type"] == "http" and _API_PATH.match(scope["path"])
+        await (cors if is_open else app)(scope, receive, send)
+
+    return serve
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
@@ -463,74 +485,6 @@ def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _API_PATH = re.compile(r"/+v1(?:/|$)")
-_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
-_ALLOWED_HEADER = re.compile(
-    r"authorization|content-type|accept|idempotency-key|traceparent|tracestate|user-agent|http-referer|x-title"
-    r"|(?:x-adacompute|x-stainless|openai|anthropic)-[a-z0-9-]{1,60}"
-)
-_EXPOSED_HEADER = re.compile(rb"x-adacompute-.*|x-request-id|retry-after|openai-processing-ms")
-_MAX_HEADERS = 64  # that a page may ask for
-_MAX_AGE = "600"  # seconds that a browser may keep an answer
-
-
-class CorsMiddleware:
-    """An ASGI app around the gateway's, which tells browsers what web pages of these origins may do.
-
-    Only paths under /v1 are open to other origins, never the dashboard or metrics. No credentials of the
-    browser are allowed: a page gives its key itself.
-    """
-
-    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
-        self._app = app
-        self._origins = frozenset(origins)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a browser's question whether it may send a request, and marks the replies."""
-        if scope["type"] != "http" or not _API_PATH.match(scope["path"]):
-            await self._app(scope, receive, send)
-            return
-        headers = read_headers(scope)
-        allowed = self._find_allowed(headers.get("origin", ""))
-        if allowed and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await send_reply(send, 204, _answer_preflight(allowed, headers), b"")
-            return
-
-        async def send_marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *_mark_reply(allowed, message)]}
-            await send(message)
-
-        await self._app(scope, receive, send_marked)
-
-    def _find_allowed(self, origin: str) -> str:
-        """What is allowed to a request of an origin: itself, any, or "" for nothing."""
-        if not origin:
-            return ""
-        return "*" if "*" in self._origins else origin if origin in self._origins else ""
-
-
-def _answer_preflight(allowed: str, headers: Mapping[str, str]) -> dict[str, str]:
-    wanted = headers.get("access-control-request-headers", "").lower().split(",")[:_MAX_HEADERS]
-    names = [name for name in map(str.strip, wanted) if _ALLOWED_HEADER.fullmatch(name)]
-    answer = {
-        "access-control-allow-origin": allowed,
-        "access-control-allow-methods": _METHODS,
-        "access-control-allow-headers": ", ".join(names),
-        "access-control-max-age": _MAX_AGE,
-        "vary": "Origin, Access-Control-Request-Headers",
-    }
-    if headers.get("access-control-request-private-network") == "true":
-        answer["access-control-allow-private-network"] = "true"
-    return answer
-
-
-def _mark_reply(allowed: str, message: Message) -> list[tuple[bytes, bytes]]:
-    marks = [(b"vary", b"Origin")]
-    if allowed:
-        exposed = [name for name, _ in message["headers"] if _EXPOSED_HEADER.fullmatch(name)]
-        marks.append((b"access-control-allow-origin", allowed.encode("latin-1")))
-        marks.append((b"access-control-expose-headers", b", ".join(exposed)))
-    return marks
 
 
 class RequestTracker:

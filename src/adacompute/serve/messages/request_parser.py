@@ -20,7 +20,7 @@ from msgspec import Meta
 from adacompute.answers.task import EXTRACTORS
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import MENU_MODEL, ServeConfig, parse_serve_budgets
-from adacompute.errors import BudgetInvalid, RequestInvalid, convert, format_value
+from adacompute.errors import BudgetInvalid, RequestInvalid, explain_misfit, format_value
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.trace_context import TRACE_PARENT, read_trace_headers
@@ -202,7 +202,12 @@ def _convert(value: object, kind: type[T], remedies: Mapping[str, str], places: 
         is_word = isinstance(part, str) and place in _QUOTED_FIELDS
         return format_value(part) if places or is_word else _describe_value(part)
 
-    return convert(value, kind, find_remedy=remedies.__getitem__, build_error=build_error, show=show)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        raise explain_misfit(
+            value, exc, find_remedy=remedies.__getitem__, build_error=build_error, show=show
+        ) from None
 
 
 def _describe_value(value: object) -> str:

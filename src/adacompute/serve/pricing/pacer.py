@@ -478,23 +478,6 @@ class PacerProtocol(Protocol):
         """Continues from a `state`."""
 
 
-class PacerFactory(Protocol):
-    """Makes the pacer of a policy at a budget."""
-
-    def __call__(
-        self,
-        policy: str,
-        target: float,
-        *,
-        dial: Dial,
-        start: float,
-        low: float,
-        high: float,
-        unit: BudgetUnit = "samples",
-    ) -> PacerProtocol:
-        """`start` is where its dial begins; `unit` is that of the target and of costs."""
-
-
 def make_local_pacer(
     policy: str,  # noqa: ARG001 - a local pacer doesn't depend on the policy
     target: float,

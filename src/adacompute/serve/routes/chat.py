@@ -375,7 +375,6 @@ class ChatEndpoint:
                         send, headers, await run_in_thread(self._encode_reply, outcome, request)
                     )
                     return
-                await self._gateway.resources.client.share.take_turn()
                 reply = self._shape.build_reply(outcome, request, unit=self._gateway.settings.unit)
                 await send_reply(send, 200, headers, dump_json(reply))
                 return

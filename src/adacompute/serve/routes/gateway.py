@@ -36,7 +36,6 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
-    PacerFactory,
     PacerProtocol,
     Pacers,
     SampleCosts,
@@ -84,7 +83,7 @@ class Gateway:
     observability: Observability
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
-    make_pacer: PacerFactory = make_local_pacer
+    make_pacer: Callable[..., PacerProtocol] = make_local_pacer  # or one that follows the fleet
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
     explore: float = 0.0  # share of requests that are drawn to the end
     mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu

@@ -167,11 +167,11 @@ async def open_gateway(
             update()
         if fleet is not None:
             await _follow_fleet(gateway, fleet)
-        observability.watch_spending(lambda: _read_spending(gateway))
-        observability.watch_recorder(lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0))
+        observability.read_spending = lambda: _read_spending(gateway)
+        observability.read_recorder = lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0)
         observability.watch_late_answers(count_timeouts)
-        observability.watch_shortfall(gateway.find_shortfall)
-        observability.watch_breakers(lambda: _list_resting(resources))
+        observability.describe_shortfall = gateway.find_shortfall
+        observability.list_resting = lambda: _list_resting(resources)
         if observability.menu is not None:
             observability.menu.watch(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
@@ -350,7 +350,7 @@ async def _follow_fleet(gateway: Gateway, fleet: Fleet) -> None:
 
     fleet.on_budget, gateway.share_budget = set_budget, fleet.share_budget
     set_budget(fleet.budget)
-    gateway.observability.watch_fleet(fleet.status)
+    gateway.observability.read_fleet = fleet.status
     fleet.pacers.on_price = gateway.reporter.on_price  # in turn with prices of requests: the last one counts
     gateway.restore_prices({})
     await fleet.client.flush()

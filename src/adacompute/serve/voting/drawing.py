@@ -56,6 +56,7 @@ class SampleSource:
     rates: Rates = field(init=False)
     limit: int | None = field(init=False)  # tokens of a response that the mode itself allows; None: any
     added_tokens: int = field(init=False)  # that the mode adds to a prompt, at most
+    is_plain: bool = field(init=False)  # whether requests go there as they came
 
     def __post_init__(self) -> None:
         mode = self.mode
@@ -64,12 +65,15 @@ class SampleSource:
             "rates": Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output),
             "limit": mode.max_tokens,
             "added_tokens": mode.added_tokens,
+            "is_plain": not mode.model and not mode.all_options,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def build_body(self, request: ChatRequest) -> dict[str, Any]:
+    def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
         """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
+        if self.is_plain:
+            return request.body
         body = self.mode.build_body(request.body)
         limits = {name: min(body[name], request.max_tokens) for name in LIMIT_NAMES if body.get(name)}
         return {**body, **limits}

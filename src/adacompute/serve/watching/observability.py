@@ -371,11 +371,11 @@ class Observability:
         self._forwarded = defaultdict[str, int](int)
         self._reloads = {"ok": 0, "refused": 0}
         self._in_flight = self._requests = 0
-        self._spending: Callable[[], Sequence[SpendStatus]] | None = None
-        self._recorder: Callable[[], tuple[int, int]] | None = None
-        self._fleet: Callable[[], FleetStatus] | None = None
-        self._breakers: Callable[[], Sequence[str]] = tuple
-        self._shortfall: Callable[[], str] = str
+        self.read_spending: Callable[[], Sequence[SpendStatus]] = tuple  # the total first, then each key
+        self.read_recorder: Callable[[], tuple[int, int]] | None = None  # requests stored, and dropped
+        self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in it
+        self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the upstream itself
+        self.describe_shortfall: Callable[[], str] = str  # that one sample costs more than the budget
         self._late: Callable[[], int] | None = None
         self._late_before = 0
         self.menu = None
@@ -495,26 +495,6 @@ class Observability:
         self._reloads[result] += 1
         self._metrics.add(self._metrics.reloads, 1, result)
 
-    def watch_spending(self, read: Callable[[], Sequence[SpendStatus]]) -> None:
-        """Sets the source of what was spent: the total first, with the name "", then each key."""
-        self._spending = read
-
-    def watch_recorder(self, read: Callable[[], tuple[int, int]]) -> None:
-        """Sets the source of how many requests were stored for the pool, and how many dropped."""
-        self._recorder = read
-
-    def watch_fleet(self, read: Callable[[], FleetStatus]) -> None:
-        """Sets the source of this gateway's state in its fleet."""
-        self._fleet = read
-
-    def watch_breakers(self, read: Callable[[], Sequence[str]]) -> None:
-        """Sets the source of the models that are left alone for a moment; "" is the upstream itself."""
-        self._breakers = read
-
-    def watch_shortfall(self, read: Callable[[], str]) -> None:
-        """Sets the source of what is to be said where the budget is below the cost of one sample."""
-        self._shortfall = read
-
     def watch_late_answers(self, read: Callable[[], int]) -> None:
         """Sets the source of how many answers took too long to read; those counted before are left out."""
         self._late, self._late_before = read, read()
@@ -576,10 +556,11 @@ class Observability:
             "ever": self._dials.compute_overall(),
             "dials": self._dials.describe(self._versions, paced=self._settings.average),
             "drift": [{"policy": name} | asdict(state) for name, state in self._drifts.states().items()],
-            "spend": [asdict(status) for status in self._read_spending()[: _MAX_KEYS + 1]],
-            "recorder": self._recorder and dict(zip(("stored", "dropped"), self._recorder(), strict=True)),
-            "resting": [shorten(name, _MAX_MODEL) for name in self._breakers()[:_MAX_KEYS]],
-            "fleet": self._fleet and asdict(self._fleet()),
+            "spend": [asdict(status) for status in self.read_spending()[: _MAX_KEYS + 1]],
+            "recorder": self.read_recorder
+            and dict(zip(("stored", "dropped"), self.read_recorder(), strict=True)),
+            "resting": [shorten(name, _MAX_MODEL) for name in self.list_resting()[:_MAX_KEYS]],
+            "fleet": self.read_fleet and asdict(self.read_fleet()),
         }
 
     def dashboard_data(self, span: str = "hour") -> dict[str, Any]:
@@ -622,7 +603,7 @@ class Observability:
             "budget_unit": self._budget.unit,
             "currency": self._endpoint.currency,
             "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
-            "shortfall": self._shortfall(),
+            "shortfall": self.describe_shortfall(),
             "exploring": settings.explore > 0,
             "unit": self.cap_unit,
             "window": settings.window,
@@ -635,9 +616,6 @@ class Observability:
             "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
             "recent": self._history.recent(),
         }
-
-    def _read_spending(self) -> Sequence[SpendStatus]:
-        return () if self._spending is None else self._spending()
 
     def _track_agreement(self, policy: str, agreement: float) -> None:
         drift = self._drifts.get(policy)

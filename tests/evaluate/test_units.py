@@ -9,9 +9,8 @@ import pytest
 
 import adacompute as ac
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded
-from adacompute.evaluate import match_cost
+from adacompute.evaluate import evaluate, match_cost
 from adacompute.evaluate.protocols import run_policies
-from adacompute.evaluate.unit_comparison import compare_in_unit
 from shared import read_votes
 
 QUICK = {"policies": ("fixed", "asc"), "folds": 2, "orders": 8, "votes": "plain"}
@@ -29,7 +28,7 @@ def with_tokens(ballots, each: np.ndarray):
 def test_with_equal_lengths_it_is_the_comparison_in_samples(ballots):
     even = with_tokens(ballots, np.full(len(ballots), 90.0))
     prices = ac.TokenPrices(prompt_tokens=10)
-    told = compare_in_unit(even, ["200 tokens", "400 tokens"], prices=prices, **QUICK)
+    told = evaluate(even, budgets=["200 tokens", "400 tokens"], prices=prices, **QUICK)
     runs = run_policies(even, policies=("fixed", "asc"), parts=2, orders=8, votes="plain", calibrates=False)
     assert (told.unit, told.budgets, told.least) == ("tokens", (200.0, 400.0), pytest.approx(100.0))
     for policy in ("fixed", "asc"):
@@ -45,21 +44,23 @@ def test_where_hard_problems_are_long_a_policy_that_draws_there_gains_less_than_
     prices = ac.TokenPrices(prompt_tokens=0)
     gains = []
     for source in (uneven, even):
-        least = compare_in_unit(source, ["9999 tokens"], prices=prices, **QUICK).least
-        told = compare_in_unit(source, [f"{2 * least:.1f} tokens"], prices=prices, **QUICK)
+        least = evaluate(source, budgets=["9999 tokens"], prices=prices, **QUICK).least
+        told = evaluate(source, budgets=[f"{2 * least:.1f} tokens"], prices=prices, **QUICK)
         gains.append(told.match("asc", told.budgets[0]).gain.mean)
     assert gains[0] < gains[1]
 
 
 def test_what_cannot_be_compared_is_refused(ballots):
     with pytest.raises(NotRecorded, match="without a number of tokens"):
-        compare_in_unit(replace(ballots, tokens=np.full_like(ballots.tokens, np.nan)), ["90 tokens"], **QUICK)
+        evaluate(
+            replace(ballots, tokens=np.full_like(ballots.tokens, np.nan)), budgets=["90 tokens"], **QUICK
+        )
     with pytest.raises(BudgetInvalid, match="needs prices in USD"):
-        compare_in_unit(ballots, ["2 USD per 1000"], **QUICK)
+        evaluate(ballots, budgets=["2 USD per 1000"], **QUICK)
     with pytest.raises(BudgetInvalid, match="give one unit"):
-        compare_in_unit(ballots, ["90 tokens", "2 samples"], **QUICK)
+        evaluate(ballots, budgets=["90 tokens", "2 samples"], **QUICK)
     with pytest.raises(BudgetOutOfRange, match="below what one sample costs on average"):
-        compare_in_unit(ballots, ["1 tokens"], **QUICK)
+        evaluate(ballots, budgets=["1 tokens"], **QUICK)
 
 
 @pytest.mark.nightly

@@ -1,12 +1,14 @@
-"""What a menu policy is compared with, at every setting: votes, routers and cascades along recorded paths.
+"""What one can do with several modes, on one split: a policy over all of them, and its rivals.
 
-A setting says how many samples of each mode a request gets, perhaps by the votes so far. Each is followed
-along all paths at once, by looking up the leader of the joint vote in tables by draws of one or two modes.
-Settings are chosen on training problems: `mix_settings` takes the two neighbours of a budget on the upper
-hull of a policy's settings there, and says how often each is used.
+The rivals are each mode alone (votes and stopping), mixes, joint votes, routers and cascades. A setting says
+how many samples of each mode a request gets, perhaps by the votes so far. Each is followed along all paths
+at once, by looking up the leader of the joint vote in tables by draws of one or two modes. Settings are
+chosen on the training problems: the two neighbours of a budget on the upper hull of a rival's settings there.
+What that costs on the test problems differs a little from the budget, so each rival is measured at a few
+neighbouring budgets, and read off its own curve of held-out costs and accuracies at exactly the budget.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
@@ -15,29 +17,21 @@ from math import log
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.answers import VoteWeights
+from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
+from adacompute.evaluate.resampling import Split
 from adacompute.policies.curve import CurvePolicy
-from adacompute.policies.paths import MenuPaths, PolicyRun
+from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.paths import MenuPaths, PolicyRun, draw_menu_paths
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
+from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
-__all__ = [
-    "JointVotes",
-    "MenuMix",
-    "MenuSettings",
-    "follow_cascades",
-    "follow_joint_votes",
-    "follow_router",
-    "follow_runs",
-    "follow_stopping",
-    "follow_votes",
-    "join_settings",
-    "mix_by_cost",
-    "mix_modes",
-    "mix_points",
-    "mix_settings",
-    "shuffle_runs",
-]
+MENU = "menu"  # the policy over all modes
+SINGLES = ("best fixed mix", "stopping, mixed")  # what one has without it: each mode alone, and mixes
+CASCADES = ("sequential cascade", "threshold cascade")
+NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # times a budget, at which every rival is measured
 
 Bools = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.float32]  # half the size of Floats
@@ -52,11 +46,13 @@ _CHAIN_SHARES = (0.5, 0.6, 0.75, 1.0)
 _CHAIN_DRAWS = (1, 2, 3, 5)
 _STOPPING_PRICES = np.geomspace(0.001, 0.5, 28)  # of one sample of a mode
 _ROUTER_PRICES = 40
+_GRID = 24  # costs at which single modes are measured, for what the menu saves
+_ROUTED = (1, 2, 4, 8, 16)  # samples of a mode that the prompt router chooses among
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MenuSettings:
+class Settings:
     """The settings of one policy, each followed on the same problems."""
 
     cost: Floats = field(repr=False)  # (settings, problems) in the menu's unit
@@ -68,14 +64,14 @@ class MenuSettings:
         return len(self.cost)
 
 
-def join_settings(parts: Sequence[MenuSettings]) -> MenuSettings:
+def join_settings(parts: Sequence[Settings]) -> Settings:
     """The settings of several policies as if they belonged to one."""
     names = ("cost", "accuracy", "worth", "draws")
-    return MenuSettings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return Settings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MenuMix:
+class Mix:
     """Two settings, the second used with a probability."""
 
     low: int
@@ -87,7 +83,7 @@ class MenuMix:
         return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
 
 
-def mix_settings(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
+def mix_settings(settings: Settings, train: Ints, budget: float) -> Mix:
     """The best mix at a budget on the training problems: the two neighbours on the hull of all settings.
 
     Below the cheapest setting it is that one, beyond the best it is the best.
@@ -95,37 +91,22 @@ def mix_settings(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
 
-def mix_points(cost: Floats, worth: Floats, budget: float) -> MenuMix:
+def mix_points(cost: Floats, worth: Floats, budget: float) -> Mix:
     """The same for points of cost and worth, (settings,) both.
 
     >>> mix_points(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.8]), 2.5)
-    MenuMix(low=0, high=2, share=0.5)
+    Mix(low=0, high=2, share=0.5)
     """
     corners = find_hull(cost, worth)
     above = int(np.searchsorted(cost[corners], budget))
     if above in (0, len(corners)):
         corner = int(corners[min(above, len(corners) - 1)])
-        return MenuMix(low=corner, high=corner, share=0.0)
+        return Mix(low=corner, high=corner, share=0.0)
     low, high = int(corners[above - 1]), int(corners[above])
-    return MenuMix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
+    return Mix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
 
 
-def mix_by_cost(cost: Floats, budget: float) -> MenuMix:
-    """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
-
-    >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
-    MenuMix(low=1, high=2, share=0.25)
-    """
-    dearer = np.flatnonzero(cost > budget)
-    above = int(dearer[0]) if len(dearer) else len(cost)
-    if above in (0, len(cost)):
-        end = min(above, len(cost) - 1)
-        return MenuMix(low=end, high=end, share=0.0)
-    share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
-    return MenuMix(low=above - 1, high=above, share=float(share))
-
-
-def mix_modes(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
+def mix_modes(settings: Settings, train: Ints, budget: float) -> Mix:
     """A random router: the cheapest or the dearest mode by chance, with as many samples of either.
 
     `settings` are those of `follow_votes` for these two modes, as many of each. How many samples is chosen on
@@ -140,7 +121,7 @@ def mix_modes(settings: MenuSettings, train: Ints, budget: float) -> MenuMix:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
         else:  # both cost the same: the better one
             share = float(worth[dear] > worth[cheap])
-        mixes.append(MenuMix(low=cheap, high=dear, share=share))
+        mixes.append(Mix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
     return max(affordable or mixes[:1], key=lambda mix: float(mix.apply(worth)))
 
@@ -166,9 +147,7 @@ class JointVotes:
         """Votes of each mode's commonest answer after 0, 1, ... draws, (draws + 1, paths) each."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
-    def measure(
-        self, group: tuple[int, ...], settings: Iterator[Ends], *, by_table: bool = True
-    ) -> MenuSettings:
+    def measure(self, group: tuple[int, ...], settings: Iterator[Ends], *, by_table: bool = True) -> Settings:
         """What settings of a group of modes give on each problem; tables hold the draws of cascades."""
         by_table = by_table and len(group) <= 2
         rows: list[tuple[Floats, Floats, Floats, Floats]] = []
@@ -186,7 +165,7 @@ class JointVotes:
             worth = accuracy if chosen is judged else self.paths.mean_per_problem(chosen)
             rows.append((self.paths.mean_per_problem(cost), accuracy, worth, draws))
         cost, accuracy, worth, draws = (np.stack(column) for column in zip(*rows, strict=True))
-        return MenuSettings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
+        return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
         """What the leaders are worth after so many draws, by what is judged and what is chosen by."""
@@ -229,13 +208,13 @@ class JointVotes:
         return np.full(len(self.paths), count, dtype=np.int64)
 
 
-def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> MenuSettings:
+def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
     """One mode's votes of 1, 2, ... samples, the same number for everyone."""
     most = votes.paths.longest[mode] if most is None else most
     return votes.measure((mode,), ((votes.fill(count),) for count in range(1, most + 1)))
 
 
-def follow_joint_votes(votes: JointVotes) -> MenuSettings:
+def follow_joint_votes(votes: JointVotes) -> Settings:
     """So many samples of one mode and so many of another for everyone; and as many of every mode."""
     parts = []
     for pair in combinations(range(votes.modes), 2):
@@ -250,7 +229,7 @@ def follow_joint_votes(votes: JointVotes) -> MenuSettings:
     return join_settings(parts)
 
 
-def follow_cascades(votes: JointVotes, *, sequential: bool) -> MenuSettings:
+def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
     """Cascades of every pair of modes, the cheaper one first; with 3 or more modes also of all of them.
 
     A threshold cascade draws k samples of a mode and stops where the share of the commonest answer reaches a
@@ -347,7 +326,7 @@ def _chain(stages: Sequence[tuple[Ints, Bools]]) -> Ends:
 
 def follow_stopping(
     votes: JointVotes, mode: int, stopper: StoppingPolicy, prompts: Sequence[str]
-) -> MenuSettings:
+) -> Settings:
     """One mode's samples while its fitted stopping policy goes on, at many prices of a sample."""
     paths, longest = votes.paths, votes.paths.longest[mode]
     rows, reading = np.arange(len(paths)), np.repeat(stopper.read(prompts), paths.orders, axis=0)
@@ -366,9 +345,7 @@ def follow_stopping(
     )
 
 
-def follow_router(
-    router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, MenuSettings]
-) -> MenuSettings:
+def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
     """A router by prompt at many prices; `single` has each mode's votes of 1, 2, ... samples."""
     names = list(single)
     sizes = np.cumsum([0, *(len(single[name]) for name in names)])
@@ -383,7 +360,7 @@ def follow_router(
             1e-4 / dearest, 10 / max(float(router.costs.min()), 1e-3 * dearest), _ROUTER_PRICES
         )
     ]
-    return MenuSettings(
+    return Settings(
         cost=np.stack([every.cost[rows, problems] for rows in chosen]),
         accuracy=np.stack([every.accuracy[rows, problems] for rows in chosen]),
         worth=np.stack([every.worth[rows, problems] for rows in chosen]),
@@ -391,12 +368,11 @@ def follow_router(
     )
 
 
-def follow_runs(
-    paths: MenuPaths, runs: Sequence[PolicyRun], judged: Callable[[PolicyRun], Floats]
-) -> MenuSettings:
+def follow_runs(paths: MenuPaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
     """A policy's runs as settings; they are chosen elsewhere, so that their worth isn't known."""
-    accuracy = np.stack([paths.mean_per_problem(judged(run)) for run in runs])
-    return MenuSettings(
+    judged = [run.agrees if agreement else run.grade for run in runs]
+    accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
+    return Settings(
         cost=np.stack([paths.mean_per_problem(run.cost) for run in runs]),
         accuracy=accuracy,
         worth=accuracy,
@@ -404,7 +380,7 @@ def follow_runs(
     )
 
 
-def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> MenuSettings:
+def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Generator) -> Settings:
     """The control: what each request drew is handed to a request of another prompt, drawn by chance."""
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
@@ -417,3 +393,143 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
         settings.append(tuple(run.by_mode[rows].T))
     return votes.measure(group, iter(settings), by_table=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRivals:
+    """The policy over all modes and its rivals, which share what is learned on a split."""
+
+    name: str = "every policy"
+
+    def measure(self, data: SplitData) -> dict[str, SplitResult]:
+        """All of them on one split."""
+        setup, split, menu = data.setup, data.split, data.setup.modes
+        policy = MenuPolicy(
+            menu, weigh="auto" if setup.weighted else None, families=setup.families, seed=setup.seed
+        )
+        policy.fit(data.train, labels=setup.labels)
+        weighed, plain = (
+            draw_mode_paths(setup, weigh, policy.longest_by_mode, data.number)
+            for weigh in (policy.weigh, None)
+        )
+        results = _measure_menu(setup, policy, weighed.only(split.test), split, data.number)
+        return results | _measure_rivals(setup, policy, weighed, plain, split)
+
+
+def draw_mode_paths(
+    setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
+) -> MenuPaths:
+    """Random orders of every problem's samples: on one split the same ones, however votes are weighed."""
+    rng = np.random.default_rng([setup.seed, number, 2])
+    return draw_menu_paths(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
+
+
+def _make_votes(setup: EvaluationSetup, paths: MenuPaths) -> JointVotes:
+    judged = paths.agrees if setup.basis == "agreement" else paths.grade
+    chosen = paths.agrees if setup.learns_by_agreement else judged
+    return JointVotes(paths, judged=judged, chosen=chosen)
+
+
+def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
+    """Costs that every rival aims at: the neighbours of each budget, budget by budget."""
+    return tuple(budget * part for budget in setup.budgets for part in NEIGHBOURS)
+
+
+def _measure_menu(
+    setup: EvaluationSetup, policy: MenuPolicy, paths: MenuPaths, split: Split, number: int
+) -> dict[str, SplitResult]:
+    """The policy at the corners of its own hull that the targets need, and the shuffled control."""
+    mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
+    corners = sorted({corner for mix in mixes for corner in (mix.low, mix.high)})
+    reading = policy.read([setup.ballots.prompts[row] for row in split.test])
+    runs = [
+        run_policy(policy, paths, dial=float(policy.prices_[corner]), reading=reading) for corner in corners
+    ]
+    place = {corner: at for at, corner in enumerate(corners)}
+    mixes = [Mix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
+    settings = follow_runs(paths, runs, agreement=setup.basis == "agreement")
+    shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
+    rows = np.arange(len(split.test))
+    return {
+        MENU: apply_mixes(setup, settings, mixes, rows),
+        "shuffled draws": apply_mixes(setup, shuffled, mixes, rows),
+    }
+
+
+def _measure_rivals(
+    setup: EvaluationSetup,
+    policy: MenuPolicy,
+    weighed_paths: MenuPaths,
+    plain_paths: MenuPaths,
+    split: Split,
+) -> dict[str, SplitResult]:
+    """Every rival, its settings chosen on the training problems."""
+    weighed, plain = _make_votes(setup, weighed_paths), _make_votes(setup, plain_paths)
+    both, names = (weighed, plain), policy.names
+    single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
+    stopping = [
+        follow_stopping(weighed, mode, stopper, setup.ballots.prompts)
+        for mode, stopper in enumerate(policy.stoppers_)
+    ]
+    fixed = join_settings(single)
+    cascades = {
+        sequential: [follow_cascades(votes, sequential=sequential) for votes in both]
+        for sequential in (False, True)
+    }
+    rivals: dict[str, Settings] = {
+        "best fixed mix": fixed,
+        "stopping, mixed": join_settings(stopping),
+        "joint fixed vote": join_settings([fixed, *map(follow_joint_votes, both)]),
+        "threshold cascade": join_settings([fixed, *cascades[False]]),
+        "sequential cascade": join_settings([fixed, *cascades[True]]),
+        **{f"uniform: {name}": own for name, own in zip(names, single, strict=True)},
+        **{f"stopping: {name}": own for name, own in zip(names, stopping, strict=True)},
+    }
+    if not setup.learns_by_agreement:
+        rivals["prompt router"] = _follow_prompt_router(setup, plain, split)
+    targets = (*list_targets(setup), *_list_grid(fixed))
+    results = {
+        name: apply_mixes(
+            setup, settings, [mix_settings(settings, split.train, target) for target in targets], split.test
+        )
+        for name, settings in rivals.items()
+    }
+    most = min(weighed_paths.longest[0], weighed_paths.longest[-1])
+    ends = join_settings([follow_votes(weighed, mode, most=most) for mode in (0, len(names) - 1)])
+    random = [mix_modes(ends, split.train, target) for target in targets]
+    return {**results, "random router": apply_mixes(setup, ends, random, split.test)}
+
+
+def _follow_prompt_router(setup: EvaluationSetup, plain: JointVotes, split: Split) -> Settings:
+    longest, menu = plain.paths.longest, setup.modes
+    counts = {
+        name: tuple(count for count in _ROUTED if count <= most)
+        for name, most in zip(menu.names, longest, strict=True)
+    }
+    router = CurvePolicy(menu=menu, budgets=counts, features="text", seed=setup.seed, longest=max(longest))
+    router.fit(setup.ballots.only(split.train))
+    single = {name: follow_votes(plain, mode) for mode, name in enumerate(menu.names)}
+    return follow_router(router, setup.ballots.prompts, single)
+
+
+def _list_grid(fixed: Settings) -> list[float]:
+    """Costs from the cheapest setting to the dearest, at which single modes are measured too."""
+    costs = fixed.cost.mean(axis=1)
+    lowest = max(float(costs.min()), 1e-3 * float(costs.max()))
+    return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
+
+
+def apply_mixes(setup: EvaluationSetup, settings: Settings, mixes: Sequence[Mix], rows: Ints) -> SplitResult:
+    """What the mixes give on some problems; those at the budgets themselves are the rows."""
+    cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
+    accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
+    unknown = np.full(cost.shape, np.nan)
+    points = np.stack([cost, accuracy, unknown, unknown])
+    at = [place * len(NEIGHBOURS) + NEIGHBOURS.index(1.0) for place in range(len(setup.budgets))]
+    return SplitResult(
+        rows=points[:, at],
+        points=points,
+        dials=(None,) * len(at),
+        labels=(),
+        draws=np.stack([mix.apply(settings.draws)[:, rows] for mix in mixes]),
+    )

@@ -1,4 +1,4 @@
-"""The peers of a menu policy are what they are said to be: checked against plain loops over each path."""
+"""The rivals of a policy over several modes are what they are said to be: checked against plain loops."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ import pytest
 from menu_modes import make_modes
 from numpy.testing import assert_allclose
 
-from adacompute.evaluate.menu_peers import (
+from adacompute.evaluate.mode_rivals import (
     JointVotes,
-    MenuMix,
-    MenuSettings,
+    Mix,
+    Settings,
     follow_cascades,
     follow_joint_votes,
     follow_votes,
@@ -77,7 +77,7 @@ def draw_sequentially(paths: MenuPaths, path: int, mode: int, most: int, agree: 
     return most, False
 
 
-def find_setting(settings: MenuSettings, cost: np.ndarray, accuracy: np.ndarray) -> bool:
+def find_setting(settings: Settings, cost: np.ndarray, accuracy: np.ndarray) -> bool:
     """Whether one of the settings gives exactly this on every problem."""
     same_cost = np.isclose(settings.cost, cost).all(axis=1)
     return bool((same_cost & np.isclose(settings.accuracy, accuracy).all(axis=1)).any())
@@ -152,16 +152,16 @@ def test_a_chain_of_three_modes_passes_on_where_no_mode_agreed():
 
 def test_a_mix_lies_between_its_neighbours_on_the_hull():
     cost, worth = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.2, 0.3, 0.6, 0.6])
-    assert mix_points(cost, worth, 2.0) == MenuMix(low=0, high=2, share=0.5)
-    assert mix_points(cost, worth, 0.5) == MenuMix(low=0, high=0, share=0.0)
-    assert mix_points(cost, worth, 9.0) == MenuMix(low=2, high=2, share=0.0)
+    assert mix_points(cost, worth, 2.0) == Mix(low=0, high=2, share=0.5)
+    assert mix_points(cost, worth, 0.5) == Mix(low=0, high=0, share=0.0)
+    assert mix_points(cost, worth, 9.0) == Mix(low=2, high=2, share=0.0)
 
 
 def test_settings_are_chosen_on_the_training_problems_alone():
     # the second setting is best on the first problem, the third on the second
     values = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     cost = np.array([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
-    settings = MenuSettings(cost=cost, accuracy=values, worth=values, draws=np.zeros((3, 1, 2)))
+    settings = Settings(cost=cost, accuracy=values, worth=values, draws=np.zeros((3, 1, 2)))
     mix = mix_settings(settings, np.array([0]), 2.0)
     assert mix.apply(settings.accuracy).tolist() == [1.0, 0.0]
 

@@ -1,0 +1,327 @@
+"""An evaluation for people: the verdict first, then tables of every policy at the same average cost."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict
+
+from adacompute.cli.terminal import (
+    format_count,
+    format_ends,
+    format_percent,
+    format_range,
+    print_fact,
+    print_line,
+    print_paragraph,
+    print_table,
+)
+from adacompute.evaluate import Evaluation, Match, Verdict, VerdictRow
+from adacompute.evaluate.comparison import Saving
+from adacompute.evaluate.mode_rivals import MENU
+from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
+from adacompute.pool import Menu
+from adacompute.records import TokenPrices, format_money
+
+_VERDICT_NOTE = (
+    "(gain in points over uniform at the same cost; the joint intervals hold for all rows at once, and the "
+    "verdict rests on them; as good as: so many samples for every request)"
+)
+_MODES_VERDICT_NOTE = (
+    "(gain in points over the best of the modes, alone or mixed, at the same cost; as good as: what those "
+    "cost for the same)"
+)
+_HULL_NOTE = (
+    "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
+    "fixed is the same for every problem. peers is the joint hull of all policies but stopping and the "
+    "oracle, picked with hindsight."
+)
+_MODES_NOTE = (
+    "All were chosen on other problems than they are judged on, and cost the same on average where they can "
+    "spend it, by a mix of two of their settings. uniform: so many samples of one mode for everyone; best "
+    "fixed mix: of all of these; joint fixed vote: so many samples of every mode for everyone. Intervals are "
+    "95%, paired."
+)
+_PAIRED_NOTE = "differences are surer, being of the same problems"
+_ORACLE_NOTE = (
+    "oracle: decides beforehand among 1, 2, 4, 8 and 16 samples with the answers known; from chosen and "
+    "judged on different samples to the same ones."
+)
+_IN_SAMPLE_NOTE = (
+    "In-sample: policies are judged on problems that they have learned from, which flatters them."
+)
+
+
+def show_evaluation(
+    evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
+) -> None:
+    """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
+    print_line(
+        f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
+    )
+    if evaluation.menu is not None:
+        print_fact("modes", describe_modes(evaluation.menu))
+    print_line()
+    if evaluation.basis == "agreement":
+        what = "all of a problem's samples" if evaluation.menu is None else "all samples of the dearest mode"
+        print_paragraph(
+            "There are no gold answers and no recorded grades, so accuracy can't be known. Shown instead is "
+            f"how often the answer is that of the vote of {what}."
+        )
+        print_line()
+    if evaluation.least is None:
+        show_verdict(evaluation.verdict, prices, menu=evaluation.menu)
+        print_line()
+        if not tables and evaluation.verdict.rows:
+            print_line("Every policy beside the others: --tables")
+            return
+    _show_tables(evaluation)
+    print_line()
+    print_paragraph(_compose_notes(evaluation))
+
+
+def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: Menu | None = None) -> None:
+    """Show the verdict, what it rests on, and its numbers at each budget; with prices, what is saved."""
+    print_paragraph(verdict.sentence)
+    if verdict.support:
+        print_paragraph(verdict.support)
+    if not verdict.rows:
+        return
+    print_line()
+    if menu is None:
+        headings = [
+            "samples",
+            "uniform",
+            verdict.policy or "",
+            "gain",
+            "95% interval",
+            "joint 95%",
+            "as good as",
+        ]
+        print_table(headings, [_format_verdict_row(row) for row in verdict.rows])
+    else:
+        headings = [menu.cost_unit, "without a menu", "menu", "gain", "95% interval", "as good as"]
+        print_table(headings, [_format_mode_verdict_row(row, menu) for row in verdict.rows])
+    print_paragraph(_VERDICT_NOTE if menu is None else _MODES_VERDICT_NOTE, indent=2)
+    if prices and (savings := verdict.compute_savings(prices)):
+        print_line()
+        unit = f"{prices.currency}, 1,000 requests"
+        print_table(["samples", unit, "uniform, as accurate", "saved"], list(map(_format_saving, savings)))
+        print_paragraph(f"({verdict.charge})", indent=2)
+
+
+def _format_verdict_row(row: VerdictRow) -> list[str]:
+    worth = row.worth.mean
+    return [
+        f"{row.budget:g}",
+        format_percent(row.uniform),
+        format_percent(row.accuracy),
+        f"{100 * row.gain.mean:+.1f}",
+        format_ends(row.gain),
+        format_ends(row.joint),
+        f"{worth:.1f}" if math.isfinite(worth) else "more",
+    ]
+
+
+def _format_mode_verdict_row(row: VerdictRow, menu: Menu) -> list[str]:
+    cells = _format_verdict_row(row)
+    worth = row.worth.mean
+    needed = menu.format_cost(worth, unit=False) if math.isfinite(worth) else "never as good"
+    return [menu.format_cost(row.budget, unit=False), *cells[1:5], needed]
+
+
+def _format_saving(saving: Saving) -> list[str]:
+    more = "> " if saving.is_bound else ""
+    share = "–" if saving.share is None else f"{more}{saving.share:.0%}"
+    return [
+        f"{saving.budget:g}",
+        format_money(1000 * saving.cost),
+        more + format_money(1000 * saving.same_cost),
+        share,
+    ]
+
+
+def build_savings(verdict: Verdict, prices: TokenPrices) -> list[dict[str, float | None]]:
+    """What each budget costs and saves, for JSON; none without prices, or without recorded tokens."""
+    savings = verdict.compute_savings(prices) if prices else ()
+    return [{**asdict(saving), "saved": saving.share} for saving in savings]
+
+
+def describe_modes(menu: Menu) -> str:
+    """`a sample of smol costs 0.1, one of qwen 1`."""
+    costs = [
+        f"{mode.name} {menu.format_cost(mode.cost, unit=False)}"
+        if math.isfinite(mode.cost)
+        else f"{mode.name} may not be drawn"
+        for mode in menu.modes
+    ]
+    unit = {"money": f"{menu.currency} for 1,000 samples", "tokens": "tokens a sample", "cost": "a sample"}
+    return f"{', '.join(costs)} ({unit[menu.unit]})"
+
+
+def _show_tables(evaluation: Evaluation) -> None:
+    """Show accuracy at the same cost, intervals of the gains, and what a calibrated run would have spent."""
+    menu = evaluation.menu
+    ran = dict.fromkeys(row.policy for row in evaluation.rows if row.policy != "oracle")  # peers are last
+    names = list(ran) or evaluation.policies
+    headings = ["", *_format_budgets(evaluation)]
+    print_line(f"{_describe_basis(evaluation)} at exactly {_describe_unit(evaluation)}")
+    rows = [_format_row(evaluation, name, _format_accuracy) for name in names]
+    if evaluation.oracle:
+        ends = [
+            format_range(end.high if end.low is None else end.low.mean, end.high) for end in evaluation.oracle
+        ]
+        rows.append(["oracle", *(text.replace("%", "") if "–" in text else text for text in ends)])
+    print_table(headings, rows)
+    if any("*" in cell for row in rows for cell in row):
+        print_paragraph("(* costs less: it can't spend as much)", indent=2)
+    if any(match.gain for match in evaluation.matched):
+        print_line()
+        title, base = "gain over fixed at the same cost, points: 95% interval of each alone", "fixed"
+        if menu is not None:
+            title, base = "gain of the menu over each at the same cost, points: 95% interval", MENU
+        print_line(f"{title}, paired over problems")
+        others = [name for name in names if name != base]
+        print_table(headings, [_format_row(evaluation, name, _format_gain(menu)) for name in others])
+    if menu is not None:
+        print_line()
+        print_line("what the menu draws: samples a request")
+        print_table(headings, [_format_draws(evaluation, mode) for mode in menu.names])
+    elif evaluation.rows:
+        print_line()
+        print_line(_choose_run_title(evaluation))
+        print_table(headings, [[name, *_format_run(evaluation, name)] for name in names if name != "peers"])
+        _show_imitation(evaluation)
+
+
+def _format_budgets(evaluation: Evaluation) -> list[str]:
+    if evaluation.menu is not None:
+        return [evaluation.menu.format_cost(budget, unit=False) for budget in evaluation.budgets]
+    scale = 1000 if evaluation.unit == "money" else 1
+    return [f"{scale * budget:g}" for budget in evaluation.budgets]
+
+
+def _describe_basis(evaluation: Evaluation) -> str:
+    if evaluation.basis == "accuracy":
+        return "accuracy"
+    dearest = "" if evaluation.menu is None else " of the dearest mode"
+    return f"agreement with the vote of all samples{dearest}"
+
+
+def _describe_unit(evaluation: Evaluation) -> str:
+    if evaluation.unit == "samples":
+        return "so many samples on average"
+    return f"so much on average: {_name_unit(evaluation)}"
+
+
+def _name_unit(evaluation: Evaluation) -> str:
+    if evaluation.menu is not None:
+        return evaluation.menu.cost_unit
+    money = f"{evaluation.currency} per 1,000 requests"
+    return money if evaluation.unit == "money" else "tokens of prompts and responses"
+
+
+def describe_evaluation_protocol(evaluation: Evaluation) -> str:
+    """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
+    over = " over families" if evaluation.families else ""
+    protocol = f"held-out ({evaluation.folds} folds{over})"
+    if evaluation.protocol == "paper":
+        protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
+    votes = "votes weighted by confidence" if evaluation.votes == "weighted" else "plain votes"
+    dropped = (
+        f", {format_count(evaluation.dropped, 'problem')} without grades left out"
+        if evaluation.dropped
+        else ""
+    )
+    if evaluation.short:
+        dropped += f", {format_count(evaluation.short, 'problem')} with fewer samples left out"
+    return f"{protocol}, {votes}, {evaluation.orders} orders of the samples{dropped}"
+
+
+def _format_row(evaluation: Evaluation, name: str, cell: Callable[[Match], str]) -> list[str]:
+    matches = [evaluation.match(name, budget) for budget in evaluation.budgets]
+    return [name, *("–" if match is None else cell(match) for match in matches)]
+
+
+def _format_accuracy(match: Match) -> str:
+    """`81.2%`, with a star where one of several modes can't spend the budget."""
+    is_unspent = match.draws and match.cost < (1 - SPENT_TOLERANCE) * match.budget
+    return format_percent(match.accuracy) + ("*" if is_unspent else "")
+
+
+def _format_gain(menu: Menu | None) -> Callable[[Match], str]:
+    def format_gain(match: Match) -> str:
+        gain = match.gain if menu is None else match.lead
+        return "–" if gain is None else format_ends(gain)
+
+    return format_gain
+
+
+def _format_draws(evaluation: Evaluation, mode: str) -> list[str]:
+    return [mode, *_format_row(evaluation, MENU, lambda match: f"{match.draws[mode]:.2f}")[1:]]
+
+
+def _choose_run_title(evaluation: Evaluation) -> str:
+    if evaluation.protocol == "paper":
+        return "as it ran at each budget asked for: accuracy (± over seeds) at its cost"
+    return "as it would have run, calibrated beforehand on other problems: accuracy at its cost"
+
+
+def _format_run(evaluation: Evaluation, name: str) -> list[str]:
+    cells = []
+    for budget in evaluation.budgets:
+        row = evaluation.row(name, budget)
+        if row is None:
+            cells.append("–")
+            continue
+        spread = "" if row.accuracy_std is None else f"±{100 * row.accuracy_std:.1f}"
+        cells.append(f"{100 * row.accuracy:.1f}{spread} at {row.cost:.2f}")
+    return cells
+
+
+def _show_imitation(evaluation: Evaluation) -> None:
+    if not evaluation.imitation:
+        return
+    print_line()
+    print_line("how often the classifier names the oracle's budget (always naming the commonest)")
+    rows = []
+    for protocol in dict.fromkeys(row.protocol for row in evaluation.imitation):
+        by_budget = {row.budget: row for row in evaluation.imitation if row.protocol == protocol}
+        cells = [
+            f"{100 * by_budget[b].accuracy:.1f} ({100 * by_budget[b].majority:.1f})"
+            if b in by_budget
+            else "–"
+            for b in evaluation.budgets
+        ]
+        rows.append([protocol, *cells])
+    print_table(["", *_format_budgets(evaluation)], rows)
+
+
+def _compose_notes(evaluation: Evaluation) -> str:
+    """Compose the notes: what the words in the tables mean, and what they leave open."""
+    if evaluation.menu is not None:
+        return f"{_MODES_NOTE} ({evaluation.verdict.protocol})"
+    if evaluation.least is not None:
+        scale, unit = 1000 if evaluation.unit == "money" else 1, _name_unit(evaluation)
+        one_sample = f"One sample costs {scale * evaluation.least:.3g} {unit} on average."
+        return f"{one_sample} {_HULL_NOTE} Without --unit: in samples, with the oracle and a verdict."
+    widths = [
+        100 * (match.high - match.low) / 2
+        for match in evaluation.matched
+        if match.low is not None and match.high is not None
+    ]
+    half_width = max(widths, default=0.0)
+    parts = [
+        _HULL_NOTE,
+        f"An accuracy by itself is known to ±{half_width:.1f} points (95% over problems); {_PAIRED_NOTE}.",
+    ]
+    if evaluation.oracle:
+        parts.append(_ORACLE_NOTE)
+    elif evaluation.basis == "agreement":
+        parts.append("The oracle is not shown: it needs the answers.")
+    if evaluation.left_out:
+        parts.append(f"Left out, because they learn from grades: {', '.join(evaluation.left_out)}.")
+    missed = sorted({row.policy for row in evaluation.rows if not row.reached})
+    if missed:
+        parts.append(f"Not every budget can be met by {', '.join(missed)}: the cost shows what was.")
+    if evaluation.protocol == "paper":
+        parts.append(_IN_SAMPLE_NOTE)
+    return " ".join(parts)

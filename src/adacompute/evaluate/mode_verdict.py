@@ -1,0 +1,194 @@
+"""The verdict on a policy over several modes: is it worth having, beside each mode alone and their mixes?
+
+It rests on the gain over the better of the best fixed mix and stopping on mixed modes, at the same cost, mean
+over the budgets asked for.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from adacompute.evaluate.comparison import (
+    Decision,
+    MatchedCost,
+    PolicyResult,
+    Verdict,
+    VerdictRow,
+    find_least_cost,
+    join_points,
+)
+from adacompute.evaluate.conclusions import EvaluationRuns
+from adacompute.evaluate.measure import EvaluationSetup
+from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
+from adacompute.evaluate.resampling import Bootstrap, Interval
+from adacompute.policies.menu.policy import MIN_PROBLEMS
+from adacompute.pool.ballots import TOKEN_CHARACTERS
+from adacompute.pool.menu import Menu
+
+SPENT_TOLERANCE = 0.01  # of a budget: who costs less than the rest can't spend it
+_SMALL_GAIN = 0.005  # of accuracy: a menu that gains less for sure isn't worth it
+_SENTENCES: Mapping[Decision, str] = {
+    "pays": "A menu of these modes is worth it.",
+    "single modes are as good": "A menu of these modes isn't worth it.",
+    "not decided yet": "Whether a menu of these modes is worth it can't be told yet.",
+    "nothing to compare": "Whether a menu of these modes is worth it can't be told yet.",
+}
+
+
+class _Matches:
+    """Every policy at every budget, by name and the budget's number."""
+
+    def __init__(self, runs: EvaluationRuns) -> None:
+        self.results: dict[str, PolicyResult] = {result.name: result for result in runs.everyone}
+        self.mixes = {
+            (name, at): result.match(budget, at)
+            for name, result in self.results.items()
+            for at, budget in enumerate(runs.setup.budgets)
+        }
+
+    def pair(self, names: Sequence[str], at: int) -> tuple[MatchedCost, MatchedCost] | None:
+        """The menu, and the best of some policies; None where one can't cost that little."""
+        ours, met = self.mixes[MENU, at], [mix for name in names if (mix := self.mixes[name, at]) is not None]
+        return None if ours is None or not met else (ours, max(met, key=lambda mix: float(mix.each.mean())))
+
+
+def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
+    """Judge what was measured."""
+    setup, matches = runs.setup, _Matches(runs)
+    menu, numbers = setup.modes, range(len(setup.budgets))
+    curve = join_points([matches.results[name].points for name in SINGLES]).curve()
+    rows, gains = [], {}
+    for kind, names in (("single modes", SINGLES), ("cascades", CASCADES)):
+        pairs = [pair for at in numbers if (pair := matches.pair(names, at)) is not None]
+        if pairs:
+            gains[kind] = boot.interval(np.mean([ours.each - base.each for ours, base in pairs], axis=0))
+        if names is SINGLES:
+            rows = [
+                _make_row(*pair, find_least_cost(curve, float(pair[0].each.mean())), boot) for pair in pairs
+            ]
+    gain = gains.get("single modes")
+    decided = _decide(gain)
+    support = _describe_gain(setup, decided, gain, rows, matches)
+    last = matches.mixes[MENU, len(setup.budgets) - 1]
+    if last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
+        support += f" It spends {menu.format_cost(last.cost)} at most: more samples didn't help."
+    return Verdict(
+        decided=decided,
+        sentence=_SENTENCES[decided],
+        support=support,
+        policy=MENU,
+        budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,
+        basis=setup.basis,
+        problems=len(setup.ballots),
+        protocol=_describe_protocol(runs),
+        rows=tuple(rows),
+        gains=gains,
+    )
+
+
+def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstrap) -> VerdictRow:
+    gain = boot.difference(ours.each, base.each)
+    return VerdictRow(
+        budget=ours.budget,
+        cost=ours.cost,
+        accuracy=ours.accuracy,
+        uniform=base.accuracy,
+        gain=gain,
+        joint=Interval(mean=gain.mean, low=None, high=None),
+        worth=Interval(mean=needed, low=None, high=None),
+    )
+
+
+def _decide(gain: Interval | None) -> Decision:
+    """Whether the menu gains for sure, or can't gain enough to matter."""
+    if gain is None:
+        return "nothing to compare"
+    if gain.low is None or gain.high is None:
+        return "not decided yet"
+    if gain.high < _SMALL_GAIN:
+        return "single modes are as good"
+    return "pays" if gain.low > 0 else "not decided yet"
+
+
+def _describe_gain(
+    setup: EvaluationSetup,
+    decided: Decision,
+    gain: Interval | None,
+    rows: Sequence[VerdictRow],
+    matches: _Matches,
+) -> str:
+    if gain is None:
+        return "No budget can be met by both the menu and a single mode; give larger ones."
+    menu = setup.modes
+    numbers = ", ".join(menu.format_cost(budget, unit=False) for budget in setup.budgets)
+    listed = numbers if menu.unit == "cost" else f"{numbers} {menu.cost_unit}"
+    right = "is right" if setup.basis == "accuracy" else "gives the answer of all samples of the dearest mode"
+    rivals, mean = "the best of its modes, alone or mixed at random,", f"on the mean of budgets {listed}"
+    gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
+    if gain.mean < 0:
+        gained = f"At the same cost the menu gains {_format_points(gain)} over {rivals} {mean}."
+    if decided == "pays":
+        return gained + _describe_saving(menu, rows)
+    if decided == "not decided yet":
+        return f"{gained} Record more problems, or stay with what is simpler."
+    return f"{gained} {_advise(setup, matches)}"
+
+
+def _describe_saving(menu: Menu, rows: Sequence[VerdictRow]) -> str:
+    """One sentence about the budget at which most is saved, of those where the menu gains for sure."""
+    clear = [row for row in rows if (row.gain.low or 0.0) > 0]
+    if not clear:
+        return ""
+    row = max(clear, key=lambda row: row.worth.mean / row.budget)
+    needed = row.worth.mean
+    reached = f" At {menu.format_cost(row.budget)} it reaches {100 * row.accuracy:.1f}%"
+    if not math.isfinite(needed):
+        return f"{reached}, which single modes don't reach at any cost that was recorded."
+    if needed <= row.budget:
+        return f"{reached}."
+    more = 100 * (needed / row.budget - 1)
+    return f"{reached}, for which single modes cost {menu.format_cost(needed)}, {more:.0f}% more."
+
+
+def _advise(setup: EvaluationSetup, matches: _Matches) -> str:
+    """Which single mode to stay with: the one that most of the cost goes to without a menu."""
+    menu, name = setup.modes, SINGLES[-1]
+    spent = np.zeros(len(menu))
+    for at, budget in enumerate(setup.budgets):
+        if (mix := matches.mixes[name, at]) is not None:
+            spent += matches.results[name].count_draws(mix, at) * menu.costs / budget
+    if spent.max() > 0.8 * spent.sum():
+        return f"Stay with mode {menu.names[int(spent.argmax())]!r} and stopping."
+    return "Mix the modes at random."
+
+
+def _format_points(gain: Interval) -> str:
+    ends = (
+        ""
+        if gain.low is None or gain.high is None
+        else f" (95%: {100 * gain.low:.1f} to {100 * gain.high:.1f})"
+    )
+    return f"{100 * gain.mean:.1f} points{ends}"
+
+
+def _describe_protocol(runs: EvaluationRuns) -> str:
+    """How it was measured, in words."""
+    setup = runs.setup
+    held = "families (subjects)" if setup.families else "problems"
+    tuned = "agreement, without labels" if setup.learns_by_agreement else "labels"
+    words = (
+        f"{runs.parts} folds over {held}; policies fitted and all settings chosen on the other folds, "
+        f"by {tuned}; {setup.orders} random orders of each problem's samples; every policy at exactly the "
+        "same cost, or the most that it can spend, on its own held-out curve; 95% intervals by bootstrap "
+        f"over {held}, paired"
+    )
+    if min(len(split.train) for split in runs.splits) < MIN_PROBLEMS:
+        words += (
+            f"; fitted on fewer than {MIN_PROBLEMS} problems, the menu has cascades and single modes only"
+        )
+    priced = [mode for mode in setup.modes.modes if mode.prices and mode.prices.input]
+    unknown = [mode for mode in priced if mode.prices and mode.prices.prompt_tokens is None]
+    if any(setup.ballots[mode.name].charge.tokens is None for mode in unknown):
+        words += f"; tokens of prompts are estimated, one for {TOKEN_CHARACTERS} characters of a question"
+    return words
