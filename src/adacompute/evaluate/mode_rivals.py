@@ -71,7 +71,7 @@ def join_settings(parts: Sequence[Settings]) -> Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mix:
+class SettingMix:
     """Two settings, the second used with a probability."""
 
     low: int
@@ -83,7 +83,7 @@ class Mix:
         return np.asarray((1 - self.share) * values[self.low] + self.share * values[self.high])
 
 
-def mix_settings(settings: Settings, train: Ints, budget: float) -> Mix:
+def mix_settings(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """The best mix at a budget on the training problems: the two neighbours on the hull of all settings.
 
     Below the cheapest setting it is that one, beyond the best it is the best.
@@ -91,22 +91,22 @@ def mix_settings(settings: Settings, train: Ints, budget: float) -> Mix:
     return mix_points(settings.cost[:, train].mean(axis=1), settings.worth[:, train].mean(axis=1), budget)
 
 
-def mix_points(cost: Floats, worth: Floats, budget: float) -> Mix:
+def mix_points(cost: Floats, worth: Floats, budget: float) -> SettingMix:
     """The same for points of cost and worth, (settings,) both.
 
     >>> mix_points(np.array([1.0, 2.0, 4.0]), np.array([0.5, 0.5, 0.8]), 2.5)
-    Mix(low=0, high=2, share=0.5)
+    SettingMix(low=0, high=2, share=0.5)
     """
     corners = find_hull(cost, worth)
     above = int(np.searchsorted(cost[corners], budget))
     if above in (0, len(corners)):
         corner = int(corners[min(above, len(corners) - 1)])
-        return Mix(low=corner, high=corner, share=0.0)
+        return SettingMix(low=corner, high=corner, share=0.0)
     low, high = int(corners[above - 1]), int(corners[above])
-    return Mix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
+    return SettingMix(low=low, high=high, share=float((budget - cost[low]) / (cost[high] - cost[low])))
 
 
-def mix_modes(settings: Settings, train: Ints, budget: float) -> Mix:
+def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
     """A random router: the cheapest or the dearest mode by chance, with as many samples of either.
 
     `settings` are those of `follow_votes` for these two modes, as many of each. How many samples is chosen on
@@ -121,7 +121,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> Mix:
             share = float(np.clip((budget - cost[cheap]) / gap, 0.0, 1.0))
         else:  # both cost the same: the better one
             share = float(worth[dear] > worth[cheap])
-        mixes.append(Mix(low=cheap, high=dear, share=share))
+        mixes.append(SettingMix(low=cheap, high=dear, share=share))
     affordable = [mix for mix in mixes if mix.apply(cost) <= budget * (1 + _TOLERANCE)]
     return max(affordable or mixes[:1], key=lambda mix: float(mix.apply(worth)))
 
@@ -446,7 +446,7 @@ def _measure_menu(
         run_policy(policy, paths, dial=float(policy.prices_[corner]), reading=reading) for corner in corners
     ]
     place = {corner: at for at, corner in enumerate(corners)}
-    mixes = [Mix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
+    mixes = [SettingMix(low=place[mix.low], high=place[mix.high], share=mix.share) for mix in mixes]
     settings = follow_runs(paths, runs, agreement=setup.basis == "agreement")
     shuffled = shuffle_runs(_make_votes(setup, paths), runs, np.random.default_rng([setup.seed, number, 1]))
     rows = np.arange(len(split.test))
@@ -519,7 +519,9 @@ def _list_grid(fixed: Settings) -> list[float]:
     return [float(cost) for cost in np.geomspace(lowest, float(costs.max()), _GRID)]
 
 
-def apply_mixes(setup: EvaluationSetup, settings: Settings, mixes: Sequence[Mix], rows: Ints) -> SplitResult:
+def apply_mixes(
+    setup: EvaluationSetup, settings: Settings, mixes: Sequence[SettingMix], rows: Ints
+) -> SplitResult:
     """What the mixes give on some problems; those at the budgets themselves are the rows."""
     cost = np.stack([mix.apply(settings.cost)[rows] for mix in mixes])
     accuracy = np.stack([mix.apply(settings.accuracy)[rows] for mix in mixes])
