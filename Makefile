@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) from requirements.lock, by uv if it is there: once, some minutes; nothing is printed meanwhile"
 	@uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements.lock 2>/dev/null || { \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements.lock && \
-		{ $(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true; }; }
+		{ $(BIN)/python -W ignore -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true; }; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
