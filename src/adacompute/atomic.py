@@ -21,21 +21,6 @@ from pathlib import Path
 
 from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 
-__all__ = [
-    "WriterLock",
-    "lock_file",
-    "lock_folder",
-    "make_folder",
-    "publish_file",
-    "publish_folder",
-    "remove_leftovers",
-    "replace_file",
-    "sync_path",
-    "temporary_path",
-    "write_files",
-    "write_synced",
-]
-
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 _LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
 _FOLDER_TRIES = 100  # to create a folder that others remove

@@ -24,29 +24,6 @@ from msgspec import Meta
 from adacompute.errors import BudgetInvalid, ConfigError, explain_misfit, format_value, suggest_name
 from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Secret, TokenPrices
 
-__all__ = [
-    "AnswersConfig",
-    "CollectConfig",
-    "Config",
-    "EndpointConfig",
-    "KeyConfig",
-    "ScoreConfig",
-    "ServeConfig",
-    "VerifierConfig",
-    "average_budget",
-    "compile_vote_pattern",
-    "convert_table",
-    "convert_value",
-    "forget_metrics_folder",
-    "load_config",
-    "parse_serve_budgets",
-    "read_key",
-    "read_keys",
-    "read_ray_address",
-    "read_toml",
-    "setting",
-]
-
 T = TypeVar("T")
 
 MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from adacompute.errors import CapReached
+from adacompute.serve.spending import local_ledger
 from adacompute.serve.spending.ledger import Caps, Reservation, Spend
 from adacompute.serve.spending.local_ledger import Ledger
 
@@ -86,7 +87,8 @@ class Sums(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        self.run(self.ledger.reserve("nobody", Spend()))  # all before it is on the disk
+        self.run(self.ledger.reserve("nobody", Spend()))
+        self.run(asyncio.sleep(2 * local_ledger._MAX_DELAY))  # all is on the disk: its timer is due before
         old, self.path = self.path, self.folder / f"{int(self.path.stem) + 1}.sqlite"
         for end in ("", "-wal"):
             shutil.copy(f"{old}{end}", f"{self.path}{end}")

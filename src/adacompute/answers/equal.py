@@ -21,8 +21,6 @@ from adacompute.errors import TaskError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-__all__ = ["Classes", "classify", "same_answer"]
-
 # After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
 # that hostile answers can't hold up a request.
 _JUDGED_PAIRS = 200

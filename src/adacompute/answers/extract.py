@@ -40,29 +40,6 @@ from adacompute.answers.structured import read_json_field
 from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
-__all__ = [
-    "CHAT",
-    "DATA",
-    "HEDGE",
-    "TEXT_LIMIT",
-    "abstains",
-    "check_pattern",
-    "close_sandbox",
-    "count_timeouts",
-    "extract_answer",
-    "find_answer_line",
-    "find_answer_phrase",
-    "find_answer_starts",
-    "find_box",
-    "grade_answer",
-    "read_answers",
-    "read_in_sandbox",
-    "read_replies",
-    "search_answer",
-    "start_sandbox",
-    "strip_thinking",
-]
-
 _BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
 _BOX_TOKEN = re.compile(r"\\(?:boxed|fbox)\s{1,20}([^\s{}$\\]+)")
 

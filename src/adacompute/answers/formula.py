@@ -20,8 +20,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["FUNCTIONS", "FormulaError", "Key", "NoValueError", "compute_keys", "parse_formula"]
-
 Token = tuple[str, str]  # kind: "n" number, "c" command, "v" variable, "p" the character itself; "" ends
 
 FORMULA_LIMIT = 400  # characters of a formula

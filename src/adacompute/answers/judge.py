@@ -11,8 +11,6 @@ from typing import Any
 
 from adacompute.answers.sandbox import HelperProcess, Message, Work
 
-__all__ = ["FormulaJudge", "shared_judge"]
-
 PAIR_SECONDS = 0.075  # seconds of processor time for a pair
 JUDGED_LENGTH = 300  # characters of one formula
 _CACHED_VERDICTS = 20_000  # pairs

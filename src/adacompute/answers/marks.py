@@ -5,22 +5,6 @@ from collections.abc import Iterator
 
 from adacompute.answers.question import Options
 
-__all__ = [
-    "ITEMS",
-    "ITEM_WORDS",
-    "SHORT_REPLY",
-    "clean_reply",
-    "find_choice",
-    "find_hash",
-    "find_hash_answer",
-    "find_number",
-    "find_option",
-    "find_short_reply",
-    "find_stated_choice",
-    "find_value",
-    "locate_choice",
-]
-
 _HEADING = re.compile(r"[\s#*]{0,9}(?:\d{1,2}[.)]\s{1,9})?[^\W\d_]{2,}")
 _NUMBER = re.compile(
     r"(?P<sign>(?<![\w)\]}.,])[-−+]\s?)?(?:[$€£]\s?)?(?P<sign2>(?<=[$€£])-)?"

@@ -23,8 +23,6 @@ from adacompute.answers.quantity import count_seconds, split_unit
 from adacompute.answers.structured import canonicalise_literal, canonicalise_text
 from adacompute.answers.task import Percent
 
-__all__ = ["Form", "clear_form_cache", "find_other_keys", "must_differ", "normalise", "trim"]
-
 _WRAPPING_MARKS = ("$$", "$", "**", "__", "*", "_", "`", '"', "'")
 _WRAPPING_PAIRS = (
     *((mark, mark) for mark in _WRAPPING_MARKS),

@@ -29,8 +29,6 @@ from adacompute.answers.question import (
     split_sentences,
 )
 
-__all__ = ["SILENT", "ReadAnswer", "ReplyText", "read_prose"]
-
 _PHRASE_WORDS = 8  # words of an answer
 _BESIDE_WORDS = 3  # new words beside the answer, in a sentence of a long reply
 _CLAUSE_WORDS = 10  # words of a clause that answers without repeating anything of the question

@@ -19,18 +19,6 @@ from typing import NamedTuple
 from adacompute.answers.formula import FUNCTIONS
 from adacompute.answers.question import Lexicon, Question, Token, drop_brackets, get_lexicon, mask_denied
 
-__all__ = [
-    "Meaning",
-    "count_seconds",
-    "find_date",
-    "find_quantity",
-    "find_solution",
-    "has_new_number",
-    "is_measure",
-    "is_unit",
-    "split_unit",
-]
-
 Measurement = tuple[str, str, int]  # the number's own text, its unit ("" for none), a factor to multiply by
 
 

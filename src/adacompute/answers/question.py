@@ -20,8 +20,6 @@ from importlib.resources import files
 from itertools import islice
 from typing import Literal, NamedTuple
 
-__all__ = ["Lexicon", "Question", "classify_purpose", "find_options", "read_question", "shorten_question"]
-
 # languages in which 1,5 is a half more than 1
 _COMMA_LANGUAGES = frozenset(("de", "fr", "es", "it", "ru", "pt", "nl", "pl", "sv", "tr"))
 _CJK = r"\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"

@@ -27,8 +27,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["HelperProcess", "Message", "Work", "find_last_match", "search_helper"]
-
 Message = dict[str, Any]
 Work = Callable[[Message], Message]
 

@@ -17,14 +17,6 @@ from adacompute.answers.extract import TEXT_LIMIT, find_answer_starts, find_box,
 from adacompute.answers.marks import locate_choice
 from adacompute.records import Signals
 
-__all__ = [
-    "NO_TOKENS",
-    "TokenSummary",
-    "add_answer_signals",
-    "locate_answer",
-    "summarise_tokens",
-]
-
 Token = Mapping[str, Any]
 Span = tuple[int, int]
 

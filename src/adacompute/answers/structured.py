@@ -25,29 +25,6 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
-__all__ = [
-    "FREE_TEXT_FIELDS",
-    "FieldSelection",
-    "RawNumber",
-    "ToolCall",
-    "apply_schema",
-    "bound_answer",
-    "canonicalise_literal",
-    "canonicalise_text",
-    "convert_to_snake_case",
-    "find_free_text",
-    "find_last_object",
-    "format_calls",
-    "list_leaves",
-    "parse_json",
-    "read_json_field",
-    "read_json_value",
-    "read_tool_calls",
-    "select_arguments",
-    "select_fields",
-    "write_canonical",
-]
-
 MAX_LENGTH = 65_536  # characters of a text that is read
 _MAX_LEVELS = 50  # of nesting
 _MAX_ANSWER = 400  # characters of an answer; a longer one ends in a hash of the whole

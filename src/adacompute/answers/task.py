@@ -7,8 +7,6 @@ from typing import Literal, get_args
 
 from adacompute.errors import TaskError
 
-__all__ = ["DEFAULT_TASK", "Percent", "Task"]
-
 Extractor = str | Callable[[str], str | None]
 Percent = Literal["unit", "fraction"]
 

@@ -15,24 +15,6 @@ from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError, format_value
 from adacompute.records import SIGNAL_NAMES, Sample
 
-__all__ = [
-    "DEFAULT_SIGNALS",
-    "EXPONENT_LIMIT",
-    "MAX_DEVIATION",
-    "NEED_ALTERNATIVES",
-    "WEIGHT_UNIT",
-    "Moments",
-    "ScoreWeights",
-    "Signal",
-    "SignalModel",
-    "Tally",
-    "Vote",
-    "VoteWeights",
-    "pick_representative",
-    "transform_signal",
-    "vote",
-]
-
 Signal = Literal["logprob", "entropy"]
 
 EXPONENT_LIMIT = 8.0  # no vote weighs more than e^8 (about 3,000) average ones, or less than 1/3,000

@@ -23,8 +23,6 @@ from adacompute.records import Budget
 from adacompute.scale.allocate import AllocateProgress, AllocateResult
 from adacompute.scale.allocate import allocate as run_allocate
 
-__all__ = ["allocate"]
-
 PromptsArgument = Annotated[
     Path,
     typer.Argument(

@@ -79,8 +79,6 @@ from adacompute.sampling.plan import (
     find_remaining_within,
 )
 
-__all__ = ["answer"]
-
 _UNDERSPENT = 0.95  # share of the budget: spending less is noted
 
 

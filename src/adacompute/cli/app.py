@@ -19,8 +19,6 @@ import adacompute
 from adacompute.cli.commands import COMMANDS, CommandEntry, explain_unknown, render_help
 from adacompute.cli.terminal import print_line
 
-__all__ = ["AdvancedCommand", "app", "flatten_options", "load_command", "select_config"]
-
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 _ALWAYS_FIRST = ("--json", "--help")  # options that stand on the first screen of every command
 

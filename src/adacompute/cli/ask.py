@@ -24,8 +24,6 @@ from adacompute.records import Budget, BudgetUnit
 from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
-__all__ = ["ask"]
-
 _STDIN = "-"
 # settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
 _SETTINGS = (

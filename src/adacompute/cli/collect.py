@@ -56,23 +56,6 @@ from adacompute.sampling.plan import (
     find_remaining,
 )
 
-__all__ = [
-    "NEXT_STEPS",
-    "STOP_REASONS",
-    "collect",
-    "estimate_plans",
-    "find_prices",
-    "format_errors",
-    "open_known_pool",
-    "print_failures",
-    "show_account",
-    "show_answer_rate",
-    "show_collect_progress",
-    "show_estimate",
-    "show_models",
-    "show_verifier",
-]
-
 
 @contextmanager
 def show_collect_progress(

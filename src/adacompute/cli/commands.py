@@ -7,8 +7,6 @@ import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "CommandEntry", "explain_unknown", "render_help", "render_usage"]
-
 _DESCRIPTION = "Vote over LLM samples within an average budget, spent where it helps, and measure the gain."
 _OPTIONS = (
     ("--config FILE", "Settings (TOML). [default: adacompute.toml, if there is one]"),

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from adacompute.evaluate.comparison import Evaluation, Verdict, VerdictRow
     from adacompute.report.document import Report
 
-__all__ = ["QUESTION_IDS", "TEMPLATE", "ask_gateway", "demo"]
-
 DEMO_FOLDER = Path("adacompute-demo")  # each demo replaces its own files in it, and nothing else
 # Chosen by how often the recorded model was right under the same prompt: always, nearly always, and then in
 # half of the samples or so, where votes are needed. A test checks the recording, and the first one live.

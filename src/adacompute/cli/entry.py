@@ -14,8 +14,6 @@ from adacompute.errors import AdacomputeError
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["CommandStopped", "main"]
-
 _HELP_WIDTH = 80  # columns, where there is no terminal
 _COMPLETION = "_ADACOMPUTE_COMPLETE"  # the variable by which a shell asks for completions
 

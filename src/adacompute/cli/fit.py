@@ -73,8 +73,6 @@ from adacompute.replay.calibrate import parse_average
 from adacompute.score.aggregates import has_signals
 from adacompute.score.grades import grade_samples, mask_graded
 
-__all__ = ["fit"]
-
 _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
 

@@ -15,8 +15,6 @@ from adacompute.cli.terminal import format_curl, format_path, print_json, print_
 from adacompute.client.local import LocalModel, local_model
 from adacompute.errors import ConfigError
 
-__all__ = ["local"]
-
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MENU = """\
 # Two modes of the model that `adacompute local` serves. It costs nothing: the

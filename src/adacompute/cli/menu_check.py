@@ -31,8 +31,6 @@ from adacompute.records import Call, Problem, TokenPrices, format_money
 from adacompute.sampling import Asking, build_plan
 from adacompute.sampling.collect import run_coroutine
 
-__all__ = ["menu"]
-
 _PROBLEM = Problem(id="check", question="What is 2 + 3? Answer with the number only.")
 _SHOWN_TEXT = 24  # characters of an answer
 _REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage tells them

@@ -55,25 +55,6 @@ from adacompute.records import Budget, BudgetUnit, TokenPrices
 from adacompute.replay import calibrate, replay
 from adacompute.score.grades import BlockMap, grade_samples, mask_graded
 
-__all__ = [
-    "FamiliesFlag",
-    "GatewayMenuOption",
-    "JoinOptions",
-    "MenuFileOption",
-    "MenuOptions",
-    "MissingProblems",
-    "choose_menu",
-    "fit_menu",
-    "format_draws",
-    "parse_joins",
-    "parse_menu_budget",
-    "parse_menu_budgets",
-    "parse_mode_costs",
-    "read_upstreams",
-    "refuse_beside_menu",
-    "warn_unspent",
-]
-
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large

@@ -33,47 +33,6 @@ from adacompute.pool import Pool, bundled, bundled_names, open_pool
 from adacompute.pool.ballots import PromptCharge
 from adacompute.records import Budget, BudgetUnit, TokenPrices
 
-__all__ = [
-    "NO_ANSWER_HINT",
-    "AnswerOptions",
-    "BudgetUnitOption",
-    "BudgetsOption",
-    "ConnectionOptions",
-    "EndpointOptions",
-    "EngineName",
-    "EngineOptions",
-    "JsonFlag",
-    "OptionalPoolPath",
-    "PoolPath",
-    "PriceOptions",
-    "ProcessesOption",
-    "SeedOption",
-    "Setting",
-    "VerifierOptions",
-    "build_option",
-    "check_finite",
-    "choose_from",
-    "choose_process_count",
-    "clean_text",
-    "describe_settings",
-    "format_command",
-    "get_flags",
-    "get_given",
-    "load_settings",
-    "open_source",
-    "override_section",
-    "parse_budget",
-    "parse_budgets",
-    "parse_columns",
-    "parse_finite",
-    "parse_number",
-    "parse_pair",
-    "parse_price",
-    "parse_total",
-    "split_budgets",
-    "warn_counting",
-]
-
 NO_ANSWER_HINT = (
     "answers are read from the key `text`, where --extract says; or give `answer`"  # printed if none is found
 )

@@ -36,17 +36,6 @@ from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
 from adacompute.scale.stages import open_shards
 from adacompute.score.grades import BlockMap
 
-__all__ = [
-    "NO_SOURCE_OPTIONS",
-    "Aggregate",
-    "ScoringOptions",
-    "SourceOptions",
-    "TooFew",
-    "TooFewOption",
-    "open_ballots",
-    "read_ballots",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:

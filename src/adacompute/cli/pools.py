@@ -53,8 +53,6 @@ from adacompute.records import Account
 from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
-__all__ = ["export", "import_", "pool"]
-
 _LABEL_WIDTH = 14  # columns
 _LISTED_ROWS = 3  # damaged rows that a one-line error names
 

@@ -33,8 +33,6 @@ from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
 
-__all__ = ["replay"]
-
 PolicyFolder = Annotated[Path, typer.Option("--policy", metavar="DIR", help="The policy, as `fit` saved it.")]
 BudgetOption = Annotated[
     str | None,

@@ -36,18 +36,6 @@ from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
 from adacompute.scale.vllm import VllmEngine, check_vllm
 
-__all__ = [
-    "STOP_SIGNALS",
-    "ModelNames",
-    "ProblemOptions",
-    "RunOptions",
-    "SamplerOptions",
-    "SamplingOptions",
-    "choose_tasks",
-    "plan_sources",
-    "warn_exposure",
-]
-
 _TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
 _MAX_NAME = 200  # characters of a model's name in a reply
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # the first finishes calls in flight, the second stops at once

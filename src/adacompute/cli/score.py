@@ -34,8 +34,6 @@ from adacompute.pool.sqlite import map_errors
 from adacompute.records import AccuracyTable, BudgetUnit
 from adacompute.score.pool_summary import estimate_mean
 
-__all__ = ["score"]
-
 _COLUMNS = ("problem", "budget", "accuracy", "standard_error", "cost")
 
 CostOption = Annotated[BudgetUnit, choose_from(BudgetUnit, help="What --budget counts.")]

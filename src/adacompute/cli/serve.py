@@ -47,8 +47,6 @@ from adacompute.errors import EndpointError, PolicyError, shorten
 from adacompute.policies import POLICIES
 from adacompute.policies.artefact import DOCUMENT
 
-__all__ = ["format_toml", "gather_facts", "serve", "show_started"]
-
 if TYPE_CHECKING:
     from adacompute.client import Endpoint, Verifier
     from adacompute.serve.routes.gateway import Gateway

@@ -51,8 +51,6 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-__all__ = ["solve"]
-
 _POINTS_BETWEEN_BUDGETS = 4  # of the curve in JSON, between two budgets
 
 

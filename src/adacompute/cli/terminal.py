@@ -21,36 +21,6 @@ if TYPE_CHECKING:
     from adacompute.evaluate.resampling import Interval
     from adacompute.report.document import Report
 
-__all__ = [
-    "EXAMPLE_QUESTION",
-    "CostScale",
-    "ProgressUpdate",
-    "can_encode",
-    "choose_scale",
-    "format_amount",
-    "format_count",
-    "format_curl",
-    "format_ends",
-    "format_fixed",
-    "format_interval",
-    "format_path",
-    "format_percent",
-    "format_point_number",
-    "format_range",
-    "open_progress",
-    "prepare_streams",
-    "print_fact",
-    "print_json",
-    "print_line",
-    "print_message",
-    "print_paragraph",
-    "print_report",
-    "print_table",
-    "show_progress",
-    "show_sample_count",
-    "terminal_width",
-]
-
 # Control characters in a model's name or an error could move the cursor, forge lines or reverse text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PARAGRAPH_WIDTH = 96  # of a paragraph

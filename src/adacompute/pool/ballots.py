@@ -22,23 +22,6 @@ from adacompute.errors import (
 from adacompute.pool.rows import read_signals
 from adacompute.records import SIGNAL_NAMES, TokenPrices
 
-__all__ = [
-    "ABSENT",
-    "ABSTAINS",
-    "TOKEN_CHARACTERS",
-    "Ballots",
-    "Mode",
-    "PromptCharge",
-    "check_distinct",
-    "check_mode_name",
-    "count_calls",
-    "find_mode",
-    "number_prompts",
-    "read_ballots",
-    "read_spellings",
-    "renumber",
-]
-
 ABSTAINS = -1
 ABSENT = -2
 TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no call was recorded

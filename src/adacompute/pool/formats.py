@@ -21,22 +21,6 @@ from adacompute.errors import NotAPool, PoolDamaged, PoolError, RecordInvalid, n
 from adacompute.pool.rows import Flaw, describe_questions, has_no_samples, raise_flaw
 from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical_json
 
-__all__ = [
-    "BUFFER_BYTES",
-    "LINE_LIMIT",
-    "PARQUET_ERRORS",
-    "UTF8_MARK",
-    "Entry",
-    "FileEntries",
-    "encode_place",
-    "parse_json",
-    "read_jsonl",
-    "read_parquet",
-    "unpack_stream",
-    "write_jsonl",
-    "write_parquet",
-]
-
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
 _LINE_BITS = 40  # of a place for the line; the rest is the file's number

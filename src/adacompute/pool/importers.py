@@ -33,8 +33,6 @@ from adacompute.pool.formats import Entry, FileEntries, encode_place, parse_json
 from adacompute.pool.rows import Flaw, check_type, raise_flaw, read_parameters
 from adacompute.pool.sqlite import Json, map_errors, to_canonical_json
 
-__all__ = ["FORMATS", "ProblemGroups", "locate_flaws"]
-
 # --- zip archives, which may be damaged or malicious ---
 
 MEMBER_LIMIT = 64 << 20  # bytes unpacked: one response with all that was logged of it

@@ -43,15 +43,6 @@ from adacompute.pool.pool_files import bundled, bundled_names, open_pool
 from adacompute.pool.sqlite import to_canonical_json
 from adacompute.records import TokenPrices
 
-__all__ = [
-    "MODE_PARAMETER",
-    "JoinedPool",
-    "Menu",
-    "MenuUnit",
-    "join_pools",
-    "read_modes",
-]
-
 Floats = npt.NDArray[np.float64]
 MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]

@@ -73,8 +73,6 @@ from adacompute.pool.tables import (
 from adacompute.pool.verification import Verification, compute_pool_digest, verify
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
-__all__ = ["DrawnSamples", "Pool", "PoolCounts", "attach_pool"]
-
 T = TypeVar("T")
 _SELECT_INDEXES = """
     SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key

@@ -50,22 +50,6 @@ from adacompute.pool.sqlite import (
 )
 from adacompute.pool.tables import BulkInsert, build_line, stream_problems
 
-__all__ = [
-    "ExportResult",
-    "ImportResult",
-    "bundled",
-    "bundled_card",
-    "bundled_names",
-    "check_export",
-    "export_file",
-    "export_shards",
-    "import_file",
-    "list_parquet_files",
-    "open_entries",
-    "open_pool",
-    "read_parquet_folder",
-]
-
 Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # problems, samples so far
 

@@ -19,36 +19,6 @@ from adacompute.errors import AdacomputeError, explain_misfit, format_value, sug
 from adacompute.pool.sqlite import DEPTH_LIMIT, Json, hash_sample, to_canonical_json
 from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
 
-__all__ = [
-    "EXAMPLE_LINE",
-    "LINE_KEYS",
-    "MISSING",
-    "ClassNumbering",
-    "Flaw",
-    "ProblemLine",
-    "StoredRow",
-    "build_json_flaw",
-    "check_parameters",
-    "check_type",
-    "describe_questions",
-    "describe_type",
-    "drop_answer_signals",
-    "encode_text",
-    "failure_to_row",
-    "grade_line",
-    "grade_new_samples",
-    "has_no_samples",
-    "problem_to_line",
-    "raise_flaw",
-    "read_line",
-    "read_parameters",
-    "read_problem",
-    "read_sample",
-    "read_signals",
-    "rebuild_row",
-    "sample_to_row",
-]
-
 T = TypeVar("T")
 
 _TYPE_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}

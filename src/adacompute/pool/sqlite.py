@@ -31,35 +31,6 @@ from adacompute.errors import (
     to_one_line,
 )
 
-__all__ = [
-    "DAMAGE_ERRORS",
-    "DEPTH_LIMIT",
-    "MIGRATIONS",
-    "NO_CLASS",
-    "Json",
-    "build_pool",
-    "build_private_pool",
-    "check_is_pool",
-    "check_task",
-    "connect_pool",
-    "describe_task_conflict",
-    "fingerprint",
-    "has_calls_table",
-    "hash_call",
-    "hash_failure",
-    "hash_problem",
-    "hash_record",
-    "hash_sample",
-    "hash_setting",
-    "is_sqlite",
-    "make_record_prefix",
-    "map_errors",
-    "map_read_errors",
-    "migrate",
-    "to_canonical_json",
-    "translate_error",
-]
-
 APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
 
 _MAGIC = b"SQLite format 3\0"

@@ -38,34 +38,6 @@ from adacompute.pool.sqlite import (
 )
 from adacompute.records import Account, Call, Failure, Problem, Recorded, Sample
 
-__all__ = [
-    "BulkInsert",
-    "Census",
-    "Source",
-    "SourceTotals",
-    "build_line",
-    "build_problem",
-    "build_recorded",
-    "choose_source",
-    "find_source",
-    "get_or_insert_record",
-    "get_or_insert_source",
-    "hash_problem_row",
-    "insert_calls",
-    "insert_failures",
-    "insert_if_new",
-    "insert_problem",
-    "insert_samples",
-    "pick_source",
-    "read_calls",
-    "read_census",
-    "read_charge",
-    "read_sources",
-    "read_totals",
-    "stream_problems",
-    "sum_calls",
-]
-
 Row = tuple[Any, ...]
 
 # --- reading ---

@@ -22,8 +22,6 @@ from adacompute.pool.sqlite import (
     make_record_prefix,
 )
 
-__all__ = ["Verification", "compute_pool_digest", "verify"]
-
 Row = Sequence[Any]
 
 _MAX_MISMATCHES = 1000  # mismatches named; a wholly damaged pool needs no longer list

@@ -15,8 +15,6 @@ from adacompute.errors import ProblemsInvalid, format_value, shorten, suggest_na
 from adacompute.problems.presets import HUB_NAMES, Preset, find_preset
 from adacompute.problems.row_readers import ProblemRow, list_arrow_rows
 
-__all__ = ["DEFAULT_SIZE", "HubName", "find_usual_preset", "generate_rows", "read_hub_rows"]
-
 Datasets: TypeAlias = Any  # the module, imported when it is used
 
 _BATCH_ROWS = 1024  # read at a time

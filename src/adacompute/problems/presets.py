@@ -8,17 +8,6 @@ from typing import Literal
 
 from adacompute.answers import Task, extract_answer
 
-__all__ = [
-    "COLUMNS",
-    "HUB_NAMES",
-    "PRESETS",
-    "ChoiceFormat",
-    "Columns",
-    "Preset",
-    "find_preset",
-    "reveals_answer",
-]
-
 Columns = Mapping[str, tuple[str, ...]]
 # the right choice is a letter or a number from 0; also its text; or the first one, to be shuffled
 ChoiceFormat = Literal["numbered", "named", "shuffled"]

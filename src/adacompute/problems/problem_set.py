@@ -64,8 +64,6 @@ from adacompute.problems.row_readers import (
 from adacompute.problems.template import Template
 from adacompute.records import Problem
 
-__all__ = ["IdMaker", "ProblemSet", "read_problems", "read_samples"]
-
 SOURCE_KINDS = (
     ".jsonl, .json, .csv, .tsv (each also as .gz), .parquet, a folder of Parquet, a pool, hf:NAME or gym:NAME"
 )

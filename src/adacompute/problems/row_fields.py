@@ -15,24 +15,6 @@ from adacompute.pool.rows import LINE_KEYS, Flaw, raise_flaw
 from adacompute.pool.sqlite import Json
 from adacompute.problems.presets import ChoiceFormat, Columns, Preset
 
-__all__ = [
-    "LETTERS",
-    "Choices",
-    "RowFields",
-    "format_choices",
-    "has_choices",
-    "is_blank",
-    "list_names",
-    "read_choices",
-    "read_gold",
-    "read_id",
-    "read_level",
-    "read_question",
-    "read_right_choice",
-    "read_subject",
-    "shuffle_order",
-]
-
 _LEVEL_TEXT = re.compile(r"(?i:level)\s*(\d{1,15})")
 _WHOLE_NUMBER, _DECIMAL_NUMBER = re.compile(r"-?\d{1,15}"), re.compile(r"-?\d{1,15}\.\d{1,15}")
 _NAMES_SHOWN = 12  # names that a message shows

@@ -30,18 +30,6 @@ from adacompute.pool.formats import (
 )
 from adacompute.pool.sqlite import Json
 
-__all__ = [
-    "STDIN",
-    "ProblemRow",
-    "RowSource",
-    "list_arrow_rows",
-    "read_csv_rows",
-    "read_folder_rows",
-    "read_json_rows",
-    "read_parquet_rows",
-    "translate_os_errors",
-]
-
 
 class ProblemRow(NamedTuple):
     """One problem as its source writes it, not yet checked."""

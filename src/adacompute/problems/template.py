@@ -29,8 +29,6 @@ from adacompute.problems.row_fields import format_choices
 from adacompute.problems.row_readers import translate_os_errors
 from adacompute.records import Problem
 
-__all__ = ["Template", "Turn", "template_names", "template_path"]
-
 ROLES = ("system", "developer", "user", "assistant")
 # a capitalised name is a role only if it is a known one: [Note] is text
 _ROLE_LINE = rf"\[([a-z]+|(?i:{'|'.join(ROLES)}))\][ \t]*"

@@ -36,8 +36,6 @@ from adacompute.solve.pricing import (
     sort_by_cost,
 )
 
-__all__ = ["solve"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 

@@ -20,8 +20,6 @@ from adacompute.errors import BudgetOutOfRange, Infeasible, TableInvalid, needs_
 from adacompute.records import AccuracyTable, format_lower_bound
 from adacompute.solve.pricing import Allocation, CapUse, Mix, build_allocation, compute_mix_change
 
-__all__ = ["Cap", "solve_with_limits"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]

@@ -13,8 +13,6 @@ from adacompute.records import AccuracyTable, format_lower_bound
 from adacompute.solve.hull import compute_step_costs, iterate_slopes
 from adacompute.solve.pricing import check_table, sort_by_cost, take_chosen
 
-__all__ = ["Frontier", "frontier"]
-
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
 

@@ -18,15 +18,6 @@ import numpy.typing as npt
 
 from adacompute.records import AccuracyTable
 
-__all__ = [
-    "compute_slopes",
-    "compute_step_costs",
-    "count_steps",
-    "find_hull",
-    "iterate_slopes",
-    "round_slopes",
-]
-
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 

@@ -21,8 +21,6 @@ import numpy.typing as npt
 from adacompute.solve.hull import compute_slopes, count_steps
 from adacompute.solve.pricing import COST_TOLERANCE, take_chosen
 
-__all__ = ["Edge", "ModeChoice", "PriceSearch", "Quota", "choose", "count_choices"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

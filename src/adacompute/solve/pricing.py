@@ -11,27 +11,6 @@ from adacompute.errors import BudgetOutOfRange, TableInvalid
 from adacompute.records import AccuracyTable, ModeName, format_lower_bound
 from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 
-__all__ = [
-    "COST_TOLERANCE",
-    "Allocation",
-    "CapUse",
-    "Mix",
-    "Move",
-    "Trace",
-    "averages",
-    "best_at",
-    "build_allocation",
-    "check_budget",
-    "check_price",
-    "check_table",
-    "compute_mix_change",
-    "compute_total_cost",
-    "dual",
-    "restore_columns",
-    "sort_by_cost",
-    "take_chosen",
-]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 

@@ -19,8 +19,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import orjson
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -102,7 +104,7 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 
     No credentials of the browser are allowed: a page gives its key itself.
     """
-    cors = CORSMiddleware(
+    cors = _PageMiddleware(
         app,
         allow_origins=origins,
         allow_methods=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
@@ -116,6 +118,18 @@ def _open_to_pages(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
         await (cors if is_open else app)(scope, receive, send)
 
     return serve
+
+
+class _PageMiddleware(CORSMiddleware):
+    """Starlette's, with refusals in OpenAI's shape."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        response = super().preflight_response(request_headers)
+        if response.status_code == 200:
+            return response
+        said = bytes(response.body).decode().lower()  # "disallowed cors origin, method"
+        status, headers, body = build_error(RequestInvalid(f"{said}; name the page's origin in serve.cors"))
+        return Response(body, status, {**headers, "vary": "Origin"})
 
 
 Reply = tuple[int, Mapping[str, str], bytes]  # status, headers, body
