@@ -39,7 +39,7 @@ MENU_BUDGETS = (0.1, 0.2, 0.4, 0.7)  # times what a sample of the larger model c
 ROUNDS = 4
 LONGEST = 16
 SHARED = ROOT.parent / "shared" / "recordings"
-RECORDINGS = {
+RECORDINGS: dict[str, str | Path] = {
     "words": "words",
     "facts": "facts",
     "gsm8k": SHARED / "gsm8k-qwen2.5-coder-1.5b.jsonl.gz",
@@ -234,13 +234,17 @@ def ask_gateway(half: Half, budget: float, rounds: int) -> tuple[np.ndarray, np.
     order = [(turn, row) for turn in range(rounds) for row in range(len(half.questions))]
     random.Random(1).shuffle(order)
     right, cost = np.zeros((2, rounds, len(half.questions)))
-    with tempfile.TemporaryDirectory() as name, serve_upstream(half) as upstream:
-        with serve_gateway(half, Path(name), budget, upstream.url) as url, ThreadPoolExecutor(8) as threads:
-            asked = threads.map(lambda at: ask(url, half.questions[at[1]], f"{at[0]}-{at[1]}"), order)
-            for (turn, row), text in zip(order, asked, strict=True):
-                drawn = upstream.drawn[f"{turn}-{row}"]
-                right[turn, row] = next(s.correct or 0 for _, s in reversed(drawn) if read_text(s) == text)
-                cost[turn, row] = sum(COSTS.get(model, 1.0) for model, _ in drawn)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serve_upstream(half) as upstream,
+        serve_gateway(half, Path(name), budget, upstream.url) as url,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        asked = threads.map(lambda at: ask(url, half.questions[at[1]], f"{at[0]}-{at[1]}"), order)
+        for (turn, row), text in zip(order, asked, strict=True):
+            drawn = upstream.drawn[f"{turn}-{row}"]
+            right[turn, row] = next(s.correct or 0 for _, s in reversed(drawn) if read_text(s) == text)
+            cost[turn, row] = sum(COSTS.get(model, 1.0) for model, _ in drawn)
     return right, cost
 
 
