@@ -26,7 +26,7 @@ from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation,
 from adacompute.evaluate.measure import EvaluationSetup, SplitResult
 from adacompute.evaluate.mode_rivals import (
     SINGLES,
-    Mix,
+    SettingMix,
     apply_mixes,
     draw_mode_paths,
     follow_runs,
@@ -146,19 +146,19 @@ def fit_elsewhere(recorded: RecordedMenu) -> dict[str, MenuPolicy]:
     return {f"transferred from {recorded.taught_by}": policy}
 
 
-def mix_by_cost(cost: Floats, budget: float) -> Mix:
+def mix_by_cost(cost: Floats, budget: float) -> SettingMix:
     """The two neighbours of a budget among settings in the order of a dial, by their cost alone, (settings,).
 
     >>> mix_by_cost(np.array([1.0, 2.0, 4.0]), 2.5)
-    Mix(low=1, high=2, share=0.25)
+    SettingMix(low=1, high=2, share=0.25)
     """
     dearer = np.flatnonzero(cost > budget)
     above = int(dearer[0]) if len(dearer) else len(cost)
     if above in (0, len(cost)):
         end = min(above, len(cost) - 1)
-        return Mix(low=end, high=end, share=0.0)
+        return SettingMix(low=end, high=end, share=0.0)
     share = (budget - cost[above - 1]) / (cost[above] - cost[above - 1])
-    return Mix(low=above - 1, high=above, share=float(share))
+    return SettingMix(low=above - 1, high=above, share=float(share))
 
 
 def measure_fitted(setup: EvaluationSetup, splits: Sequence[Split], policy: MenuPolicy) -> list[SplitResult]:

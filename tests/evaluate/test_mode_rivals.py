@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from adacompute.evaluate.mode_rivals import (
     JointVotes,
-    Mix,
+    SettingMix,
     Settings,
     follow_cascades,
     follow_joint_votes,
@@ -152,9 +152,9 @@ def test_a_chain_of_three_modes_passes_on_where_no_mode_agreed():
 
 def test_a_mix_lies_between_its_neighbours_on_the_hull():
     cost, worth = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.2, 0.3, 0.6, 0.6])
-    assert mix_points(cost, worth, 2.0) == Mix(low=0, high=2, share=0.5)
-    assert mix_points(cost, worth, 0.5) == Mix(low=0, high=0, share=0.0)
-    assert mix_points(cost, worth, 9.0) == Mix(low=2, high=2, share=0.0)
+    assert mix_points(cost, worth, 2.0) == SettingMix(low=0, high=2, share=0.5)
+    assert mix_points(cost, worth, 0.5) == SettingMix(low=0, high=0, share=0.0)
+    assert mix_points(cost, worth, 9.0) == SettingMix(low=2, high=2, share=0.0)
 
 
 def test_settings_are_chosen_on_the_training_problems_alone():
