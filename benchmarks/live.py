@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from adacompute.policies import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.pool import Ballots
 from adacompute.records import Recorded, Sample
+from benchmarks.phrasings import JsonHandler
 from benchmarks.processes import ROOT, free_port, running
 from benchmarks.serving import PATHS
 
@@ -47,7 +48,7 @@ RECORDINGS: dict[str, str | Path] = {
 }
 MODES = {"small": "facts", "large": "facts-qwen"}
 TOKENS = 10  # that every sample of a menu is said to have
-PRICES = {"small": 0.5, "large": 10.0}  # of a million tokens
+PRICES = {"small": 0.5, "large": 10.0}  # a million tokens cost this
 COSTS = {name: TOKENS * price / 1e6 for name, price in PRICES.items()}
 
 
@@ -87,7 +88,8 @@ class Upstream(ThreadingHTTPServer):
 
     def __init__(self, recorded: Mapping[str, Sequence[Recorded]], *, logprobs: bool) -> None:
         """`recorded` are the problems of each model."""
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), JsonHandler)
+        self.models = tuple(recorded)
         self.samples = {
             (model, each.problem.question): each.samples for model, own in recorded.items() for each in own
         }
@@ -130,29 +132,6 @@ class Upstream(ThreadingHTTPServer):
             "message": {"role": "assistant", "content": read_text(sample)},
             "logprobs": {"content": [token] * (sample.tokens or TOKENS)} if self.logprobs else None,
         }
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Upstream
-
-    def do_POST(self) -> None:
-        self._send(self.server.reply(json.loads(self.rfile.read(int(self.headers["content-length"])))))
-
-    def do_GET(self) -> None:
-        models = {model for model, _ in self.server.samples}
-        self._send({"object": "list", "data": [{"id": model, "object": "model"} for model in models]})
-
-    def _send(self, value: dict[str, Any]) -> None:
-        raw = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
-
-    def log_message(self, *_: object) -> None:
-        """Says nothing."""
 
 
 def read_text(sample: Sample) -> str:

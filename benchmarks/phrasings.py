@@ -78,9 +78,10 @@ class Upstream(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
+    models = ("m",)
 
     def __init__(self, items: dict[str, Item]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), JsonHandler)
         self.items = items
         self.given: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
         self._lock = threading.Lock()
@@ -110,16 +111,19 @@ class Upstream(ThreadingHTTPServer):
         }
 
 
-class _Handler(BaseHTTPRequestHandler):
+class JsonHandler(BaseHTTPRequestHandler):
+    """Gives a server's replies to what is posted, and the models that it has."""
+
     protocol_version = "HTTP/1.1"
-    server: Upstream
+    server: Any  # has `models` and `reply`
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         self._send(self.server.reply(body))
 
     def do_GET(self) -> None:
-        self._send({"object": "list", "data": [{"id": "m", "object": "model"}]})
+        data = [{"id": model, "object": "model"} for model in self.server.models]
+        self._send({"object": "list", "data": data})
 
     def _send(self, value: dict[str, Any]) -> None:
         raw = json.dumps(value).encode()

@@ -207,7 +207,7 @@ class Budget:
 
     amount: float  # per request
     unit: BudgetUnit = "samples"
-    currency: str = ""  # of money only
+    currency: str = ""  # where the unit is money only
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.amount) and self.amount > 0):

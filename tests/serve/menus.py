@@ -31,7 +31,7 @@ from shared import share
 from upstream import Upstream
 
 POOLS = {"small": "facts", "large": "facts-qwen"}
-OUTPUT_PRICES = {"small": 0.5, "large": 10.0}  # of a million tokens; prompts are free
+OUTPUT_PRICES = {"small": 0.5, "large": 10.0}  # a million tokens cost this; prompts are free
 COSTS = {name: 10 * price / 1e6 for name, price in OUTPUT_PRICES.items()}  # of one sample
 QUICK = 60  # problems, with which no lattice is learned
 

@@ -300,7 +300,7 @@ def print_report(report: "Report", table_key: str) -> None:
 
 _BAR_SECONDS = 0.25  # between two updates of a bar
 _LINE_SECONDS = 30.0  # between two lines in a pipe
-_LINES = 10  # of one job, where a line is written for each tenth
+_LINES = 10  # one job writes a line for each tenth of its steps
 
 
 class ProgressUpdate(Protocol):

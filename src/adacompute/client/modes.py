@@ -32,7 +32,7 @@ class ModeConfig:
 
     name: str
     endpoint: EndpointConfig  # its upstream, model, key, limits, timeouts and prices
-    cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
+    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
     system_suffix: str = ""  # added to the system message
     is_default: bool = False  # answers what can't be voted on
@@ -232,7 +232,7 @@ class ModeEndpoint:
     endpoint: Endpoint
     model: str  # "": as requests name it
     prices: TokenPrices = field(default_factory=TokenPrices)
-    cached_price: float | None = None  # of a million cached prompt tokens; None: as other prompt tokens
+    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
     system_suffix: str = ""  # added to the system message
 

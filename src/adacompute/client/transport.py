@@ -141,7 +141,7 @@ class AttemptTimer:
             self._timeout.reschedule(self._due)
 
 
-_ROUND_SECONDS = 0.004  # of a round of the event loop, after which work on replies waits for the next
+_ROUND_SECONDS = 0.004  # a round of the event loop; after it, work on replies waits for the next
 _TURNS_PER_ROUND = 4  # given to those who wait
 
 

@@ -152,7 +152,7 @@ class Match:
     low: float | None
     high: float | None
     gain: Interval | None  # over the baseline at the same cost, paired; None for itself, or without it
-    lead: Interval | None  # of the policy that the verdict is about over this one, paired; None for itself
+    lead: Interval | None  # what the policy of the verdict gains over this one, paired; None for itself
     recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
     worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
     draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
@@ -256,7 +256,7 @@ class Verdict:
     rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
     prompt_tokens: float | None = None  # of an average prompt
     charge: str = ""  # how prompts are paid for, in words
-    gains: Mapping[str, Interval] = field(default_factory=dict)  # of a menu, by rival, mean over budgets
+    gains: Mapping[str, Interval] = field(default_factory=dict)  # a menu's over each rival, on the mean
 
     @property
     def pays(self) -> bool:
@@ -316,11 +316,11 @@ class Evaluation:
     oracle: tuple[OracleBracket, ...]
     imitation: tuple[Imitation, ...]
     budgets: tuple[float, ...]  # average samples that everything was compared at
-    verdict: Verdict  # of one mode by its own protocol, the same whatever the folds, orders and seed above
+    verdict: Verdict  # one mode has a protocol of its own, which folds, orders and seed above don't change
     short: int = 0  # problems with fewer samples than `longest`, left out
     families: bool = False  # folds and intervals are over whole subjects
-    unit: BudgetUnit | MenuUnit = "samples"  # of budgets and costs
-    currency: str = ""  # of money
+    unit: BudgetUnit | MenuUnit = "samples"  # budgets and costs are in it
+    currency: str = ""  # where the unit is money
     least: float | None = None  # what a request costs with one sample, if not counted in samples
     menu: Menu | None = None  # the modes, if there are several
 

@@ -26,8 +26,8 @@ from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
 from adacompute.pool.menu import Menu
 
-SPENT_TOLERANCE = 0.01  # of a budget: who costs less than the rest can't spend it
-_SMALL_GAIN = 0.005  # of accuracy: a menu that gains less for sure isn't worth it
+SPENT_TOLERANCE = 0.01  # share of a budget: who costs less than the rest can't spend it
+_SMALL_GAIN = 0.005  # accuracy: a menu that gains less for sure isn't worth it
 _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",

@@ -38,7 +38,7 @@ _SPLITS = 5
 _SEED = 0  # of the splits where no generator is given, so that results repeat
 _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
-_MODE_CHOICES = (1, 2, 4, 8)  # of one of several modes
+_MODE_CHOICES = (1, 2, 4, 8)  # samples of one of several modes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

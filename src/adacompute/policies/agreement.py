@@ -220,7 +220,7 @@ class BayesPolicy(AgreementPolicy):
         cell = [np.where(in_table, votes, 0) for votes in (state.first, state.second, rest)]
         return np.asarray(doubts[cell[0], cell[1], cell[2]])  # [0, 0, 0] is 1
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         return {"learned": hasattr(self, "table_")}
 
     def arrays(self) -> Arrays:

@@ -76,8 +76,8 @@ class Policy(ABC):
     """Decides from the prompt and the tally how many more samples to draw.
 
     A subclass sets `kind` and `dial`, and writes `read` (where it looks at prompts), `count_draws` and `fit`.
-    To be saved it sets `setting_names` and, for what it learns, `learned_names` with `learned`, `arrays` and
-    `load_learned`. Cost never rises with the dial.
+    To be saved it sets `setting_names` and, for what it learns, `learned_names` with `dump_learned`, `arrays`
+    and `load_learned`. Cost never rises with the dial.
     """
 
     kind: ClassVar[str]  # its name in commands, tables and artefacts
@@ -210,14 +210,16 @@ class Policy(ABC):
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments and what was learned, except arrays: plain data, for JSON."""
-        settings = {name: _dump_setting(getattr(self, name)) for name in self.setting_names} | self.learned()
+        settings = {
+            name: _dump_setting(getattr(self, name)) for name in self.setting_names
+        } | self.dump_learned()
         return {
             name: value
             for name, value in settings.items()
             if name not in self.optional or value != self.optional[name]
         }
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         """What was learned, except arrays, by `learned_names`: plain data, for JSON."""
         return {}
 

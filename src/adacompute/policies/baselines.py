@@ -230,7 +230,7 @@ class OraclePolicy(OneShotPolicy):
         budget = np.array(self.modes)[(reading > price[:, None]).sum(axis=1)]
         return np.asarray(np.maximum(budget - state.drawn, 0))
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         return {"learned": hasattr(self, "keys_")}
 
     def arrays(self) -> Arrays:

@@ -453,7 +453,7 @@ class ClassifierPolicy(FeaturePolicy):
         self._predict_class = RowCache(scorer.predict)
         self.set_feature_set(feature_set)
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         if not hasattr(self, "scorer_"):
             return {"learned": None}
         learned = {

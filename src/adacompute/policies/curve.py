@@ -463,7 +463,7 @@ class CurvePolicy(FeaturePolicy):
     def settings(self) -> dict[str, Any]:
         return super().settings() | ({"budgets": self.route.dump_budgets()} if self.route else {})
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         return {"learned": {"entropy": self.feature_set_.entropy} if hasattr(self, "trees_") else None}
 
     def arrays(self) -> Arrays:

@@ -38,7 +38,7 @@ class VoteState:
     lead: Floats  # weight of the answer that leads, in votes of average weight
     runner: Floats  # weight of the runner-up
     total: Floats  # weight of all answers
-    entropy: Floats  # of the first sample, mean, nats; NaN: not known, or none drawn
+    entropy: Floats  # the first sample's mean, nats; NaN: not known, or none drawn
 
     def __len__(self) -> int:
         return len(self.drawn)

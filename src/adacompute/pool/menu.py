@@ -63,7 +63,7 @@ class Menu:
 
     modes: tuple[Mode, ...]
     unit: MenuUnit = "cost"  # "cost": the numbers given
-    currency: str = ""  # of money only
+    currency: str = ""  # where the unit is money only
 
     def __post_init__(self) -> None:
         if not self.modes:

@@ -63,7 +63,7 @@ _STYLE: Any = {
     "patch.linewidth": 0.0,
     "hatch.linewidth": 0.8,
 }
-_LOG_RATIO = 6.0  # of the largest and the smallest cost: a wider axis is logarithmic
+_LOG_RATIO = 6.0  # the largest over the smallest cost: a wider axis is logarithmic
 _MARK_RADIUS = 7  # points around a mark that react to the pointer
 _LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
 _LABEL_LENGTH = 24  # characters of a label that comes from a pool

@@ -91,7 +91,7 @@ class Answers(RunResult):
     plain: bool  # True: the policy weighs votes, but the samples carry no confidence
     accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
     unit: BudgetUnit = "samples"  # the budget's
-    currency: str = ""  # of money
+    currency: str = ""  # where the unit is money
     used: float = 0.0  # of the limit, with what may have been charged
     excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
     found: float | None = None  # share of samples in which an answer was found

@@ -94,7 +94,7 @@ class Allocation:
     modes: tuple[ModeName, ...]
     unit: str = "samples"
     limits: tuple[CapUse, ...] = ()  # one a limit, where there are several; the budget's first
-    trace: Trace | None = None  # of a bisection
+    trace: Trace | None = None  # the steps of a bisection
 
     @property
     def gap(self) -> float:

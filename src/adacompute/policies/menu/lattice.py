@@ -31,7 +31,7 @@ Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
 
 STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
-_ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
+_ODDS_PRIOR = 0.3  # votes that are added to both sides of the odds
 _TINY = 1e-9
 _MAX_CELLS = 130  # of a lattice of two modes; of more, three times as many
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes

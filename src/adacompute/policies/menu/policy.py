@@ -579,7 +579,7 @@ class MenuPolicy(Policy):
         weigh = self._weigh if isinstance(self._weigh, str) else dump_weights(self._weigh)
         return super().settings() | {"longest": self.mode_longest, "weigh": weigh}
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         return {
             "stoppers": [stopper.settings() for stopper in self.stoppers_],
             "rules": [rule.dump() for rule in self.rules_],

@@ -34,9 +34,9 @@ _GUESSED_ENDS = {
     (5, 3): (3.9, 0.3),
     (7, 4): (5.2, 0.25),
 }
-_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # of one sample of a mode
+_STOPPING_PRICES = np.geomspace(0.0015, 0.4, 24)  # prices of one sample of a mode
 _DOUBT = 1.0  # standard errors of a lattice's gain over simpler rules that aren't believed
-_END_RATIO = 1.5  # of the price at a hull's end and the slope beside it
+_END_RATIO = 1.5  # the price at a hull's end over the slope beside it
 _LEAST_STEP = 0.01  # share by which a plain cascade has to be cheaper than the next one
 _FAR_ABOVE = 1.5  # times one cheap sample: below the cheapest cascade, one alone is a rule, too
 _CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sample

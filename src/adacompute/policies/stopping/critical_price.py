@@ -41,7 +41,7 @@ _FEATURES: Final = {
 FEATURE_NAMES: Final = tuple(_FEATURES)
 MONOTONE_SIGNS: Final = tuple(_FEATURES.values())
 _NO_ANSWER = -9.0  # the leader's sureness where no sample gave an answer
-_ODDS_PRIOR = 0.3  # of a vote, added to both sides of the odds
+_ODDS_PRIOR = 0.3  # votes that are added to both sides of the odds
 
 # where advantages fall through zero
 _SLOPE_BELOW, _SLOPE_ABOVE = 50.0, 10.0  # how fast prices beyond the grid move with the advantage at its ends

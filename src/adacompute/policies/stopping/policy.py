@@ -326,7 +326,7 @@ class StoppingPolicy(Policy):
         own_price = pool_model.trees.predict_row((*row, *reading[0].tolist()))
         return share * own_price + (1 - share) * price
 
-    def learned(self) -> dict[str, Any]:
+    def dump_learned(self) -> dict[str, Any]:
         pool_model = self.pool_model_
         own = pool_model and {
             "problems": pool_model.problems,

@@ -10,7 +10,7 @@ from adacompute.report.document import Cell, Column, Section, Table, find_clear_
 from adacompute.score import score
 
 _UNIFORM_SAMPLES = (1, 2, 4, 8, 16)  # samples of one mode for everyone
-_SMALL_SHARE = 0.02  # of the spending: a mode below it has dropped out
+_SMALL_SHARE = 0.02  # a mode with less of the spending has dropped out
 _LIMITS = (
     "A menu lives on problems where the cheap mode is right, and shows it by agreeing with itself. It gains "
     "little where prices are close, where the cheap mode is hardly ever right, or where the budget is so "

@@ -23,7 +23,7 @@ from adacompute.serve.watching.menu_status import MenuSums
 
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
-# of a dial, kept over restarts
+# what is kept of a dial over restarts
 _KEPT = ("requests", "samples", "decided", "decided_samples", "cost", "decided_cost")
 
 
