@@ -235,7 +235,7 @@ def _solve_programme(
     cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1)
     kinds, group, sizes = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
     count, modes = len(kinds), aim.shape[1]
-    objective, most, *costs = (kinds * sizes[:, None, None]).transpose(1, 0, 2).reshape(-1, count * modes)
+    objective, largest, *costs = (kinds * sizes[:, None, None]).transpose(1, 0, 2).reshape(-1, count * modes)
     uses = csr_array(np.reshape(costs, (len(equal), count * modes)))
     method = "highs-ipm" if count > _LARGE else "highs-ds"
     for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):  # HiGHS may give up
@@ -245,7 +245,7 @@ def _solve_programme(
             b_ub=(room + slip)[~equal],
             A_eq=vstack([kron(eye_array(count), np.ones((1, modes))), uses[equal]], format="csr"),
             b_eq=np.concatenate([np.ones(count), room[equal]]),
-            bounds=np.column_stack([np.zeros(count * modes), most > 0]),
+            bounds=np.column_stack([np.zeros(count * modes), largest > 0]),
             method=name,
             options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
         )
