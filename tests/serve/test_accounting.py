@@ -48,7 +48,8 @@ def test_c14_choices_that_are_no_good_are_not_asked_for_again_beyond_a_cap():
 
 def test_c14_choices_beyond_those_asked_for_take_the_room_of_those_to_come():
     with Upstream(lambda *_: Reply(choices=4)) as up, Running(up.url, cap=12, concurrency=1) as gate:
-        gate.gateway.resources.client.quirks.record_refusal(2, "n must be 1", "scripted")  # one at a time
+        quirks = gate.gateway.resources.client.quirks.ensure("scripted")
+        quirks.record_refusal(2, "n must be 1")  # one at a time
         answer = gate.ask(n=8)
         account = settled(gate)
         assert answer.status == 200
