@@ -47,8 +47,8 @@ from adacompute.serve.spending.ledger import NO_PROMPT_COST
 from adacompute.serve.voting.drawing import SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
 from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
+from adacompute.serve.watching.logs import ObserverGuard, Reporter
 from adacompute.serve.watching.observability import Observability
-from adacompute.serve.watching.reporter import ObserverGuard, Reporter
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry

@@ -42,9 +42,9 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 from adacompute.serve.voting.drawing import SampleSource, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
 from adacompute.serve.voting.vote_eligibility import VoteEligibility
+from adacompute.serve.watching.logs import Reporter
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
-from adacompute.serve.watching.reporter import Reporter
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
@@ -172,8 +172,8 @@ async def open_gateway(
         observability.watch_late_answers(count_timeouts)
         observability.describe_shortfall = gateway.find_shortfall
         observability.list_resting = lambda: _list_resting(resources)
-        if observability.menu is not None:
-            observability.menu.watch(
+        if observability.modes is not None:
+            observability.modes.watch(
                 find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
