@@ -406,7 +406,7 @@ class Engine:
                 is_outage = isinstance(error, EndpointUnreachable | EndpointResting)
                 is_outage = is_outage or self.gateway.resources.client.is_unreachable
                 self._outages, self._outage = (self._outages + 1, str(error)) if is_outage else (0, "")
-                spent = NO_SPEND if active is None else active.sampling.drawer.spent
+                spent = NO_SPEND if active is None else active.sampling.drawer.sum_costs()[0]
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
         self._outages = 0

@@ -24,6 +24,7 @@ from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
+    ModeUse,
     RequestOutcome,
     Usage,
     build_chunks,
@@ -43,10 +44,9 @@ from adacompute.serve.pricing.pacer import (
     make_local_pacer,
 )
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
-from adacompute.serve.spending.ledger import NO_PROMPT_COST
-from adacompute.serve.voting.drawing import SamplingResources
+from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
+from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
-from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
 from adacompute.serve.watching.logs import ObserverGuard, Reporter
 from adacompute.serve.watching.observability import Observability
 
@@ -473,17 +473,19 @@ class Gateway:
             "%s: every request gets one sample; raise the budget, or draw shorter replies", shortfall
         )
 
-    def _count_cost(self, sampling: SampleLoop) -> float | None:
+    def _count_cost(
+        self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
+    ) -> float | None:
         """What a request counts for in the average, in the unit of its budget; None: its samples.
 
-        A call that failed and may be charged for counts as its samples cost on average. The ledger counts the
-        most that it can have cost, and a few of these would move the average far.
+        `rest` is what it may have cost beyond what it `spent`, of its modes' `uses` and besides. A call that
+        failed and may be charged for counts as its samples cost on average. The ledger counts the most that
+        it can have cost, and a few of these would move the average far.
         """
-        unit = sampling.route.unit
         if unit == "samples":
             return None
-        cost, rest = sampling.drawer.spent.amount_in(unit), sampling.drawer.maybe
-        for use in sampling.uses:
+        cost = spent.amount_in(unit)
+        for use in uses:
             maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
@@ -501,7 +503,8 @@ class Gateway:
         sampling = active.sampling
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
-        votes, drawer, calls = sampling.votes, sampling.drawer, sampling.drawer.calls
+        votes, drawer, calls, uses = sampling.votes, sampling.drawer, sampling.drawer.calls, sampling.uses
+        spent, maybe = drawer.sum_costs()
         tally, best = votes.counted_tally, votes.representative
         answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
         return RequestOutcome(
@@ -514,7 +517,7 @@ class Gateway:
             mode=route.mode,
             budget=route.budget,
             unit=route.unit,
-            cost=self._count_cost(sampling),
+            cost=self._count_cost(route.unit, spent, maybe, uses),
             price=sampling.price,
             stream=request.stream,
             n=request.n,
@@ -537,16 +540,16 @@ class Gateway:
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),
             usage=Usage.from_calls(calls),
-            spent=drawer.spent,
+            spent=spent,
             prompt_cost=NO_PROMPT_COST
             if self.resources.has_menu
             else self.resources.rates.compute_prompts(
                 calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),
-            modes=sampling.uses,
+            modes=uses,
             response_modes=tuple(votes.modes) if self.resources.modes else (),
             answered_by=answered_by,
-            maybe=drawer.maybe,
+            maybe=maybe,
             verified=sampling.verified,
             responses=tuple(votes.responses),
             server_info=drawer.get_server_info(answered_by),

@@ -39,9 +39,8 @@ from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
-from adacompute.serve.voting.drawing import SampleSource, SamplingResources
+from adacompute.serve.voting.request_votes import SampleSource, SamplingResources, VoteEligibility
 from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
-from adacompute.serve.voting.vote_eligibility import VoteEligibility
 from adacompute.serve.watching.logs import Reporter
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue

@@ -84,6 +84,9 @@ _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the proces
 _pattern_verdicts: OrderedDict[str, str] = OrderedDict()
 
 
+_UNREAD = Sample()  # of a text until it is read together with others
+
+
 def _build_sample(response: Response, answer: str | None) -> Sample:
     """The response as a pool stores it, with its answer; None: it has none."""
     if answer is None:  # stored explicitly, so that a pool doesn't read the text again
@@ -163,7 +166,7 @@ class FieldMemory:
 class Reading:
     """One response as it was read."""
 
-    sample: Sample
+    sample: Sample = _UNREAD
     form: Form = "text"
     text: str = ""  # of the text or the section that has the answer
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
@@ -268,7 +271,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """A response as it is read by itself; a text has no answer yet."""
+        """A response as it is read by itself; a text is not read yet."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -281,7 +284,7 @@ class AnswerReader:
                 return reading
         if shape == "sections":
             return self._read_sections(response, text)
-        return Reading(sample=_build_sample(response, None), text=text)
+        return Reading(text=text) if text else Reading(sample=_build_sample(response, None))
 
     def _read_texts(self, places: Sequence[int]) -> None:
         """Reads the texts of these samples together."""
@@ -291,7 +294,8 @@ class AnswerReader:
         for place, text, end, answer in zip(places, texts, ends, answers, strict=True):
             if answer is None and self._loose and not self._pattern and not abstains(text):
                 (answer,) = self._find_answers([text], [end], None)
-            if answer != self.readings[place].sample.answer:
+            before = self.readings[place].sample
+            if before is _UNREAD or answer != before.answer:
                 sample = _build_sample(self._responses[place], answer)
                 self.readings[place] = replace(self.readings[place], sample=sample)
 
@@ -455,8 +459,9 @@ class AnswerReader:
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
             (content,) = selected.values()
-            return Reading(sample=_build_sample(response, None), form="sections", text=content)
-        if not selected:
+            if content:
+                return Reading(form="sections", text=content)
+        if len(selected) < 2:
             return Reading(sample=_build_sample(response, None), form="sections")
         value = {name: _parse_section(content) for name, content in sections.items()}
         return self._read_fields(response, value, "sections")

@@ -8,13 +8,10 @@ decided; that of *all* has also those that can't be voted on, which cost one sam
 """
 
 import math
-import statistics
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
-
-import numpy as np
 
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
@@ -585,7 +582,7 @@ class DriftMonitor:
     """
 
     def __init__(self) -> None:
-        self._window: deque[float] = deque(maxlen=DRIFT_WINDOW)
+        self._window = _VoteWindow()
         self._expected: float | None = None
         self._deviation = 0.0
         self._reference_size = math.inf  # requests behind the expectation
@@ -601,11 +598,11 @@ class DriftMonitor:
         """Adds one vote; True if the alarm went on or off."""
         if not 0.0 <= agreement <= 1.0:
             return False
-        self._window.append(agreement)
+        self._window.add(agreement)
         if self._source == "none yet":
-            if len(self._window) == DRIFT_WINDOW:
-                self._set_reference(*_measure(self._window), "first requests")
-                self._window.clear()  # these are the reference now
+            if self._window.size == DRIFT_WINDOW:
+                self._set_reference(*self._window.measure(), "first requests")
+                self._window = _VoteWindow()  # these are the reference now
             return False
         previous, self._alarm = self._alarm, self._is_alarming()
         return self._alarm != previous
@@ -613,10 +610,10 @@ class DriftMonitor:
     def state(self) -> DriftState:
         """The present state."""
         return DriftState(
-            live=statistics.fmean(self._window) if self._window else None,
+            live=self._window.measure()[0] if self._window.size else None,
             expected=self._expected,
             source=self._source,
-            requests=len(self._window),
+            requests=self._window.size,
             z=None if (offset := self._compare()) is None else offset[0],
             alarm=self._alarm,
         )
@@ -627,9 +624,9 @@ class DriftMonitor:
 
     def _compare(self) -> tuple[float, float] | None:
         """How far votes are from the expectation, in standard errors and in agreement; None: too few."""
-        if self._expected is None or len(self._window) < MIN_DRIFT_VOTES:
+        if self._expected is None or self._window.size < MIN_DRIFT_VOTES:
             return None
-        mean, _, size = _measure(self._window)
+        mean, _, size = self._window.measure()
         error = self._deviation * math.sqrt(1 / size + 1 / self._reference_size)
         return (mean - self._expected) / error, mean - self._expected
 
@@ -641,15 +638,41 @@ class DriftMonitor:
         return abs(offset[0]) > errors and abs(offset[1]) > difference
 
 
-def _measure(votes: Collection[float]) -> tuple[float, float, float]:
-    """The mean and the deviation of votes, and how many independent requests they are worth."""
-    values = np.fromiter(votes, float, len(votes))
-    mean, deviation = float(values.mean()), float(values.std())
-    if len(values) < 3 or deviation < 1e-6:
-        return mean, deviation, float(len(values))
-    neighbours = float(np.dot(values[1:], values[:-1])) / (len(values) - 1)
-    correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
-    return mean, deviation, len(values) * (1 - correlation) / (1 + correlation)
+class _VoteWindow:
+    """The last 500 votes, with the sums that their mean, deviation and correlation are made of."""
+
+    def __init__(self) -> None:
+        self._votes: deque[float] = deque()
+        self._sum = self._squares = self._products = 0.0  # products: of neighbours
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self._votes)
+
+    def add(self, vote: float) -> None:
+        """Adds one; the oldest goes if they are too many."""
+        votes = self._votes
+        if len(votes) == DRIFT_WINDOW:
+            oldest = votes.popleft()
+            self._sum -= oldest
+            self._squares -= oldest * oldest
+            self._products -= oldest * votes[0]
+        self._sum += vote
+        self._squares += vote * vote
+        self._products += vote * votes[-1] if votes else 0.0
+        votes.append(vote)
+
+    def measure(self) -> tuple[float, float, float]:
+        """Their mean and deviation, and how many independent requests they are worth."""
+        count = len(self._votes)
+        mean = self._sum / count
+        deviation = math.sqrt(max(0.0, self._squares / count - mean * mean))
+        if count < 3 or deviation < 1e-5:
+            return mean, deviation, float(count)
+        neighbours = self._products / (count - 1)
+        correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
+        return mean, deviation, count * (1 - correlation) / (1 + correlation)
 
 
 class DriftMonitors:
