@@ -91,7 +91,7 @@ class Reply:
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
     model: str = ""  # as the endpoint names it
-    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each mode of a menu
+    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each of several modes
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     # ^ the winner's whole message in OpenAI's shape, with calls of tools
     error: AdacomputeError | None = None  # why nothing came; None: something did
@@ -266,7 +266,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None where the settings name a menu, whose modes have this `breaker`."""
+        """`endpoint` is None if the settings name several modes, which have this `breaker`."""
         self.model = config.endpoint.model  # "": not known before it is open
         self._config = config
         self._endpoint = endpoint

@@ -219,9 +219,9 @@ class SampleCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """ConfigError if it can't be kept over the menu, or exploring alone would spend more than it leaves."""
+    """ConfigError if it can't be kept over the modes, or exploring alone would spend more than it leaves."""
     if budget.unit == "samples" and len(modes) > 1:
-        raise ConfigError(f"budget {budget} can't be kept over a menu; give it in money or in tokens")
+        raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
         return  # in other units it isn't known yet what exploring costs
     maximum = (budget.amount - 1) / max(1, longest - 1)

@@ -86,7 +86,7 @@ class Gateway:
     make_pacer: Callable[..., PacerProtocol] = make_local_pacer  # or one that follows the fleet
     costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
     explore: float = 0.0  # share of requests that are drawn to the end
-    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
+    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each of several modes
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
@@ -305,7 +305,7 @@ class Gateway:
 
     @property
     def is_upstream_resting(self) -> bool:
-        """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
+        """Whether nothing works upstream: every upstream is left alone."""
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
@@ -346,7 +346,7 @@ class Gateway:
         Without `budget`: that of the settings.
         """
         budget = self.budget if budget is None else budget
-        names = self.resources.modes if self.resources.has_menu else ("",)
+        names = self.resources.modes if self.resources.has_choice else ("",)
         costs = [self.find_costs(name).find(budget.unit) for name in names]
         cost = None if None in costs else min(cost for cost in costs if cost is not None)
         if budget.unit == "samples" or cost is None or cost <= budget.amount:
@@ -382,7 +382,7 @@ class Gateway:
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
         """Where a dial begins, its lowest and its highest value, by what a sample is known to cost."""
-        mode = "" if served.menu is None else served.menu.modes[-1].name
+        mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
         if request is not None:
@@ -393,7 +393,7 @@ class Gateway:
         return served.find_start(budget) or (0.0, 0.0, 1.0)
 
     def find_costs(self, mode: str = "") -> SampleCosts:
-        """What one sample costs: of a mode of the menu, or of all."""
+        """What one sample costs: of one of several modes, or of all."""
         return self.mode_costs.setdefault(mode, SampleCosts()) if mode else self.costs
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
@@ -411,8 +411,8 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # a menu's reply may come from another mode than its first sample
-        return "hold" if hold_back == "beginning" and not self.resources.has_menu else "wait"
+        # of several modes, the reply may come from another than the first sample
+        return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
         """Marks a vote that is too weak; the error if the operator refuses such votes."""
@@ -542,7 +542,7 @@ class Gateway:
             usage=Usage.from_calls(calls),
             spent=spent,
             prompt_cost=NO_PROMPT_COST
-            if self.resources.has_menu
+            if self.resources.has_choice
             else self.resources.rates.compute_prompts(
                 calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
             ),

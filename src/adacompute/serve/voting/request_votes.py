@@ -252,11 +252,11 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSource:
-    """Where samples come from: a mode, of a menu or alone."""
+    """Where samples come from: a mode, one of several or alone."""
 
     client: Client
     mode: ModeEndpoint
-    name: str = field(init=False)  # its mode's; "" where there is no menu
+    name: str = field(init=False)  # its mode's; "" if there is one upstream
     rates: Rates = field(init=False)
     limit: int | None = field(init=False)  # tokens of a response that the mode itself allows; None: any
     added_tokens: int = field(init=False)  # that the mode adds to a prompt, at most
@@ -296,7 +296,7 @@ class SampleSource:
 class SamplingResources:
     """What every request shares."""
 
-    sources: Mapping[str, SampleSource]  # by mode, the cheapest first; "" where there is no menu
+    sources: Mapping[str, SampleSource]  # by mode, the cheapest first; "" for one upstream
     default: str = ""  # the mode that answers what can't be voted on
     ledger: LedgerProtocol
     task: Task
@@ -305,15 +305,15 @@ class SamplingResources:
     memory: FieldMemory = field(default_factory=FieldMemory)
     client: Client = field(init=False)  # the endpoint's, or the default mode's, for what isn't a sample
     rates: Rates = field(init=False)  # the token prices there
-    has_menu: bool = field(init=False)  # whether there are several modes to choose among
-    modes: tuple[str, ...] = field(init=False)  # a menu's; none where there is one endpoint
+    has_choice: bool = field(init=False)  # whether there are several modes to choose among
+    modes: tuple[str, ...] = field(init=False)  # by name; none if there is one upstream
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
         derived = {
             "client": default.client,
             "rates": default.rates,
-            "has_menu": len(self.sources) > 1,
+            "has_choice": len(self.sources) > 1,
             "modes": tuple(name for name in self.sources if name),
         }
         for name, value in derived.items():
@@ -331,9 +331,9 @@ class RequestVotes:
         self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
     ) -> None:
         self.responses: list[Response] = []
-        self.modes: list[str] = []  # of each response; "" where there is no menu
+        self.modes: list[str] = []  # of each response; "" if there is one upstream
         self.samples: list[Sample] = []
-        self.policy_modes = None if served.menu is None else served.menu.names  # None: whatever there is
+        self.policy_modes = served.names  # (): whatever there is
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
         # ^ "": there is a vote
         self.has_vote = not self.no_vote_reason and route.mode != "pass"  # as far as is known yet
@@ -358,7 +358,7 @@ class RequestVotes:
 
     def _check_modes(self, route: Route) -> str:
         """Why there is no vote over the modes that a request names; "": there may be one."""
-        if self.policy_modes is None or not route.modes:
+        if not self.policy_modes or not route.modes:
             return ""
         knows = any(name in self.policy_modes for name in route.modes)
         return "" if knows else "the policy knows none of the modes that the request names"
@@ -366,7 +366,7 @@ class RequestVotes:
     def _choose_weights(self) -> VoteWeights | None:
         """How votes weigh: on the live scale of the model, or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
-        if not resources.has_menu:
+        if not resources.has_choice:
             gives_logprobs = resources.client.quirks.gives_logprobs(self._request.body.get("model"))
             if gives_logprobs is False and weigh is not None:  # only scores are left
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
@@ -412,7 +412,7 @@ class RequestVotes:
         if self._answered_by_default:
             return len(self.responses) - 1
         has_winner = self.has_vote and self.tally.winner is not None
-        modes = self.policy_modes or (self._resources.modes if self._resources.has_menu else ())
+        modes = self.policy_modes or (self._resources.modes if self._resources.has_choice else ())
         index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
         return self._first_candidate if index is None else index
 

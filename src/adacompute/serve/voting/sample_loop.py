@@ -104,7 +104,7 @@ class SampleDrawer:
     def describe_modes(
         self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
     ) -> tuple[ModeUse, ...]:
-        """What was drawn of each mode of a menu, with the answer that leads there; none without a menu."""
+        """What was drawn of each of several modes, with the answer that leads there."""
         modes = {name: self._resources.sources[name].mode for name in self._uses if name}
         return tuple(
             ModeUse(
@@ -373,7 +373,7 @@ class SampleLoop:
 
     @property
     def uses(self) -> tuple[ModeUse, ...]:
-        """What was drawn of each mode of a menu; none where there is one endpoint."""
+        """What was drawn of each of several modes; none if there is one upstream."""
         votes = self.votes
         return self.drawer.describe_modes(
             lambda name: votes.tally.find_mode_leader(name) if votes.has_vote else None, self.left_out
@@ -463,7 +463,7 @@ class SampleLoop:
     def _open_sources(self) -> list[str]:
         """The modes that may be drawn from, cheapest first: those that the request names, of what works."""
         names, known = self.route.modes or self._resources.sources, self.votes.policy_modes
-        votable = names if known is None or not self.votes.has_vote else known
+        votable = names if not known or not self.votes.has_vote else known
         return [name for name in names if name not in self.left_out and name in votable]
 
     @property
@@ -480,7 +480,7 @@ class SampleLoop:
         if not self.votes.has_vote or self.route.mode == "shadow":
             return (Draw(mode=self._plain_mode, count=self.request.n),)
         resources = self._resources
-        expects_text = resources.has_menu and resources.eligibility.expects_text(self.request)
+        expects_text = resources.has_choice and resources.eligibility.expects_text(self.request)
         is_plain = self.route.is_single or expects_text
         draw = Draw(mode=self._plain_mode) if is_plain else self._ask_policy()
         if draw is None:
@@ -514,7 +514,7 @@ class SampleLoop:
     def _list_unexplored(self) -> tuple[Draw, ...]:
         """What a request that is drawn to the end lacks: of every mode, all of it at the same time."""
         policy = self.served.policy
-        if not self._resources.has_menu:
+        if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
             return (Draw(mode=self._plain_mode, count=left),) if left > 0 else ()
         wanted = {name: EXPLORED_SAMPLES - self.votes.modes.count(name) for name in self._open_sources}
@@ -522,8 +522,8 @@ class SampleLoop:
 
     def _ask_default(self) -> tuple[Draw, ...]:
         """One sample of the default mode, where another one's shows that there is nothing to vote on."""
-        resources = self._resources
-        if not resources.has_menu or self._stopped or self.route.mode == "shadow" or self.drawer.has_streamed:
+        resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
+        if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
         if resources.default not in self._open_sources or resources.default in self.votes.modes:
             return ()
@@ -533,7 +533,7 @@ class SampleLoop:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.votes.tally
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
-        modes = self._open_sources if self._resources.has_menu else None
+        modes = self._open_sources if self._resources.has_choice else None
         draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
@@ -587,7 +587,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
-        """A source failed: a menu goes on without that mode, while there are others and time."""
+        """A source failed: others go on without it, while there is time."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline

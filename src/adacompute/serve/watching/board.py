@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from adacompute.serve.watching.mode_status import BOARD_KEY
+from adacompute.config import MODES_KEY
 
 _COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
 _HISTORY = ("rows", "total", "samples", "upstream")
@@ -32,7 +32,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
         merged["recent"] = recent[:50]  # as many as of one process
         merged["upstream"].sort(key=lambda pair: -pair[1])
-        merged[BOARD_KEY] = first[BOARD_KEY] and _merge_modes([board[BOARD_KEY] for board in boards])
+        merged[MODES_KEY] = first[MODES_KEY] and _merge_modes([board[MODES_KEY] for board in boards])
     return merged
 
 

@@ -28,7 +28,7 @@ from urllib.parse import quote, quote_plus
 
 import orjson
 
-from adacompute.client.modes import read_menu_file
+from adacompute.client.modes import read_mode_list
 from adacompute.config import Config, KeyConfig, read_key
 from adacompute.records import BudgetUnit, Call, Secret
 from adacompute.serve.messages.reply import ForwardOutcome, RequestOutcome
@@ -229,9 +229,8 @@ class RepeatFilter(logging.Filter):
 
 def collect_secrets(config: Config, keys: Iterable[KeyConfig]) -> list[Secret]:
     """Every key that a gateway of these settings knows: those of its clients, and its own."""
-    upstreams = [config.endpoint]
-    if config.serve.menu:
-        upstreams = [mode.endpoint for mode in read_menu_file(Path(config.serve.menu)).modes]
+    config, modes = read_mode_list(config)
+    upstreams = [config.endpoint] if modes is None else [mode.endpoint for mode in modes.modes]
     places = [(upstream.key_env, upstream.key_file) for upstream in upstreams]
     if config.verifier.url:
         places.append((config.verifier.key_env, config.verifier.key_file))

@@ -1,7 +1,7 @@
 """What each of several modes gave and cost, for Prometheus and the dashboard.
 
-`ModeStatus` gets every outcome; only a gateway with a menu has one. Labels are the names of its modes, and
-kinds that exist.
+`ModeStatus` gets every outcome; only a gateway with several modes has one. Labels are the names of its modes,
+and kinds that exist.
 
 A cheaper mode's answers are compared with those of the dearest, where a request has both: a mode whose
 model or prompt has changed agrees less. There are no labels to compare with, so this is the nearest to its
@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.config import MODES_KEY, EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError
 from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome
 from adacompute.serve.spending.ledger import NO_SPEND, Spend, Unit
@@ -29,8 +29,8 @@ from adacompute.serve.watching.traffic_history import SPANS, DriftMonitor, SlotR
 FAILURE_KINDS: Final = frozenset(
     kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint"
 )
-BOARD_KEY: Final = "menu"  # of what the dashboard shows of the modes, and of the sums that are stored
 _OTHER = "other"
+_LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
 _KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # of a mode, kept over restarts
@@ -131,7 +131,8 @@ class ModeStatus:
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
         def make(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"adacompute_menu_{name}", what, ("menu_mode", *labels), registry=registry)
+            names = (_LABEL, *labels)
+            return Counter(f"adacompute_{MODES_KEY}_{name}", what, names, registry=registry)
 
         self._counts = {
             "requests": make("requests", "Requests with samples of a mode"),
@@ -355,4 +356,4 @@ def _read_sums(numbers: Sequence[int]) -> ModeSums:
 
 
 def _make_gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"adacompute_menu_{name}", what, labels=("menu_mode", *labels))
+    return GaugeMetricFamily(f"adacompute_{MODES_KEY}_{name}", what, labels=(_LABEL, *labels))

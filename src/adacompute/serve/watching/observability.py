@@ -26,7 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.config import MODES_KEY, EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
@@ -36,7 +36,7 @@ from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
-from adacompute.serve.watching.mode_status import BOARD_KEY, FAILURE_KINDS, ModeStatus
+from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.traffic_history import (
     SPANS,
     DialTable,
@@ -502,12 +502,12 @@ class Observability:
 
     def state(self) -> dict[str, Any]:
         """What the averages are made of, as plain data for `restore`."""
-        return self._dials.state() | ({} if self.modes is None else {BOARD_KEY: self.modes.state()})
+        return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The averages of each dial, and the sums by mode, go on from a `state`."""
         self._dials.restore(state)
-        if self.modes is not None and isinstance(sums := state.get(BOARD_KEY), Mapping):
+        if self.modes is not None and isinstance(sums := state.get(MODES_KEY), Mapping):
             self.modes.restore(sums)
 
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
@@ -587,7 +587,7 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `BOARD_KEY`: as `ModeStatus.describe_span` has it; None without several modes.
+        - `MODES_KEY`: as `ModeStatus.describe_span` has it; None without several modes.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
@@ -614,7 +614,7 @@ class Observability:
             "span": span,
             **self._history.board(span),
             "savings": self._dials.compute_savings(),
-            BOARD_KEY: self.modes and self.modes.describe_span(span),
+            MODES_KEY: self.modes and self.modes.describe_span(span),
             "recent": self._history.recent(),
         }
 
