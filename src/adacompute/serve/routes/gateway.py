@@ -10,10 +10,11 @@ import logging
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from adacompute.answers import Tally
@@ -37,11 +38,11 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
+    Pacer,
     PacerProtocol,
     Pacers,
     SampleCosts,
     check_budget,
-    make_local_pacer,
 )
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
@@ -83,10 +84,11 @@ class Gateway:
     observability: Observability
     reporter: Reporter
     telemetry: "Telemetry | None" = None  # None: the operator wants none
-    make_pacer: Callable[..., PacerProtocol] = make_local_pacer  # or one that follows the fleet
-    costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
+    # one that follows the fleet; None: this gateway paces alone
+    make_fleet_pacer: Callable[..., PacerProtocol] | None = None
+    # what one sample costs: of all modes (""), and of each of several
+    costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
     explore: float = 0.0  # share of requests that are drawn to the end
-    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each of several modes
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
@@ -149,7 +151,7 @@ class Gateway:
         if pacer is not None and route.unit != "samples":
             budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
             longest = served.policy.longest
-            if note := self.find_shortfall(budget) or self.costs.describe_surplus(budget, longest):
+            if note := self.find_shortfall(budget) or self.costs[""].describe_surplus(budget, longest):
                 sampling.notes.append(note)
         active = ActiveRequest(
             id=f"{prefix}{os.urandom(16).hex()}",
@@ -347,7 +349,7 @@ class Gateway:
         """
         budget = self.budget if budget is None else budget
         names = self.resources.modes if self.resources.has_choice else ("",)
-        costs = [self.find_costs(name).find(budget.unit) for name in names]
+        costs = [self.costs[name].find(budget.unit) for name in names]
         cost = None if None in costs else min(cost for cost in costs if cost is not None)
         if budget.unit == "samples" or cost is None or cost <= budget.amount:
             return ""
@@ -370,13 +372,12 @@ class Gateway:
         if self.settings.price >= 0 or bounds is None:
             return None
 
-        def make(target: float) -> PacerProtocol:
+        def make_pacer(target: float) -> PacerProtocol:
             start, low, high = self._find_start(served, target, unit, request)
-            return self.make_pacer(
-                served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
-            )
+            make = Pacer if self.make_fleet_pacer is None else partial(self.make_fleet_pacer, served.name)
+            return make(target, dial=bounds[0], start=start, low=low, high=high, unit=unit)
 
-        return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
+        return self.pacers.get(served.name, budget, make_pacer, bounds=bounds, unit=unit)
 
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
@@ -389,12 +390,8 @@ class Gateway:
             limit = request.max_tokens if request.has_token_limit else GUESSED_RESPONSE
             lengths = (max(1, request.prompt_tokens // _TOKEN_BYTES), min(limit, GUESSED_RESPONSE))
         average = Budget(target, unit, self.config.endpoint.currency)
-        budget = served.convert_budget(average, self.find_costs(mode), rates, lengths)
+        budget = served.convert_budget(average, self.costs[mode], rates, lengths)
         return served.find_start(budget) or (0.0, 0.0, 1.0)
-
-    def find_costs(self, mode: str = "") -> SampleCosts:
-        """What one sample costs: of one of several modes, or of all."""
-        return self.mode_costs.setdefault(mode, SampleCosts()) if mode else self.costs
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
         """How a stream reaches its client. Where it can't be voted on, that is decided here."""
@@ -463,9 +460,9 @@ class Gateway:
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""
-        self.costs.add(outcome.spent)
+        self.costs[""].add(outcome.spent)
         for use in outcome.modes:
-            self.find_costs(use.name).add(use.spent)
+            self.costs[use.name].add(use.spent)
         if self.has_warned_of_shortfall or not (shortfall := self.find_shortfall()):
             return
         self.has_warned_of_shortfall = True
@@ -486,10 +483,10 @@ class Gateway:
             return None
         cost = spent.amount_in(unit)
         for use in uses:
-            maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
+            maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs.estimate(unit) or 0.0)  # of one endpoint, or of a verifier
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # of one endpoint, or of a verifier
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:

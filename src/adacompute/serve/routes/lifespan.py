@@ -32,7 +32,7 @@ from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
 from adacompute.records import GUESSED_PROMPT, BudgetUnit, TokenPrices
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
-from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
+from adacompute.serve.pricing.pacer import Pacers, check_budget
 from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, PolicyRegistry, make_cascades
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
@@ -149,7 +149,7 @@ async def open_gateway(
             observability=observability,
             reporter=reporter,
             telemetry=telemetry,
-            make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            make_fleet_pacer=None if fleet is None else fleet.pacers.get,
             model=config.endpoint.model,
             explore=explore,
         )
@@ -169,7 +169,7 @@ async def open_gateway(
         observability.list_resting = lambda: _list_resting(resources)
         if observability.modes is not None:
             observability.modes.watch(
-                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+                find_cost=lambda mode, unit: gateway.costs[mode].estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
         saving = asyncio.create_task(_save_regularly(gateway, update))
@@ -242,7 +242,7 @@ def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
     `explores_freely`: the share of requests that are drawn to the end is chosen here as well.
     """
     unit = gateway.budget.unit
-    known = {name: gateway.find_costs(name).find(unit) for name in gateway.resources.modes}
+    known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
     costs = {name: cost for name, cost in known.items() if cost is not None}
     if len(costs) < len(known):
         return
@@ -435,21 +435,15 @@ def _save_state(gateway: Gateway) -> None:
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
-        gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
-        by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
-        if by_mode:
-            gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
+        by_mode = {name: costs.state() for name, costs in gateway.costs.items()}
+        gateway.resources.ledger.remember("costs", {"currency": currency, "modes": by_mode})
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
 def _load_state(gateway: Gateway) -> None:
     ledger = gateway.resources.ledger
     if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
-        currency = gateway.config.endpoint.currency
-        if costs.get("currency", currency) == currency:  # older versions wrote none
-            gateway.costs.restore(costs)
-    if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
-        _restore_mode_costs(gateway, mode_costs)
+        _restore_costs(gateway, costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
     if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
@@ -459,11 +453,11 @@ def _load_state(gateway: Gateway) -> None:
     gateway.announce_policies()
 
 
-def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
-    """Continues with what a sample of each mode cost, of those that are still there."""
+def _restore_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
+    """Continues with what a sample cost, of all modes and of each that is still there."""
     modes = stored.get("modes")
     if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
         return
     for name, state in modes.items():
-        if name in gateway.resources.modes and isinstance(state, Mapping):
-            gateway.find_costs(name).restore(state)
+        if name in ("", *gateway.resources.modes) and isinstance(state, Mapping):
+            gateway.costs[name].restore(state)

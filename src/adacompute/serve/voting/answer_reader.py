@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
+from functools import lru_cache
 from itertools import compress, islice
 from typing import Any, Literal
 
@@ -65,7 +66,6 @@ _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is ap
 # characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
 # texts, and is ordinary; what takes longer than that is refused
 _PATTERN_TRIAL = 300
-_PATTERNS_KEPT = 256  # clients' patterns whose speed is known
 _PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
 _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
@@ -81,7 +81,6 @@ _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
 _NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wait for what their route learns
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
-_pattern_verdicts: OrderedDict[str, str] = OrderedDict()
 
 
 _UNREAD = Sample()  # of a text until it is read together with others
@@ -105,6 +104,12 @@ def _get_executor() -> ThreadPoolExecutor:
     if _pool is None or _pool[0] != os.getpid():
         _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
     return _pool[1]
+
+
+@lru_cache(maxsize=256)
+def _check_own_pattern(pattern: str) -> str:
+    """What is wrong with a client's pattern; "": nothing."""
+    return check_pattern(pattern, _PATTERN_TRIAL)
 
 
 class FieldMemory:
@@ -230,15 +235,8 @@ class AnswerReader:
         """RequestInvalid if the request's own pattern is none, or takes too long."""
         if not self._pattern:
             return
-        verdict = _pattern_verdicts.get(self._pattern)
-        if verdict is None:
-            verdict = await asyncio.get_running_loop().run_in_executor(
-                _get_executor(), check_pattern, self._pattern, _PATTERN_TRIAL
-            )
-            _pattern_verdicts[self._pattern] = verdict
-            while len(_pattern_verdicts) > _PATTERNS_KEPT:
-                _pattern_verdicts.popitem(last=False)
-        if verdict:
+        loop = asyncio.get_running_loop()
+        if verdict := await loop.run_in_executor(_get_executor(), _check_own_pattern, self._pattern):
             shown = shorten(self._request.options.extract, 60)
             raise RequestInvalid(
                 f"extract {shown!r} {verdict}; give another pattern, or json:FIELD", param="extract"

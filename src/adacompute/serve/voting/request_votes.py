@@ -53,17 +53,9 @@ class VoteEligibility:
         self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
         self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
         self._votes_on_tools = settings.vote_tools
-        self._votes_on_json = settings.vote_json
-
-    @property
-    def reads_everything(self) -> bool:
-        """Whether a response that doesn't answer the question is still read for any answer it may have."""
-        return self._vote == "always"
-
-    @property
-    def votes_on_json(self) -> bool:
-        """Whether JSON is voted on where no field of it is named."""
-        return self._votes_on_json
+        self.votes_on_json = settings.vote_json  # where no field of it is named
+        # whether a response that doesn't answer the question is still read for any answer it may have
+        self.reads_everything = settings.vote == "always"
 
     def check_request(self, request: ChatRequest) -> str:
         """Why a request isn't voted on, whatever is drawn; "": it may be."""
@@ -77,7 +69,7 @@ class VoteEligibility:
             return "tools: calls of tools aren't voted on"
         if self._pattern is not None and self._pattern.search(request.prompt[:_MAX_PROMPT]) is None:
             return "the prompt has nothing of what the operator votes on"
-        if request.json and not self._votes_on_json and not self._names_field(request):
+        if request.json and not self.votes_on_json and not self._names_field(request):
             return "the reply is to be JSON, and no field of it is named to vote on"
         return ""
 
@@ -250,29 +242,16 @@ class _Bounds:
     max_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SampleSource:
     """Where samples come from: a mode, one of several or alone."""
 
-    client: Client
-    mode: ModeEndpoint
-    name: str = field(init=False)  # its mode's; "" if there is one upstream
-    rates: Rates = field(init=False)
-    limit: int | None = field(init=False)  # tokens of a response that the mode itself allows; None: any
-    added_tokens: int = field(init=False)  # that the mode adds to a prompt, at most
-    is_plain: bool = field(init=False)  # whether requests go there as they came
-
-    def __post_init__(self) -> None:
-        mode = self.mode
-        derived = {
-            "name": mode.name,
-            "rates": Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output),
-            "limit": mode.max_tokens,
-            "added_tokens": mode.added_tokens,
-            "is_plain": not mode.model and not mode.all_options,
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+    def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
+        self.client, self.mode = client, mode
+        self.name = mode.name  # "" if there is one upstream
+        self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
+        self.limit = mode.max_tokens  # of a response, as the mode itself allows; None: any
+        self.added_tokens = mode.added_tokens  # to a prompt, at most
+        self.is_plain = not mode.model and not mode.all_options  # whether requests go there as they came
 
     def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
         """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
@@ -292,7 +271,7 @@ class SampleSource:
         return _Bounds(request.prompt_tokens + self.added_tokens, limit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class SamplingResources:
     """What every request shares."""
 
@@ -303,21 +282,13 @@ class SamplingResources:
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
     memory: FieldMemory = field(default_factory=FieldMemory)
-    client: Client = field(init=False)  # the endpoint's, or the default mode's, for what isn't a sample
-    rates: Rates = field(init=False)  # the token prices there
-    has_choice: bool = field(init=False)  # whether there are several modes to choose among
-    modes: tuple[str, ...] = field(init=False)  # by name; none if there is one upstream
 
     def __post_init__(self) -> None:
         default = self.sources[self.default]
-        derived = {
-            "client": default.client,
-            "rates": default.rates,
-            "has_choice": len(self.sources) > 1,
-            "modes": tuple(name for name in self.sources if name),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+        self.client = default.client  # the endpoint's, or the default mode's, for what isn't a sample
+        self.rates = default.rates  # the token prices there
+        self.has_choice = len(self.sources) > 1  # whether there are several modes to choose among
+        self.modes = tuple(name for name in self.sources if name)  # none if there is one upstream
 
 
 # alternatives of each token: most endpoints give as many; 20 make a reply four times as long
