@@ -21,7 +21,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.serve.messages.stream import keep_alive
 from adacompute.serve.spending.ledger import Caps, Spend
 from adacompute.serve.spending.local_ledger import Ledger
-from adacompute.serve.watching.reporter import ObserverGuard
+from adacompute.serve.watching.logs import ObserverGuard
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}

@@ -35,6 +35,7 @@ from adacompute.policies.stopping.critical_price import (
     compute_state_features,
     compute_tally_features,
     is_unweighted,
+    look_up_price,
 )
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
@@ -318,7 +319,9 @@ class StoppingPolicy(Policy):
         """As `estimate_critical_prices`, of one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
-        price = self.prior_.estimate_critical_price(tally, row)
+        price = look_up_price(self.prior_.table, tally)
+        if row is not None:
+            price = self.prior_.add_trees(price, row)
         share = 0.0 if pool_model is None else pool_model.share
         if pool_model is None or share == 0.0:
             return price
