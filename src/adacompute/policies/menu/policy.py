@@ -58,8 +58,8 @@ from adacompute.policies.menu.rules import (
     load_rule,
 )
 from adacompute.policies.paths import MenuPaths, draw_menu_paths
-from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import compute_state_features
+from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
 from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, VoteState
 from adacompute.policies.weights import (
@@ -71,7 +71,6 @@ from adacompute.policies.weights import (
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
 _LONGEST = 16  # samples of one mode, at most
@@ -221,14 +220,14 @@ class MenuPolicy(Policy):
         """
         ballots = self.get_ballots(pool)
         if len(self.modes) == 1:
-            self.labels_ = _choose_labels(ballots, labels)
+            self.labels_ = choose_labels(ballots, labels)
             longest = min(self.mode_longest, int(ballots.drawn.min(initial=self.mode_longest)))
             stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
             self._take_stopper(stopper.fit(ballots, labels=labels))
             return self
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        self.labels_ = _choose_labels(ballots, labels)
+        self.labels_ = choose_labels(ballots, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
         with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
@@ -644,14 +643,6 @@ class MenuPolicy(Policy):
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
     """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
-
-
-def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Whether to learn from labels: as asked for, else where there are any."""
-    graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
-    if labels and not graded:
-        raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-    return graded if labels is None else labels
 
 
 def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> StateInputs:
