@@ -239,7 +239,7 @@ class CurvePolicy(FeaturePolicy):
         weigh: VoteWeights | None = None,
         menu: Menu | None = None,
     ) -> None:
-        self.route = None if menu is None else MenuRoute.of(menu, budgets, longest=longest)
+        self.route = None if menu is None else ModeRoute.of(menu, budgets, longest=longest)
         super().__init__(
             budgets=self.route.counts if self.route else budgets,  # type: ignore[arg-type] # checked there
             features=features,
@@ -311,7 +311,7 @@ class CurvePolicy(FeaturePolicy):
         self.source_model = ballots.model
         return self
 
-    def _fit_route(self, route: "MenuRoute", pool: Pool | JoinedPool | Ballots) -> Self:
+    def _fit_route(self, route: "ModeRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve for each mode, from the prompts' texts."""
         ballots = read_modes(pool)
         table = score(ballots, route.budgets, menu=route.menu, mixed=False)
@@ -435,7 +435,7 @@ class CurvePolicy(FeaturePolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MenuRoute:
+class ModeRoute:
     """The columns of a router: each mode's votes, and what they cost."""
 
     menu: Menu
