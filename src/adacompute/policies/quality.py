@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
@@ -78,6 +79,18 @@ class QualityCurve:
     costs: tuple[float, ...]  # of a request on average, rising
     gains: tuple[float, ...]  # mean over problems of the paired difference of accuracy
     lows: tuple[float, ...]  # the lower end of its 95% interval
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its numbers can be those of a measurement."""
+        costs = self.costs
+        return (
+            0 < len(costs) == len(self.gains) == len(self.lows)
+            and all(map(math.isfinite, (*costs, *self.gains, *self.lows, self.accuracy)))
+            and all(low < high for low, high in pairwise((0.0, *costs)))
+            and self.samples >= 1
+            and 0 < self.rival_cost < math.inf
+        )
 
     def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
         """The lowest cost at which, and above which, a quality is reached; BudgetInvalid if there is none."""
