@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adacompute.cli.menus import parse_menu_budget
+from adacompute.cli.modes import parse_mode_budget
 from adacompute.errors import BudgetOutOfRange
 from adacompute.policies import MenuPolicy, load_policy
 from adacompute.pool import Menu, Mode
@@ -172,7 +172,7 @@ def test_what_a_menu_cannot_do_is_said_in_one_line(
     ],
 )
 def test_a_budget_counts_in_the_unit_of_the_menu(text: str, menu: Menu, unit: Any, amount: float):
-    assert parse_menu_budget(text, menu, unit=unit) == pytest.approx(amount)
+    assert parse_mode_budget(text, menu, unit=unit) == pytest.approx(amount)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_a_budget_of_another_unit_is_refused(text: str, menu: Menu, unit: Any, w
     import typer
 
     with pytest.raises((typer.BadParameter, BudgetOutOfRange)) as caught:
-        parse_menu_budget(text, menu, unit=unit)
+        parse_mode_budget(text, menu, unit=unit)
     assert why in str(caught.value)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import typer
 
-from adacompute.cli.menus import MenuOptions, parse_joins
+from adacompute.cli.modes import ModeOptions, parse_joins
 from adacompute.client.modes import read_prices
 from adacompute.config import AnswersConfig
 from adacompute.errors import ConfigError, RecordNotFound
@@ -175,15 +175,15 @@ def test_the_file_of_a_menu_is_a_file_of_prices(tmp_path: Path):
 
 def test_read_menu_gives_the_votes_and_the_menu(pools: Path):
     joins = [f"small={pools / 'small.jsonl'}", f"large={pools / 'large.jsonl'}"]
-    ballots, menu = MenuOptions(join=joins, costs=["large=2", "small=1"]).read(AnswersConfig())
+    ballots, menu = ModeOptions(join=joins, costs=["large=2", "small=1"]).read(AnswersConfig())
     assert ballots.names == ("small", "large")
     assert (menu.names, menu.costs.tolist()) == (("small", "large"), [1, 2])
-    ballots, menu = MenuOptions(source=pools / "both.jsonl").read(AnswersConfig())
+    ballots, menu = ModeOptions(source=pools / "both.jsonl").read(AnswersConfig())
     assert (ballots.names, menu.unit, menu.names) == (("s", "l"), "tokens", ("s", "l"))
     joined: dict[str, Any] = {"source": pools / "small.jsonl", "join": [f"t={pools / 'short.jsonl'}"]}
     with pytest.raises(RecordNotFound):
-        MenuOptions(**joined).read(AnswersConfig())
-    ballots, _ = MenuOptions(**joined, missing="drop").read(AnswersConfig())
+        ModeOptions(**joined).read(AnswersConfig())
+    ballots, _ = ModeOptions(**joined, missing="drop").read(AnswersConfig())
     assert ballots.ids == ("p1",)
 
 

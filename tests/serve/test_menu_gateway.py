@@ -13,7 +13,7 @@ from running import Answer, Running
 from test_operations import documented, families
 
 import adacompute as ac
-from adacompute.cli.menus import choose_menu
+from adacompute.cli.modes import choose_menu
 from adacompute.config import ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy

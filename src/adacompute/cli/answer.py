@@ -22,7 +22,7 @@ from adacompute.cli.collect import (
     show_models,
     show_verifier,
 )
-from adacompute.cli.menus import MenuFileOption, read_upstreams
+from adacompute.cli.modes import MenuFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     BudgetUnitOption,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adacompute.cli.menus import GatewayMenuOption, choose_menu
+from adacompute.cli.modes import GatewayMenuOption, choose_menu
 from adacompute.cli.options import (
     ConnectionOptions,
     JsonFlag,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from adacompute.answers import Task
-from adacompute.cli.menus import MenuFileOption, read_upstreams
+from adacompute.cli.modes import MenuFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,

@@ -1,51 +1,37 @@
 """`adacompute evaluate`: policies side by side at the same average cost, the verdict first, then tables."""
 
-import os
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from adacompute.cli.evaluation_tables import build_savings, show_evaluation
-from adacompute.cli.menus import MenuOptions, parse_menu_budgets, refuse_beside_menu
+from adacompute.cli.modes import FamiliesFlag, ModeOptions, parse_mode_budgets, read_recorded
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
     PriceOptions,
+    choose_from,
+    choose_process_count,
     load_settings,
     split_budgets,
     warn_counting,
 )
-from adacompute.cli.pool_options import SourceOptions, read_ballots
+from adacompute.cli.pool_options import SourceOptions
 from adacompute.cli.terminal import (
     format_count,
     print_json,
     print_message,
     show_progress,
 )
-from adacompute.config import AnswersConfig
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
-from adacompute.evaluate.measure import AVERAGE_BUDGETS, leave_out_short
+from adacompute.evaluate.comparison import ProtocolName
+from adacompute.evaluate.measure import AVERAGE_BUDGETS, Votes, leave_out_short
 from adacompute.evaluate.protocols import POLICY_NAMES
 from adacompute.evaluate.rivals import COMPARED
-from adacompute.pool import Ballots, Menu
+from adacompute.pool import Ballots
 from adacompute.records import Budget, BudgetUnit
-
-MAX_DEFAULT_WORKERS = 4  # processes, at most, where nobody says how many
-
-
-class ProtocolName(StrEnum):
-    held_out = "held-out"
-    paper = "paper"
-
-
-class VoteKind(StrEnum):
-    auto = "auto"
-    plain = "plain"
-    weighted = "weighted"
-
 
 AverageBudgetsOption = Annotated[
     str | None,
@@ -70,19 +56,16 @@ PoliciesOption = Annotated[
 TablesFlag = Annotated[
     bool, typer.Option("--tables", help="Below the verdict, print the tables of all policies.")
 ]
-HeldOutFamiliesFlag = Annotated[
-    bool,
-    typer.Option("--families", help="For new families: hold out whole subjects, not single problems."),
-]
 ProtocolOption = Annotated[
-    ProtocolName, typer.Option(help="Judge on problems not fitted on, or as the paper did (in-sample).")
+    ProtocolName,
+    choose_from(ProtocolName, help="Judge on problems not fitted on, or as the paper did (in-sample)."),
 ]
 FoldsOption = Annotated[
     int, typer.Option(min=2, help="Parts of the problems, each judged by policies fitted on the others.")
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
 VotesOption = Annotated[
-    VoteKind, typer.Option(help="auto: by confidence where all samples have log-probabilities.")
+    Votes, choose_from(Votes, help="auto: by confidence where all samples have log-probabilities.")
 ]
 OrdersOption = Annotated[
     int | None,
@@ -100,14 +83,14 @@ WorkersOption = Annotated[
 def evaluate(
     context: typer.Context,
     *,
-    menu: MenuOptions,
+    modes: ModeOptions,
     budgets: AverageBudgetsOption = None,
     policies: PoliciesOption = None,
-    families: HeldOutFamiliesFlag = False,
-    protocol: ProtocolOption = ProtocolName.held_out,
+    families: FamiliesFlag = False,
+    protocol: ProtocolOption = "held-out",
     folds: FoldsOption = 5,
     seeds: SeedsOption = 3,
-    votes: VotesOption = VoteKind.auto,
+    votes: VotesOption = "auto",
     orders: OrdersOption = None,
     seed: EvaluationSeedOption = 0,
     workers: WorkersOption = None,
@@ -127,12 +110,12 @@ def evaluate(
     names = _parse_policies(policies)
     settings = load_settings(context)
     prices = price.choose_prices(settings.endpoint)
-    with show_progress(f"evaluating {menu.name}") as report_progress:
-        is_paper = protocol is ProtocolName.paper
+    with show_progress(f"evaluating {modes.name}") as report_progress:
+        is_paper = protocol == "paper"
         refused = {"policies": policies, "protocol": protocol if is_paper else None}
-        ballots, modes = read_evaluated(menu, settings.answers, which, price, **refused)
+        ballots, menu = read_recorded(modes, settings.answers, which, price, **refused)
         averages: Sequence[float | Budget] | None
-        if modes is None:
+        if menu is None:
             requested = parse_budget_list(budgets, unit, prices.currency)
             if requested and requested[-1].unit != "samples":
                 if is_paper:
@@ -141,44 +124,29 @@ def evaluate(
                 warn_counting(requested[-1], prices, ballots.charge)
             averages = requested or _choose_averages(leave_out_short(ballots)[0])
         else:
-            averages = parse_menu_budgets(budgets, modes, unit=unit)
+            averages = parse_mode_budgets(budgets, menu, unit=unit)
         evaluation = run_evaluate(
             ballots,
-            menu=modes,
+            menu=menu,
             budgets=averages,
             policies=names,
-            protocol=protocol.value,
+            protocol=protocol,
             folds=folds,
             seeds=seeds,
             families=families,
-            votes=votes.value,
+            votes=votes,
             orders=orders,
             seed=seed,
             prices=prices,
-            workers=workers or min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1),
+            workers=workers or choose_process_count(4),
             progress=report_progress,
         )
     if json:
         savings = build_savings(evaluation.verdict, prices)
-        print_json({**menu.describe(), **evaluation.to_dict(), "savings": savings})
+        print_json({**modes.describe(), **evaluation.to_dict(), "savings": savings})
     else:
-        show_all = tables or modes is not None or policies is not None
-        show_evaluation(evaluation, name=menu.name, prices=prices, tables=show_all)
-
-
-def read_evaluated(
-    options: MenuOptions,
-    answers: AnswersConfig,
-    which: SourceOptions,
-    *groups: object,
-    **refused: object,
-) -> tuple[Ballots, Menu | None]:
-    """Read the samples of one mode, or of several with their menu, which has no use for some options."""
-    is_menu, recorded = options.detect_menu(answers, which)
-    if is_menu:
-        refuse_beside_menu(which, *groups, **refused)
-        return options.read(answers)
-    return read_ballots(options.get_source(), answers, options, which, ballots=recorded), None
+        show_all = tables or menu is not None or policies is not None
+        show_evaluation(evaluation, name=modes.name, prices=prices, tables=show_all)
 
 
 def _parse_policies(text: str | None) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ that have as many samples as it may ask for.
 
 import copy
 import functools
-import os
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -17,18 +17,22 @@ import numpy as np
 import typer
 
 from adacompute.answers import VoteWeights
-from adacompute.cli.evaluate import (
-    MAX_DEFAULT_WORKERS,
-    VoteKind,
-    VotesOption,
+from adacompute.cli.evaluate import VotesOption
+from adacompute.cli.evaluation_tables import build_savings, describe_modes, show_evaluation, show_verdict
+from adacompute.cli.modes import (
+    FamiliesFlag,
+    ModeOptions,
+    format_draws,
+    parse_mode_budget,
+    refuse_beside_modes,
+    warn_unspent,
 )
-from adacompute.cli.evaluation_tables import build_savings, show_verdict
-from adacompute.cli.menus import FamiliesFlag, MenuOptions, fit_menu, refuse_beside_menu
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
     PriceOptions,
     choose_from,
+    choose_process_count,
     load_settings,
     parse_budget,
     warn_counting,
@@ -47,12 +51,13 @@ from adacompute.cli.terminal import (
     show_progress,
 )
 from adacompute.errors import BudgetInvalid, PolicyError
+from adacompute.evaluate import Evaluation, Verdict, evaluate
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart
-from adacompute.evaluate.comparison import Verdict
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
     PolicyMaker,
+    Votes,
     check_averages,
     make_policy,
     select_problems,
@@ -65,8 +70,9 @@ from adacompute.policies.artefact import DOCUMENT, resolve_folder
 from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
+from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.policies.weights import fit_confidence_weights
-from adacompute.pool import Ballots
+from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
@@ -75,39 +81,64 @@ from adacompute.score.grades import grade_samples, mask_graded
 
 _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
+_LISTED_POINTS = 7  # of the settings over several modes, that are shown
 
 
-def show_fit(summary: dict[str, Any], verdict: Verdict | None, prices: TokenPrices) -> None:
+def show_fit(
+    summary: dict[str, Any],
+    judged: Verdict | Evaluation | None,
+    *,
+    modes: ModeOptions,
+    menu: Menu | None,
+    prices: TokenPrices,
+) -> None:
     """Show what was learned, where it is, its dial for some budgets, the verdict, and what to do next."""
     problems, samples = (
         format_count(summary["problems"], "problem"),
         format_count(summary["samples"], "sample"),
     )
     did = "measured on" if "certificate" in summary else "learned from"
-    print_line(f"{summary['policy']}: {did} {problems} and {samples} of {summary['pool']}")
+    print_line(f"{summary['policy']}: {did} {problems} and {samples} of {modes.name}")
     print_line()
-    for label, value in _build_facts(summary):
+    for label, value in _build_facts(summary) if menu is None else _build_mode_facts(summary, menu):
         print_fact(label, value)
     print_line()
     if summary["settings"]:
-        _show_settings(summary)
+        _show_settings(summary) if menu is None else _show_points(summary, menu)
         print_line()
-    if verdict is not None:
-        show_verdict(verdict, prices)
+    if isinstance(judged, Verdict):
+        show_verdict(judged, prices)
         print_line()
     elif "certificate" not in summary:
         print_paragraph("What it is worth has to be judged on problems that it has not learned from.")
     print_line("Go on with:")
-    if "certificate" in summary:
-        print_line(f"  adacompute serve --policy {summary['folder']} --upstream URL")
-        print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
-        return
-    print_line(f"  adacompute evaluate {summary['pool']} --policies fixed,asc,{summary['policy']}")
-    print_line(
-        f"  adacompute answer PROMPTS --policy {summary['folder']} --budget 2 --endpoint URL -o answers.jsonl"
-    )
-    print_line(f"  adacompute serve --policy {summary['folder']} --budget 2 --upstream URL")
+    for command in _list_commands(summary, modes, menu):
+        print_line(f"  {command}")
     print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
+    if isinstance(judged, Evaluation):
+        print_line()
+        show_evaluation(judged, name=modes.name)
+
+
+def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: Menu | None) -> list[str]:
+    """What one may do with the policy, as commands."""
+    saved = f"--policy {summary['folder']}"
+    if "certificate" in summary:
+        return [f"adacompute serve {saved} --upstream URL"]
+    if menu is not None:
+        drawable = [mode.cost for mode in menu.modes if math.isfinite(mode.cost)]
+        example = menu.format_cost(min(2 * drawable[0], drawable[-1]) or drawable[-1] / 2, unit=False)
+        if menu.unit == "money":
+            example = f"'{example} {menu.currency} per 1000'"
+        return [
+            f"adacompute evaluate {modes.words}{modes.cost_words}",
+            f"adacompute replay {modes.words} {saved} --budget {example}",
+        ]
+    return [
+        f"adacompute evaluate {modes.name} --policies fixed,asc,{summary['policy']}",
+        f"adacompute answer PROMPTS {saved} --budget 2 --endpoint URL -o answers.jsonl",
+        f"adacompute serve {saved} --budget 2 --upstream URL",
+    ]
 
 
 def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -143,6 +174,21 @@ def _build_facts(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return facts
 
 
+def _build_mode_facts(summary: dict[str, Any], menu: Menu) -> list[tuple[str, str]]:
+    labels = f"correctness of {format_count(summary['labels'], 'problem')}"
+    facts = [
+        ("saved in", summary["folder"]),
+        ("modes", describe_modes(menu)),
+        ("learned", labels if summary["labels"] else "agreement with the dearest mode: no labels"),
+    ]
+    if "calibrated" in summary:
+        known = summary["calibrated"]
+        dial_text = f"a price of {known['dial']:.{_PRICE_DIGITS}g}"
+        facts.append(("budget", f"{menu.format_cost(known['budget'])} is {dial_text}"))
+        facts.append(("spent", f"{menu.format_cost(known['cost'])}: {format_draws(known['draws'])}"))
+    return facts
+
+
 def _show_settings(summary: dict[str, Any]) -> None:
     dial = summary["dial"]
     headings = [
@@ -174,8 +220,34 @@ def _show_settings(summary: dict[str, Any]) -> None:
         )
 
 
+def _show_points(summary: dict[str, Any], menu: Menu) -> None:
+    """Some of the settings of a policy over several modes, from the cheapest to the dearest."""
+    points = summary["settings"]
+    chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
+    print_table(
+        [menu.cost_unit, "price", "accuracy" if summary["labels"] else "agreement"],
+        [
+            [
+                menu.format_cost(points[k]["cost"], unit=False),
+                f"{points[k]['dial']:.{_PRICE_DIGITS}g}",
+                format_percent(points[k]["accuracy"]),
+            ]
+            for k in chosen
+        ],
+    )
+    print_paragraph(
+        "(estimated on these samples, in part by cross-fitting; on other problems it differs)", indent=2
+    )
+
+
 MAX_SAMPLES = LONGEST  # samples a request, by default
 
+_OWNERS = {  # policies that an option is for; others than these: over several modes
+    "--features": ("curve", "classifier"),
+    "--delta": ("guarantee",),
+    "--max-waves": ("stopping",),
+    "--labels": ("stopping", "menu"),
+}
 _DELTA = 0.05
 _ORDERS = 20  # of a problem's samples, to measure a certificate
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
@@ -242,7 +314,7 @@ LabelsOption = Annotated[
 def fit(
     context: typer.Context,
     *,
-    menu: MenuOptions,
+    modes: ModeOptions,
     policy: PolicyOption = "stopping",
     budget_text: BudgetOption = None,
     output: OutputOption = Path("policy"),
@@ -252,7 +324,7 @@ def fit(
     max_waves: MaxWavesOption = None,
     delta: DeltaOption = None,
     labels: LabelsOption = None,
-    votes: VotesOption = VoteKind.auto,
+    votes: VotesOption = "auto",
     unit: BudgetUnitOption = "samples",
     price: PriceOptions,
     which: SourceOptions,
@@ -268,79 +340,65 @@ def fit(
     With --policy menu it also says which of several models or efforts to ask: those of --join, or of a pool
     with several, at the costs of --cost or --prices.
     """
-    settings = load_settings(context)
-    _check_features(policy, features)
-    if policy == "menu":
-        refuse_beside_menu(which, price, max_waves=max_waves, delta=delta)
-        _check_folder(output, overwrite=overwrite)
-        fit_menu(
-            menu,
-            answers=settings.answers,
-            output=output,
-            budget=budget_text,
-            unit=unit,
-            longest=longest,
-            plain_votes=votes is VoteKind.plain,
-            labels=labels,
-            families=families,
-            judge=bool(verdict),
-            json=json,
-        )
-        return
-    if menu.is_given or families:
-        menu_only = {
-            "--join": menu.join,
-            "--cost": menu.costs,
-            "--prices": menu.prices,
-            "--families": families,
-        }
-        option = next(name for name, value in menu_only.items() if value)
-        raise typer.BadParameter(f"is for --policy menu, not {policy}", param_hint=option)
-    source = menu.get_source()
+    settings, several, certifying = load_settings(context), policy == "menu", policy == "guarantee"
+    options: dict[str, Any] = {
+        "--features": features,
+        "--max-waves": max_waves,
+        "--delta": delta,
+        "--labels": labels,
+    }
+    options |= {
+        "--join": modes.join,
+        "--cost": modes.costs,
+        "--prices": modes.prices,
+        "--families": families or None,
+    }
+    _check_options(policy, options, budget=budget_text)
     prices = price.choose_prices(settings.endpoint)
-    average = None if budget_text is None else Budget.parse(budget_text, unit=unit, currency=prices.currency)
+    average = None
+    if several:
+        refuse_beside_modes(which, price)
+    elif budget_text is not None:
+        average = Budget.parse(budget_text, unit=unit, currency=prices.currency)
     budget = _check_budget(policy, average, prices)
-    _check_options(policy, budget=budget_text, max_waves=max_waves, delta=delta, labels=labels)
     _check_folder(output, overwrite=overwrite)
-    name = format_path(source)
-    ballots = read_ballots(source, settings.answers, menu, which)
-    if average is not None:
-        warn_counting(average, prices, ballots.charge)
-    recorded, all_ballots = len(ballots), ballots
-    certifying = policy == "guarantee"
-    if certifying and longest is None and (fewest := int(ballots.drawn.min(initial=0))) > MAX_SAMPLES:
-        longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
-    ballots, longest_recorded = select_problems(ballots, longest)
-    if budget is not None:
-        check_averages([budget], longest_recorded)
-    arguments: dict[str, Any] = {"longest": longest_recorded}
-    arguments["weigh"] = (
-        fit_confidence_weights(ballots) if uses_weighted_votes(ballots, votes.value) else None
-    )
-    if policy == "stopping":
-        arguments["max_waves"] = max_waves
-        if votes is VoteKind.auto and arguments["weigh"] is not None:
-            arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
-    if certifying:  # of plain votes
-        arguments = {"longest": longest_recorded, "delta": _DELTA if delta is None else delta}
-    if features is not None:
-        arguments["features"] = features
+    menu, arguments = None, dict[str, Any]()
+    if several:
+        recorded, menu = modes.read(settings.answers)
+        ballots = recorded
+        budget = None if budget_text is None else parse_mode_budget(budget_text, menu, unit=unit)
+        _warn_short(ballots)
+        arguments = {"menu": menu, "weigh": None if votes == "plain" else "auto", "families": families}
+        arguments |= {} if longest is None else {"longest": longest}
+    else:
+        recorded = read_ballots(modes.get_source(), settings.answers, modes, which)
+        if average is not None:
+            warn_counting(average, prices, recorded.charge)
+        if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
+            longest = min(fewest, GuaranteePolicy().longest)  # a certificate takes more samples than a vote
+        ballots, longest_recorded = select_problems(recorded, longest)
+        if budget is not None:
+            check_averages([budget], longest_recorded)
+        own = {"max_waves": max_waves, "delta": delta, "features": features}
+        arguments = _choose_arguments(policy, ballots, longest_recorded, votes, own)
     refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
-    judge: Callable[..., Verdict] = functools.partial(
+    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
+    results: list[PairedResults] = []  # that the verdict rests on
+    judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
-        all_ballots,
+        recorded,
         policy,
-        name=name,
+        name=modes.name,
         longest=longest,
         settings={"max_waves": max_waves, "features": features},
         labels=labels,
         votes=votes,
+        keep_results=results.append,
     )
-    is_judged, judging = verdict is not False and not certifying, None
-    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
-    results: list[PairedResults] = []  # that the verdict rests on
-    judge = functools.partial(judge, keep_results=results.append)
-    workers = min(MAX_DEFAULT_WORKERS, os.cpu_count() or 1)
+    if menu is not None:
+        judge = functools.partial(_judge_modes, recorded, menu, modes.name, families=families, labels=labels)
+    is_judged = bool(verdict) if several else verdict is not False and not certifying
+    workers, judging = choose_process_count(4), None
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
     with open_threads(workers) if policy == "stopping" else nullcontext() as threads:
         if threads is None:
@@ -357,56 +415,92 @@ def fit(
                     )
                 )
             fitted_policy = fitting.result()
-        calibrated = pool_verdict = None
-        if average is not None and average.unit != "samples":
+        calibrated = judged = chart = None
+        if menu is not None and budget is not None:
+            calibrated = _calibrate_modes(fitted_policy, ballots, menu, budget)
+        elif average is not None and average.unit != "samples":
             calibrated = _calibrate(fitted_policy, ballots, average, prices)
             budget = calibrated["samples"]
         fitted_policy.save(output)
         if is_judged and judging is None:
-            pool_verdict = judge(budget=budget, workers=workers)
-        chart = None
-        if not certifying:  # there are no budgets to choose from
-            budgets = _choose_budgets(fitted_policy, budget)
+            judged = judge(budget=budget, workers=workers)
+        if menu is None and not certifying:  # otherwise there are no budgets to choose from
             chart = build_chart(
                 fitted_policy,
                 ballots,
                 refit=refit,
-                budgets=budgets,
+                budgets=_choose_budgets(fitted_policy, budget),
                 threads=threads,
                 fits=_wait_for_fits(judging, fits),
                 judged=lambda: _wait_for_results(judging, results),
             )
         if chart is not None:
             write_chart(output, chart)
-        summary = _build_summary(
-            fitted_policy, ballots, chart, name=name, folder=format_path(output), labels=labels
-        )
-        summary["left_out"] = recorded - len(ballots)
+        summary = {**modes.describe(), "policy": policy, "folder": format_path(output)}
+        if menu is not None:
+            summary |= _summarise_modes(fitted_policy, ballots, menu)
+        else:
+            summary |= _summarise(fitted_policy, ballots, chart, labels=labels)
+            summary["left_out"] = len(recorded) - len(ballots)
         if certifying:
             summary["certificate"] = _measure_certificate(fitted_policy, ballots)
         if calibrated is not None:
             summary["calibrated"] = calibrated
         elif budget is not None and fitted_policy.dial is not None:
             _warn_unreached(summary, budget)
-        if len(ballots) < _FEW_PROBLEMS:
-            problems = format_count(len(ballots), "problem")
-            print_message(f"{name}: learned from {problems}, which is few; give {_FEW_PROBLEMS} or more")
+        fewest = _FEW_PROBLEMS if menu is None else MIN_PROBLEMS
+        if len(ballots) < fewest:
+            few = f"learned from {format_count(len(ballots), 'problem')}, which is few"
+            effect = "" if menu is None else ", so that cascades and single modes decide"
+            print_message(f"{modes.name}: {few}{effect}; give {fewest} or more")
         if judging is not None:
-            pool_verdict = judging.result()
-    summary["verdict"] = None if pool_verdict is None else pool_verdict.to_dict()
-    summary["savings"] = [] if pool_verdict is None else build_savings(pool_verdict, prices)
-    print_json(summary) if json else show_fit(summary, pool_verdict, prices)
+            judged = judging.result()
+    summary["evaluation" if several else "verdict"] = None if judged is None else judged.to_dict()
+    if not several:
+        summary["savings"] = build_savings(judged, prices) if isinstance(judged, Verdict) else []
+    if json:
+        print_json(summary)
+    else:
+        show_fit(summary, judged, modes=modes, menu=menu, prices=prices)
 
 
-def _wait_for_fits(judging: "Future[Verdict] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
+def _choose_arguments(
+    policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
+) -> dict[str, Any]:
+    """What the policy is made with; `own` are options that some policies have, None where not given."""
+    if policy == "guarantee":  # of plain votes
+        return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
+    arguments: dict[str, Any] = {"longest": longest, "weigh": None}
+    if uses_weighted_votes(ballots, votes):
+        arguments["weigh"] = fit_confidence_weights(ballots)
+        if policy == "stopping" and votes == "auto":
+            arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
+    if policy == "stopping":
+        arguments["max_waves"] = own["max_waves"]
+    if own["features"] is not None:
+        arguments["features"] = own["features"]
+    return arguments
+
+
+def _warn_short(ballots: Ballots) -> None:
+    """Say on stderr which modes are cut to few samples by one problem."""
+    for mode, votes in zip(ballots.names, ballots.parts, strict=True):
+        fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
+        if 2 * fewest < median:
+            row = int(votes.drawn.argmin())
+            print_message(
+                f"mode {mode}: cut to {format_count(fewest, 'sample')} a problem, as {votes.ids[row]!r} has "
+                "no more; collect more of it, or leave it out"
+            )
+
+
+def _wait_for_fits(judging: "Future[Any] | None", fits: list[FoldFit]) -> Iterator[FoldFit]:
     """The policies that a verdict was made with, once it is made; none where it fails."""
     if judging is not None and judging.exception() is None:
         yield from fits
 
 
-def _wait_for_results(
-    judging: "Future[Verdict] | None", results: list[PairedResults]
-) -> PairedResults | None:
+def _wait_for_results(judging: "Future[Any] | None", results: list[PairedResults]) -> PairedResults | None:
     """What a verdict rests on, once it is made; None where there is none."""
     if judging is not None:
         judging.exception()
@@ -429,7 +523,7 @@ def _judge_policy(
     longest: int | None,
     settings: dict[str, Any],
     labels: bool | None,
-    votes: VoteKind,
+    votes: Votes,
     workers: int = 1,
     threads: Threads | None = None,
     keep_fit: KeepFit | None = None,
@@ -450,12 +544,29 @@ def _judge_policy(
             ballots,
             policy=candidate,
             budgets=budgets,
-            votes=votes.value,
+            votes=votes,
             workers=workers,
             threads=threads,
             progress=report_progress,
             keep_fit=keep_fit,
             keep_results=keep_results,
+        )
+
+
+def _judge_modes(
+    ballots: Ballots,
+    menu: Menu,
+    name: str,
+    *,
+    families: bool,
+    labels: bool | None,
+    workers: int,
+    **_budget: object,
+) -> Evaluation:
+    """Compare a policy over several modes with each of them and their mixes."""
+    with show_progress(f"evaluating {name}") as report_progress:
+        return evaluate(
+            ballots, menu=menu, labels=labels, families=families, workers=workers, progress=report_progress
         )
 
 
@@ -489,6 +600,21 @@ def _calibrate(
     }
 
 
+def _calibrate_modes(fitted_policy: Policy, ballots: Ballots, menu: Menu, budget: float) -> dict[str, Any]:
+    """The price for a budget in the unit of the menu, and what it buys on these samples."""
+    price = calibrate(fitted_policy, ballots, budget, orders=_ORDERS)
+    result = replay(fitted_policy, ballots, price=price, orders=_ORDERS)
+    warn_unspent(result.cost, budget, menu)
+    return {
+        "budget": budget,
+        "dial": price,
+        "cost": result.cost,
+        "accuracy": result.accuracy.mean if result.accuracy.problems else None,
+        "agreement": result.agreement,
+        "draws": dict(result.draws),
+    }
+
+
 def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
     reached = [setting["budget"] for setting in summary["settings"]]
     if budget not in reached:
@@ -500,14 +626,7 @@ def _warn_unreached(summary: dict[str, Any], budget: float) -> None:
         print_message(f"{summary['policy']}: budget {budget:g} can't be reached on these samples; {remedy}")
 
 
-def _check_options(
-    policy: LearnedPolicy,
-    *,
-    budget: str | None,
-    max_waves: int | None,
-    delta: float | None,
-    labels: bool | None,
-) -> None:
+def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: str | None) -> None:
     """Refuse options that the policy has no use for, since they would seem to have had an effect."""
     if policy == "classifier" and budget is None:
         raise typer.BadParameter(
@@ -517,33 +636,23 @@ def _check_options(
         raise typer.BadParameter(
             "a guarantee costs what its --delta costs; leave it out", param_hint="--budget"
         )
-    for option, value, owner in (
-        ("--delta", delta, "guarantee"),
-        ("--max-waves", max_waves, "stopping"),
-        ("--labels", labels, "stopping"),
-    ):
-        if value is not None and policy != owner:
-            raise typer.BadParameter(f"is for --policy {owner}, not {policy}", param_hint=option)
+    for option, value in options.items():
+        owners = _OWNERS.get(option, ("menu",))
+        if value not in (None, [], ()) and policy not in owners:
+            raise typer.BadParameter(
+                f"is for --policy {' and '.join(owners)}, not {policy}", param_hint=option
+            )
+    if options["--features"] is not None:
+        try:
+            FeatureSet.parse(options["--features"])
+        except PolicyError as exc:
+            raise typer.BadParameter(str(exc), param_hint="--features") from exc
 
 
 def _measure_certificate(policy: Policy, ballots: Ballots) -> dict[str, Any]:
     """What a certificate costs on these samples, and how often it is reached."""
     result = replay(policy, ballots, orders=_ORDERS, too_few="drop")
     return {**policy.settings(), "samples": result.cost, "share": result.certified}
-
-
-def _check_features(policy: LearnedPolicy, features: str | None) -> None:
-    if features is None:
-        return
-    if policy not in ("curve", "classifier"):
-        raise typer.BadParameter(
-            f"is for --policy curve and classifier, not {policy}",
-            param_hint="--features",
-        )
-    try:
-        FeatureSet.parse(features)
-    except PolicyError as exc:
-        raise typer.BadParameter(str(exc), param_hint="--features") from exc
 
 
 def _fit_policy(
@@ -557,29 +666,20 @@ def _fit_policy(
     unfitted: Any = POLICIES[policy](**arguments)
     if policy == "classifier":
         fitted_policy: Policy = unfitted.fit(ballots, budget=budget)
-    elif policy == "stopping":
+    elif policy in ("stopping", "menu"):
         fitted_policy = unfitted.fit(ballots, labels=labels)
     else:
         fitted_policy = unfitted.fit(ballots)
     return fitted_policy
 
 
-def _build_summary(
-    fitted_policy: Policy,
-    ballots: Ballots,
-    chart: Chart | None,
-    *,
-    name: str,
-    folder: str,
-    labels: bool | None,
+def _summarise(
+    fitted_policy: Policy, ballots: Ballots, chart: Chart | None, *, labels: bool | None
 ) -> dict[str, Any]:
-    """Build the JSON object: what was learned from, where the policy is, and the dial for some budgets."""
+    """Part of the JSON object: what was learned from, and the dial for some budgets."""
     graded_problems = int(mask_graded(ballots, grade_samples(ballots)).sum())
     uses_labels = fitted_policy.kind != "stopping" or labels is not False
     return {
-        "pool": name,
-        "policy": fitted_policy.kind,
-        "folder": folder,
         "problems": len(ballots),
         "samples": int(ballots.drawn.sum()),
         "labels": graded_problems if uses_labels else 0,
@@ -589,6 +689,22 @@ def _build_summary(
         "dial": fitted_policy.dial,
         "settings": _build_settings(chart),
         **_describe_classifier(fitted_policy, ballots),
+    }
+
+
+def _summarise_modes(policy: Any, ballots: Ballots, menu: Menu) -> dict[str, Any]:  # noqa: ANN401 - attributes that only a policy over modes has
+    """The same of several modes."""
+    graded = mask_graded(ballots, grade_samples(ballots))
+    points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
+    samples = {mode: int(votes.drawn.sum()) for mode, votes in zip(ballots.names, ballots.parts, strict=True)}
+    return {
+        "problems": len(ballots),
+        "samples": sum(samples.values()),
+        "labels": int(graded.sum()) if policy.labels_ else 0,
+        "unit": menu.unit,
+        "currency": menu.currency or None,
+        "modes": [{"mode": mode, "cost": menu[mode].cost, "samples": n} for mode, n in samples.items()],
+        "settings": [{"cost": cost, "dial": price, "accuracy": accuracy} for cost, price, accuracy in points],
     }
 
 

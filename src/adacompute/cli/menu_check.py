@@ -4,9 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -60,12 +59,9 @@ class ModeCheck:
         return self.error is None
 
 
-class MenuAction(StrEnum):
-    check = "check"
-
-
 ActionArgument = Annotated[
-    MenuAction, typer.Argument(metavar="check", help="Ask each mode one short question.", show_default=False)
+    Literal["check"],
+    typer.Argument(metavar="check", help="Ask each mode one short question.", show_default=False),
 ]
 MenuArgument = Annotated[
     Path, typer.Argument(metavar="MENU", help="The modes, a table each (TOML).", show_default=False)

@@ -436,9 +436,9 @@ ProcessesOption = Annotated[
 ]
 
 
-def choose_process_count() -> int:
+def choose_process_count(most: int = _MAX_DEFAULT_PROCESSES) -> int:
     """The number of processes to use when none is given."""
-    return min(_MAX_DEFAULT_PROCESSES, os.cpu_count() or 1)
+    return min(most, os.cpu_count() or 1)
 
 
 def check_finite(value: float | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from adacompute.cli.menus import MenuOptions
+from adacompute.cli.modes import ModeOptions
 from adacompute.cli.options import (
     NO_ANSWER_HINT,
     AnswerOptions,
@@ -332,7 +332,7 @@ def _format_mode_cost(cost: float, scale: CostScale) -> str:
     return scale.format_number(cost) if math.isfinite(cost) else "never drawn"
 
 
-def _show_joined(options: MenuOptions, answers: AnswersConfig, *, json: bool) -> None:
+def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
     """Show the modes of joined pools, or of one pool."""
     given = options.read_costs()
     ballots = options.read_modes(answers)
@@ -362,7 +362,7 @@ def _find_menu(ballots: Ballots, given: Mapping[str, Any]) -> Menu | None:
 def pool(
     context: typer.Context,
     *,
-    menu: MenuOptions,
+    menu: ModeOptions,
     budgets: BudgetsOption = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Check every row against the hash it was stored with.")

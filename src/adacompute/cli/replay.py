@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from adacompute.cli.menus import (
+from adacompute.cli.modes import (
     JoinOptions,
     format_draws,
-    parse_menu_budget,
-    refuse_beside_menu,
+    parse_mode_budget,
+    refuse_beside_modes,
     warn_unspent,
 )
 from adacompute.cli.options import EngineOptions, JsonFlag, load_settings, parse_budget, parse_price
@@ -77,8 +77,8 @@ def replay(
     menu = getattr(loaded_policy, "menu", None)
     _check_dial(loaded_policy, budget, price)
     if menu is not None:
-        refuse_beside_menu(which, engine=engine.engine if engine.is_ray else None)
-        budget = None if budget is None else parse_menu_budget(budget, menu)
+        refuse_beside_modes(which, engine=engine.engine if engine.is_ray else None)
+        budget = None if budget is None else parse_mode_budget(budget, menu)
     elif samples.join:
         raise typer.BadParameter(
             f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",

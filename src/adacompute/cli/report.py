@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from adacompute.cli.evaluate import VoteKind, VotesOption, read_evaluated
-from adacompute.cli.menus import MenuOptions
+from adacompute.cli.evaluate import VotesOption
+from adacompute.cli.modes import ModeOptions, read_recorded
 from adacompute.cli.options import (
     InputPriceOption,
     JsonFlag,
@@ -91,11 +91,11 @@ class MoneyOptions:
 def report(
     context: typer.Context,
     *,
-    menu: MenuOptions,
+    modes: ModeOptions,
     output: OutputOption,
     quick: QuickFlag = False,
     name: NameOption = None,
-    votes: VotesOption = VoteKind.auto,
+    votes: VotesOption = "auto",
     seed: SeedOption = 0,
     workers: ProcessesOption = None,
     money: MoneyOptions,
@@ -114,16 +114,18 @@ def report(
 
     check_report_folder(output)  # before anything is read
     prices, answers = money.build_money(), load_settings(context).answers
-    ballots, modes = read_evaluated(menu, answers, which, money)
-    title = name or (menu.name if menu.join or menu.source is None else format_path(Path(menu.source.name)))
+    ballots, menu = read_recorded(modes, answers, which, money)
+    title = name or (
+        modes.name if modes.join or modes.source is None else format_path(Path(modes.source.name))
+    )
     with show_progress(f"report of {title}") as report_progress:
         result = run_report(
             ballots,
-            menu=modes,
+            menu=menu,
             name=title,
             command=format_command(context),
             quick=quick,
-            votes=votes.value,
+            votes=votes,
             seed=seed,
             money=prices,
             workers=workers or choose_process_count(),

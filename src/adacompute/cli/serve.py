@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from adacompute.cli.menus import GatewayMenuOption, choose_menu
+from adacompute.cli.modes import GatewayMenuOption, choose_menu
 from adacompute.cli.options import (
     AnswerOptions,
     ConnectionOptions,

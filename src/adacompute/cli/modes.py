@@ -5,7 +5,6 @@ an average cost in the menu's unit; money is shown for 1,000 requests.
 """
 
 import math
-import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import typer
 
-from adacompute.cli.evaluation_tables import describe_modes, show_evaluation
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
@@ -31,29 +28,17 @@ from adacompute.cli.options import (
     parse_pair,
     split_budgets,
 )
-from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots
+from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
 from adacompute.cli.terminal import (
-    format_count,
     format_path,
-    format_percent,
-    print_fact,
-    print_json,
-    print_line,
     print_message,
-    print_paragraph,
-    print_table,
-    show_progress,
 )
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
-from adacompute.evaluate import evaluate
-from adacompute.policies import MenuPolicy
-from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool import Ballots, Menu, join_pools, read_modes
 from adacompute.records import Budget, BudgetUnit, TokenPrices
-from adacompute.replay import calibrate, replay
-from adacompute.score.grades import BlockMap, grade_samples, mask_graded
+from adacompute.score.grades import BlockMap
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
 _ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
@@ -64,9 +49,7 @@ _LISTED_POINTS = 7  # of a fitted policy's settings that are shown
 MissingProblems = Literal["error", "drop"]
 FamiliesFlag = Annotated[
     bool,
-    typer.Option(
-        "--families", help="Learn for new families, of a menu: hold out whole subjects, not single problems."
-    ),
+    typer.Option("--families", help="For new families: hold out whole subjects, not single problems."),
 ]
 
 
@@ -92,6 +75,11 @@ class JoinOptions(AnswerOptions):
         if not self.join:
             return "" if self.source is None else format_path(self.source)
         return " and ".join(format_path(path) for path in parse_joins(self.source, self.join).values())
+
+    @property
+    def title(self) -> str:
+        """The name without the folders of a single pool."""
+        return self.name if self.join or self.source is None else format_path(Path(self.source.name))
 
     @property
     def words(self) -> str:
@@ -144,7 +132,7 @@ class JoinOptions(AnswerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MenuOptions(JoinOptions):
+class ModeOptions(JoinOptions):
     """As `JoinOptions`, and what a sample of each mode costs."""
 
     costs: Annotated[
@@ -226,6 +214,21 @@ class MenuOptions(JoinOptions):
                 "every mode costs infinitely much; give one a finite cost", param_hint="--cost"
             )
         return ballots.select(menu.names), menu
+
+
+def read_recorded(
+    options: ModeOptions,
+    answers: AnswersConfig,
+    which: SourceOptions,
+    *groups: object,
+    **refused: object,
+) -> tuple[Ballots, Menu | None]:
+    """Read the samples of one mode, or of several with their menu, which has no use for some options."""
+    is_menu, recorded = options.detect_menu(answers, which)
+    if is_menu:
+        refuse_beside_modes(which, *groups, **refused)
+        return options.read(answers)
+    return read_ballots(options.get_source(), answers, options, which, ballots=recorded), None
 
 
 def _note_prompts(ballots: Ballots, prices: Mapping[str, TokenPrices] | None) -> None:
@@ -323,7 +326,7 @@ def read_upstreams(
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
 
 
-def refuse_beside_menu(*groups: object, **options: object) -> None:
+def refuse_beside_modes(*groups: object, **options: object) -> None:
     """Refuse options that a menu has no use for, since they would seem to have had an effect."""
     remedies = {
         "model": "the modes are the sources; choose some with --cost NAME=NUMBER",
@@ -338,7 +341,7 @@ def refuse_beside_menu(*groups: object, **options: object) -> None:
             raise typer.BadParameter(remedy, param_hint=f"--{name.replace('_', '-')}")
 
 
-def parse_menu_budget(
+def parse_mode_budget(
     text: float | str, menu: Menu, *, unit: BudgetUnit = "samples", option: str = "--budget"
 ) -> float:
     """An average cost of a request in the menu's unit; a bare number counts in it.
@@ -372,71 +375,15 @@ def parse_menu_budget(
     return amount
 
 
-def parse_menu_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
+def parse_mode_budgets(text: str | None, menu: Menu, *, unit: BudgetUnit) -> tuple[float, ...] | None:
     """Average costs such as `0.3,0.5` or `0.5,1 USD per 1000`; what is behind the last holds for all."""
     if text is None:
         return None
-    return tuple(parse_menu_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
+    return tuple(parse_mode_budget(part, menu, unit=unit, option="--budgets") for part in split_budgets(text))
 
 
 def _name_unit(menu: Menu) -> str:
     return menu.currency or ("the numbers of --cost" if menu.unit == "cost" else menu.unit)
-
-
-# ---------------------------------------------------------------------------------------------- fit
-
-
-def fit_menu(
-    options: MenuOptions,
-    *,
-    answers: AnswersConfig,
-    output: Path,
-    budget: str | None,
-    unit: BudgetUnit,
-    longest: int | None,
-    plain_votes: bool,
-    labels: bool | None,
-    families: bool,
-    judge: bool,
-    json: bool,
-) -> None:
-    """Learn a policy over the menu, save it, and say what its price buys on these samples."""
-    with show_progress(f"fitting {options.name}") as report_progress:
-        ballots, menu = options.read(answers)
-        amount = None if budget is None else parse_menu_budget(budget, menu, unit=unit)
-        _warn_few(ballots, options.name)
-        settings: dict[str, Any] = {} if longest is None else {"longest": longest}
-        policy = MenuPolicy(menu, weigh=None if plain_votes else "auto", families=families, **settings)
-        steps = 1 if amount is None else 2
-        report_progress(0, steps, "samples read")
-        policy.fit(ballots, labels=labels)
-        report_progress(1, steps, "learned")
-        summary = _summarise_fit(policy, ballots, options, output)
-        if amount is not None:
-            summary["calibrated"] = _calibrate(policy, ballots, amount)
-            report_progress(2, steps, "calibrated")
-    if amount is not None:
-        warn_unspent(summary["calibrated"]["cost"], amount, menu)
-    policy.save(output)
-    evaluation = None
-    if judge:
-        with show_progress(f"evaluating {options.name}") as report_progress:
-            evaluation = evaluate(
-                ballots,
-                menu=menu,
-                labels=labels,
-                families=families,
-                workers=min(_MAX_WORKERS, os.cpu_count() or 1),
-                progress=report_progress,
-            )
-    summary["evaluation"] = None if evaluation is None else evaluation.to_dict()
-    if json:
-        print_json(summary)
-        return
-    _show_fit(summary, menu, options)
-    if evaluation is not None:
-        print_line()
-        show_evaluation(evaluation, name=options.name)
 
 
 def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
@@ -446,105 +393,6 @@ def warn_unspent(cost: float, budget: float, menu: Menu) -> None:
             f"budget {menu.format_cost(budget)} is more than the menu can spend: {menu.format_cost(cost)} on "
             "average; give that or less"
         )
-
-
-def _warn_few(ballots: Ballots, name: str) -> None:
-    """Say on stderr where there is little to learn from."""
-    if len(ballots) < MIN_PROBLEMS:
-        problems = format_count(len(ballots), "problem")
-        print_message(
-            f"{name}: learned from {problems}, which is few, so that cascades and single modes decide; give "
-            f"{MIN_PROBLEMS} or more"
-        )
-    for mode, votes in zip(ballots.names, ballots.parts, strict=True):
-        fewest, median = int(votes.drawn.min()), int(np.median(votes.drawn))
-        if 2 * fewest < median:
-            row = int(votes.drawn.argmin())
-            print_message(
-                f"mode {mode}: cut to {format_count(fewest, 'sample')} a problem, as {votes.ids[row]!r} has "
-                "no more; collect more of it, or leave it out"
-            )
-
-
-def _summarise_fit(
-    policy: MenuPolicy, ballots: Ballots, options: MenuOptions, output: Path
-) -> dict[str, Any]:
-    graded = mask_graded(ballots, grade_samples(ballots))
-    points = zip(policy.cost_.tolist(), policy.prices_.tolist(), policy.accuracy_.tolist(), strict=True)
-    return {
-        **options.describe(),
-        "policy": policy.kind,
-        "folder": format_path(output),
-        "problems": len(ballots),
-        "labels": int(graded.sum()) if policy.labels_ else 0,
-        "unit": policy.menu.unit,
-        "currency": policy.menu.currency or None,
-        "modes": [
-            {"mode": mode, "cost": policy.menu[mode].cost, "samples": int(votes.drawn.sum())}
-            for mode, votes in zip(ballots.names, ballots.parts, strict=True)
-        ],
-        "settings": [{"cost": cost, "dial": price, "accuracy": accuracy} for cost, price, accuracy in points],
-    }
-
-
-def _calibrate(policy: MenuPolicy, ballots: Ballots, amount: float) -> dict[str, Any]:
-    price = calibrate(policy, ballots, amount, orders=_ORDERS)
-    result = replay(policy, ballots, price=price, orders=_ORDERS)
-    accuracy = result.accuracy.mean if result.accuracy.problems else None
-    return {
-        "budget": amount,
-        "dial": price,
-        "cost": result.cost,
-        "accuracy": accuracy,
-        "agreement": result.agreement,
-        "draws": dict(result.draws or {}),
-    }
-
-
-def _show_fit(summary: dict[str, Any], menu: Menu, options: MenuOptions) -> None:
-    problems = format_count(summary["problems"], "problem")
-    print_line(f"menu: learned from {problems} of {options.name}")
-    print_line()
-    print_fact("saved in", summary["folder"])
-    print_fact("modes", describe_modes(menu))
-    labels = f"correctness of {format_count(summary['labels'], 'problem')}"
-    print_fact("learned", labels if summary["labels"] else "agreement with the dearest mode: no labels")
-    if "calibrated" in summary:
-        known = summary["calibrated"]
-        print_fact("budget", f"{menu.format_cost(known['budget'])} is a price of {known['dial']:.5g}")
-        print_fact("spent", f"{menu.format_cost(known['cost'])}: {format_draws(known['draws'])}")
-    print_line()
-    if summary["settings"]:
-        _show_points(summary["settings"], menu, labelled=bool(summary["labels"]))
-        print_line()
-    print_paragraph("What it is worth has to be judged on problems that it has not learned from. Go on with:")
-    drawable = [mode.cost for mode in menu.modes if math.isfinite(mode.cost)]
-    example = menu.format_cost(min(2 * drawable[0], drawable[-1]) or drawable[-1] / 2, unit=False)
-    if menu.unit == "money":
-        example = f"'{example} {menu.currency} per 1000'"
-    print_line(f"  adacompute evaluate {options.words}{options.cost_words}")
-    print_line(f"  adacompute replay {options.words} --policy {summary['folder']} --budget {example}")
-    print_line(f"  python: adacompute.load_policy({summary['folder']!r})")
-
-
-def _show_points(points: Sequence[dict[str, Any]], menu: Menu, *, labelled: bool) -> None:
-    """Some of the settings, from the cheapest to the dearest."""
-    chosen = np.unique(np.linspace(0, len(points) - 1, _LISTED_POINTS).round().astype(int)).tolist()
-    basis = "accuracy" if labelled else "agreement"
-    print_table(
-        [menu.cost_unit, "price", basis],
-        [
-            [
-                menu.format_cost(points[k]["cost"], unit=False),
-                f"{points[k]['dial']:.5g}",
-                format_percent(points[k]["accuracy"]),
-            ]
-            for k in chosen
-        ],
-    )
-    print_paragraph(
-        "(estimated on these samples, in part by cross-fitting; on other problems it differs)", indent=2
-    )
 
 
 def format_draws(draws: dict[str, float]) -> str:
