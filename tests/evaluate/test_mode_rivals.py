@@ -161,7 +161,9 @@ def test_settings_are_chosen_on_the_training_problems_alone():
     # the second setting is best on the first problem, the third on the second
     values = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     cost = np.array([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
-    settings = Settings(cost=cost, accuracy=values, worth=values, draws=np.zeros((3, 1, 2)))
+    settings = Settings(
+        cost=cost, accuracy=values, worth=values, draws=np.zeros((3, 1, 2)), rounds=np.zeros((3, 2))
+    )
     mix = mix_settings(settings, np.array([0]), 2.0)
     assert mix.apply(settings.accuracy).tolist() == [1.0, 0.0]
 

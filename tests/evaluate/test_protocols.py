@@ -14,7 +14,6 @@ from adacompute.evaluate.measure import (
     EvaluationSetup,
     SplitData,
     interpolate_dial,
-    measure_policy,
     select_policies,
 )
 from adacompute.evaluate.resampling import Split
@@ -121,7 +120,7 @@ def test_the_dial_is_set_on_the_training_problems_alone(words: Ballots):
             basis="accuracy",
         )
         dials.append(
-            measure_policy(SplitData(setup, split, 0), ComparedPolicy(name="margin", maker=margin)).dials
+            ComparedPolicy(name="margin", maker=margin).measure(SplitData(setup, split, 0))["margin"].dials
         )
     assert dials[0] == dials[1]
 

@@ -23,11 +23,12 @@ from adacompute.records import TokenPrices, format_money
 
 _VERDICT_NOTE = (
     "(gain in points over uniform at the same cost; the joint intervals hold for all rows at once, and the "
-    "verdict rests on them; as good as: so many samples for every request)"
+    "verdict rests on them; as good as: so many samples for every request; rounds a request: mean, and in "
+    "brackets what 95% of requests don't exceed; uniform has 1, as its samples are all asked for at once)"
 )
 _MODES_VERDICT_NOTE = (
     "(gain in points over the best of the modes, alone or mixed, at the same cost; as good as: what those "
-    "cost for the same)"
+    "cost for the same; rounds a request: mean, and in brackets what 95% of requests don't exceed)"
 )
 _HULL_NOTE = (
     "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
@@ -95,10 +96,11 @@ def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: M
             "95% interval",
             "joint 95%",
             "as good as",
+            "rounds",
         ]
         print_table(headings, [_format_verdict_row(row) for row in verdict.rows])
     else:
-        headings = [menu.cost_unit, "without a menu", "menu", "gain", "95% interval", "as good as"]
+        headings = [menu.cost_unit, "without a menu", "menu", "gain", "95% interval", "as good as", "rounds"]
         print_table(headings, [_format_mode_verdict_row(row, menu) for row in verdict.rows])
     print_paragraph(_VERDICT_NOTE if menu is None else _MODES_VERDICT_NOTE, indent=2)
     if prices and (savings := verdict.compute_savings(prices)):
@@ -118,6 +120,7 @@ def _format_verdict_row(row: VerdictRow) -> list[str]:
         format_ends(row.gain),
         format_ends(row.joint),
         f"{worth:.1f}" if math.isfinite(worth) else "more",
+        _format_rounds(row),
     ]
 
 
@@ -125,7 +128,7 @@ def _format_mode_verdict_row(row: VerdictRow, menu: Menu) -> list[str]:
     cells = _format_verdict_row(row)
     worth = row.worth.mean
     needed = menu.format_cost(worth, unit=False) if math.isfinite(worth) else "never as good"
-    return [menu.format_cost(row.budget, unit=False), *cells[1:5], needed]
+    return [menu.format_cost(row.budget, unit=False), *cells[1:5], needed, cells[-1]]
 
 
 def _format_saving(saving: Saving) -> list[str]:
@@ -181,6 +184,10 @@ def _show_tables(evaluation: Evaluation) -> None:
         print_line(f"{title}, paired over problems")
         others = [name for name in names if name != base]
         print_table(headings, [_format_row(evaluation, name, _format_gain(menu)) for name in others])
+    if any(match.rounds is not None for match in evaluation.matched):
+        print_line()
+        print_line("rounds a request at the same cost: mean, and what 95% of requests don't exceed")
+        print_table(headings, [_format_row(evaluation, name, _format_rounds) for name in names])
     if menu is not None:
         print_line()
         print_line("what the menu draws: samples a request")
@@ -253,6 +260,11 @@ def _format_gain(menu: Menu | None) -> Callable[[Match], str]:
         return "–" if gain is None else format_ends(gain)
 
     return format_gain
+
+
+def _format_rounds(match: Match | VerdictRow) -> str:
+    """`2.1 (5)`: the mean, and the 95th percentile."""
+    return "–" if match.rounds is None else f"{match.rounds:.1f} ({match.rounds_p95})"
 
 
 def _format_draws(evaluation: Evaluation, mode: str) -> list[str]:

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError
-from adacompute.evaluate.measure import OURS, PEERS, UNIFORM, Basis, SplitResult
+from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
 from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
+from adacompute.replay.per_problem import count_most
 from adacompute.solve.hull import find_hull
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +46,23 @@ UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
 SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Rounds of a request: a round is the samples that are asked for at once, before any of them is seen."""
+
+    mean: float
+    p95: int  # 95% of requests take no more
+
+    @classmethod
+    def of(cls, shares: Floats) -> Self:
+        """From the share of the requests that took 0, 1, ... rounds.
+
+        >>> Rounds.of(np.array([0.0, 0.5, 0.46, 0.04]))
+        Rounds(mean=1.54, p95=2)
+        """
+        return cls(mean=round(float(shares @ np.arange(len(shares))), 12), p95=count_most(shares, 0.95))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PolicyPoints:
     """The settings of one policy, each run on the same problems; both arrays are (settings, problems)."""
@@ -52,6 +70,14 @@ class PolicyPoints:
     cost: Floats = field(repr=False)
     accuracy: Floats = field(repr=False)
     labels: tuple[str, ...] = ()  # (settings,)
+    rounds: Floats | None = field(default=None, repr=False)  # (settings, rounds + 1) shares of requests
+
+    def count_rounds(self, settings: tuple[int, int], probability: float) -> "Rounds | None":
+        """Rounds of requests that get the second setting with a probability, else the first."""
+        if self.rounds is None:
+            return None
+        low, high = (self.rounds[one] for one in settings)
+        return Rounds.of((1 - probability) * low + probability * high)
 
     def curve(self) -> tuple[Floats, Floats]:
         """Average cost and accuracy at the corners of the hull, cheapest first, (corners,) both."""
@@ -75,6 +101,7 @@ class MatchedCost:
     probability: float  # of the second
     price: float  # accuracy per sample there: the slope of the hull
     each: Floats = field(repr=False)  # (problems,)
+    rounds: Rounds | None = None
 
 
 def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
@@ -111,6 +138,7 @@ def match_cost(points: PolicyPoints, budget: float) -> MatchedCost | None:
         probability=float(share),
         price=price,
         each=mixed_accuracy - price * (mixed_cost - mean_cost),
+        rounds=points.count_rounds((low, high), float(share)),
     )
 
 
@@ -120,6 +148,9 @@ def join_points(points: Sequence[PolicyPoints]) -> PolicyPoints:
         cost=np.concatenate([each.cost for each in points]),
         accuracy=np.concatenate([each.accuracy for each in points]),
         labels=tuple(label for each in points for label in each.labels),
+        rounds=None
+        if any(each.rounds is None for each in points)
+        else np.concatenate([each.rounds for each in points if each.rounds is not None]),
     )
 
 
@@ -156,6 +187,8 @@ class Match:
     recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
     worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
     draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
+    rounds: float | None = None  # of a request, on average
+    rounds_p95: int | None = None  # 95% of requests take no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +269,8 @@ class VerdictRow:
     joint: Interval  # the same gain; the intervals of all rows hold at once with 95%, where there are any
     worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
     use: RequestUse | None = None  # None: tokens are not recorded
+    rounds: float | None = None  # of a request of the policy, on average; uniform sampling has 1
+    rounds_p95: int | None = None  # 95% of requests take no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,10 +413,10 @@ class PolicyResult:
 
         With several modes only the settings chosen for that budget serve it, otherwise all of them.
         """
-        near = self._settings_near(at)
-        return match_cost(
-            PolicyPoints(cost=self.points.cost[near], accuracy=self.points.accuracy[near]), budget
-        )
+        near, points = self._settings_near(at), self.points
+        rounds = None if points.rounds is None else points.rounds[near]
+        chosen = PolicyPoints(cost=points.cost[near], accuracy=points.accuracy[near], rounds=rounds)
+        return match_cost(chosen, budget)
 
     def count_draws(self, mix: MatchedCost, at: int) -> Floats:
         """Mean samples of each of several modes in such a mix, (modes,)."""
@@ -424,6 +459,8 @@ def _list_fields(parts: Sequence[SplitResult]) -> list[str]:
 
 
 def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floats]) -> PolicyResult:
+    sizes = [part.rows.shape[2] for part in parts]
+    rounds = np.average([part.rounds for part in parts], axis=0, weights=sizes)
     imitations = [(part.imitation, part.rows.shape[2]) for part in parts if part.imitation is not None]
     imitation = None
     if imitations:
@@ -439,7 +476,7 @@ def _make_result(name: str, parts: Sequence[SplitResult], pooled: dict[str, Floa
         waves=waves,
         tokens=tokens,
         reached=tuple(all(dial is None or dial.reached for dial in each) for each in dials_by_budget),
-        points=PolicyPoints(cost=points[0], accuracy=points[1], labels=parts[0].labels),
+        points=PolicyPoints(cost=points[0], accuracy=points[1], labels=parts[0].labels, rounds=rounds),
         point_waves=points[2],
         point_tokens=points[3],
         point_draws=pooled.get("draws"),
@@ -551,7 +588,7 @@ def match_policies(
 ) -> tuple[Match, ...]:
     """Every policy at every budget, and of one mode the joint hull of the peers as one more."""
     results = {result.name: result for result in everyone}
-    peers = [result.points for result in everyone if result.name != OURS]
+    peers = [result.points for result in everyone if result.name not in (OURS, *ROUND_LIMITS)]
     if peers and menu is None:
         results[PEERS] = replace(everyone[0], name=PEERS, points=join_points(peers))
     ours, baseline = (OURS, UNIFORM) if menu is None else (MENU, SINGLES[0])
@@ -595,6 +632,8 @@ def _make_match(
         lead=None if ours is None else boot.difference(ours.each, mix.each),
         recovered=(None, None) if base is None else _compute_recovered_shares(mix, base, bracket),
         worth=None if uniform is None or name == UNIFORM else uniform_equivalent(mix, uniform, boot=boot),
+        rounds=None if mix.rounds is None else mix.rounds.mean,
+        rounds_p95=None if mix.rounds is None else mix.rounds.p95,
     )
 
 

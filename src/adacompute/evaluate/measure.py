@@ -41,11 +41,12 @@ ORACLE, OURS = "oracle", "stopping"
 LEARNED = ("classifier", "curve", "stopping")  # the verdict is about their gain over uniform
 PEERS = "peers"  # the joint hull of all policies but ours and the oracle
 UNIFORM = "fixed"  # every problem gets the same number of samples
+ROUND_LIMITS = {"stopping-2": 2, "stopping-3": 3}  # stopping with so many rounds at most
 NEED_GRADES = ("classifier", "curve", "shuffled")  # policies that can't learn without grades
 _TAKE_BUDGET = ("fixed", "random", "heuristic", "shuffled")  # policies whose constructor takes the budget
 _MIN_PROBLEMS, _MIN_SHARE = 50, 0.05  # problems to learn from: at least so many, and this share of all
 _PRICES, _THRESHOLDS = 64, 16  # settings of a dial that are tried
-_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens")
+_SWEEP_FIELDS = ("cost", "accuracy", "agreement", "waves", "tokens", "rounds")
 _JUDGE_METHODS = ("estimate_critical_prices", "compute_doubt")  # each gives every state one number
 _CALIBRATION_ORDERS = 10  # orders of a training problem; enough, as costs are averaged over many problems
 _ABOVE_LARGEST = 1.6  # times the largest budget, so that a policy that underspends has a point above it
@@ -70,10 +71,17 @@ class ComparedPolicy:
 
     name: str
     maker: PolicyMaker
+    limited: tuple[str, ...] = ()  # of `ROUND_LIMITS`: the same fitted policy with fewer rounds
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
         """The policy on one split, by its name."""
-        return {self.name: measure_policy(data, self)}
+        policy = data.fit_policy(self.maker, data.setup.budgets[0])
+        results = {self.name: measure_policy(data, self, policy)}
+        for name in self.limited:
+            hasty = copy.copy(policy)
+            hasty.max_waves = ROUND_LIMITS[name]
+            results[name] = measure_policy(data, self, hasty)
+        return results
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +144,22 @@ def select_policies(
             raise PolicyError(f"policy {name!r} is named twice; name each policy once")
         if name == PEERS:
             raise PolicyError(f"{PEERS!r} is the joint hull of policies, not one; leave it out")
-        if maker is None and name != ORACLE and name not in COMPARED:
-            known = ", ".join(sorted(COMPARED))
+        if maker is None and name not in (ORACLE, *ROUND_LIMITS, *COMPARED):
+            known = ", ".join(sorted((*COMPARED, *ROUND_LIMITS)))
             raise PolicyError(f"there is no policy {name!r}; the policies are {known}")
-        if name != ORACLE:
+        if name in ROUND_LIMITS and maker is None:
+            settings = {"max_waves": ROUND_LIMITS[name]}
+            chosen[name] = ComparedPolicy(name=name, maker=_RegistryMaker(OURS, all_ballots, settings))
+        elif name != ORACLE:
             chosen[name] = ComparedPolicy(
                 name=name, maker=maker or _RegistryMaker(name, all_ballots if name == OURS else None)
             )
+    if OURS in chosen and isinstance(chosen[OURS].maker, _RegistryMaker):  # one fit serves all of them
+        limited = tuple(
+            name for name in ROUND_LIMITS if name in chosen and isinstance(chosen[name].maker, _RegistryMaker)
+        )
+        chosen[OURS] = replace(chosen[OURS], limited=limited)
+        chosen = {name: policy for name, policy in chosen.items() if name not in limited}
     return tuple(chosen.values())
 
 
@@ -478,6 +495,7 @@ class SplitResult:
     points: Floats  # (4, settings, problems) the same
     dials: tuple[CalibratedDial | None, ...]  # (budgets,); None: it has no dial
     labels: tuple[str, ...]  # (settings,)
+    rounds: Floats  # (settings, rounds + 1) share of the requests that took so many
     draws: Floats | None = None  # (settings, modes, problems) samples, of several modes
     imitation: Floats | None = None  # (budgets, 4) of a classifier, see `measure_imitation`
 
@@ -517,9 +535,8 @@ class SplitData:
         return maker(self.train, budget=budget, weigh=self.weigh, longest=self.setup.longest)
 
 
-def measure_policy(data: SplitData, compared: ComparedPolicy) -> SplitResult:
-    """One policy on one split: a row for each budget, and the points of its hull."""
-    policy = data.fit_policy(compared.maker, data.setup.budgets[0])
+def measure_policy(data: SplitData, compared: ComparedPolicy, policy: Policy) -> SplitResult:
+    """One policy, fitted for the first budget, on one split: a row for each budget, its hull's points."""
     if policy.dial is None:
         return _measure_without_dial(data, compared, policy)
     return _measure_with_dial(data, policy)
@@ -528,9 +545,8 @@ def measure_policy(data: SplitData, compared: ComparedPolicy) -> SplitResult:
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
     """One fit serves every budget: the dial is set by the cost on the training problems."""
     setup, grid = data.setup, make_dial_grid(policy).tolist()
-    test_values = sweep_policy(
-        policy, data.test_paths(policy.weigh), grid, setup.basis
-    )  # (4, dials, problems)
+    tested = sweep_with_cache(policy, data.test_paths(policy.weigh), grid)
+    test_values = stack_sweep(tested, setup.basis)  # (4, dials, problems)
     calibrated, rows = [], [test_values[:, 0]]
     if setup.calibrates:
         costs = sweep_policy(policy, data.train_paths(policy.weigh), grid, setup.basis)[0].mean(
@@ -548,6 +564,7 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
         points=test_values,
         dials=tuple(calibrated),
         labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
+        rounds=share_rounds(tested),
     )
 
 
@@ -562,15 +579,15 @@ def _measure_without_dial(data: SplitData, compared: ComparedPolicy, first: Poli
         extra = {float(count) for count in range(1, setup.longest + 1)}
     budgets = [*setup.budgets, *sorted(extra - set(setup.budgets))]
     policies = [first, *(data.fit_policy(compared.maker, budget) for budget in budgets[1:])]
-    runs = [
-        sweep_policy(policy, data.test_paths(policy.weigh), [None], setup.basis)[:, 0] for policy in policies
-    ]
-    points, count = np.stack(runs, axis=1), len(setup.budgets)
+    runs = [sweep_with_cache(policy, data.test_paths(policy.weigh), [None]) for policy in policies]
+    points = np.concatenate([stack_sweep(run, setup.basis) for run in runs], axis=1)
+    count = len(setup.budgets)
     return SplitResult(
         rows=points[:, :count],
         points=points,
         dials=(None,) * count,
         labels=tuple(f"budget {budget:g}" for budget in budgets),
+        rounds=np.concatenate([share_rounds(run) for run in runs]),
         imitation=measure_imitation(policies[:count], data) if setup.basis == "accuracy" else None,
     )
 
@@ -597,7 +614,17 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
 
 def sweep_policy(policy: Policy, paths: Paths, grid: Sequence[float | None], basis: Basis) -> Floats:
     """Mean cost, accuracy, waves and tokens of each problem at each dial, (4, dials, problems)."""
-    result = sweep_with_cache(policy, paths, grid)
+    return stack_sweep(sweep_with_cache(policy, paths, grid), basis)
+
+
+def share_rounds(result: Sweep) -> Floats:
+    """The share of the requests that took 0, 1, ... rounds, (dials, rounds + 1)."""
+    counts = result.rounds.sum(axis=1)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def stack_sweep(result: Sweep, basis: Basis) -> Floats:
+    """Mean cost, accuracy, waves and tokens of each problem at each dial, (4, dials, problems)."""
     accuracy = result.accuracy if basis == "accuracy" else result.agreement
     return np.stack([result.cost, accuracy, result.waves, result.tokens])
 

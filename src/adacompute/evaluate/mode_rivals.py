@@ -36,6 +36,7 @@ NEIGHBOURS = (0.6, 0.8, 0.92, 1.0, 1.08, 1.25, 1.6)  # times a budget, at which 
 Bools = npt.NDArray[np.bool_]
 Halves = npt.NDArray[np.float32]  # half the size of Floats
 Ends = tuple[Ints, ...]  # for each mode of a group, how many samples each path gets, (paths,)
+Setting = tuple[Ends, Ints | int]  # those samples, and in how many rounds, (paths,) or the same for all
 
 _CHEAP, _DEAR = 8, 12  # samples of the first and of the last mode of a cascade, at most
 _DEAR_DRAWS = (1, 2, 3, 4, 5, 6, 8, 10, 12)
@@ -59,6 +60,7 @@ class Settings:
     accuracy: Floats = field(repr=False)  # (settings, problems) what they are judged by
     worth: Floats = field(repr=False)  # (settings, problems) what they are chosen by
     draws: Floats = field(repr=False)  # (settings, modes, problems) samples
+    rounds: Floats = field(repr=False)  # (settings, rounds + 1) share of the requests that are judged
 
     def __len__(self) -> int:
         return len(self.cost)
@@ -66,7 +68,7 @@ class Settings:
 
 def join_settings(parts: Sequence[Settings]) -> Settings:
     """The settings of several policies as if they belonged to one."""
-    names = ("cost", "accuracy", "worth", "draws")
+    names = ("cost", "accuracy", "worth", "draws", "rounds")
     return Settings(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
@@ -129,9 +131,13 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 class JointVotes:
     """Joint votes along recorded paths, looked up by how many samples of each mode were drawn."""
 
-    def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats) -> None:
-        """`judged` and `chosen` are the worth of each path's classes, (paths, classes)."""
+    def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats, test: Ints | None = None) -> None:
+        """`judged` and `chosen` are the worth of each path's classes, (paths, classes).
+
+        Rounds are counted over the problems `test`, by their rows; None: over all.
+        """
         self.paths = paths
+        self._tested = slice(None) if test is None else np.isin(paths.problems, test)
         self._judged, self._chosen = judged, chosen
         self._rows = np.arange(len(paths))
         self._costs = [np.ascontiguousarray(mode.cost) for mode in paths.modes]  # (draws + 1, paths) each
@@ -147,11 +153,13 @@ class JointVotes:
         """Votes of each mode's commonest answer after 0, 1, ... draws, (draws + 1, paths) each."""
         return [mode.counts.max(axis=2) for mode in self.paths.modes]
 
-    def measure(self, group: tuple[int, ...], settings: Iterator[Ends], *, by_table: bool = True) -> Settings:
+    def measure(
+        self, group: tuple[int, ...], settings: Iterator[Setting], *, by_table: bool = True
+    ) -> Settings:
         """What settings of a group of modes give on each problem; tables hold the draws of cascades."""
         by_table = by_table and len(group) <= 2
-        rows: list[tuple[Floats, Floats, Floats, Floats]] = []
-        for ends in settings:
+        rows: list[tuple[Floats, Floats, Floats, Floats, Floats]] = []
+        for ends, rounds in settings:
             judged, chosen = self._look_up(group, ends, by_table=by_table)
             costs = [
                 self._costs[k].take(end * len(self.paths) + self._rows)
@@ -163,9 +171,17 @@ class JointVotes:
                 draws[mode] = self.paths.mean_per_problem(end)
             accuracy = self.paths.mean_per_problem(judged)
             worth = accuracy if chosen is judged else self.paths.mean_per_problem(chosen)
-            rows.append((self.paths.mean_per_problem(cost), accuracy, worth, draws))
-        cost, accuracy, worth, draws = (np.stack(column) for column in zip(*rows, strict=True))
-        return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
+            rows.append(
+                (self.paths.mean_per_problem(cost), accuracy, worth, draws, self.share_rounds(rounds))
+            )
+        cost, accuracy, worth, draws, shares = (np.stack(column) for column in zip(*rows, strict=True))
+        return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=shares)
+
+    def share_rounds(self, rounds: Ints | int) -> Floats:
+        """The share of the requests that take 0, 1, ... rounds, of the rounds of each path."""
+        counted = np.broadcast_to(rounds, len(self.paths))[self._tested]
+        shares = np.bincount(counted, minlength=sum(self.paths.longest) + 1) / len(counted)
+        return np.asarray(shares)
 
     def _look_up(self, group: tuple[int, ...], ends: Ends, *, by_table: bool) -> tuple[Floats, Floats]:
         """What the leaders are worth after so many draws, by what is judged and what is chosen by."""
@@ -211,7 +227,7 @@ class JointVotes:
 def follow_votes(votes: JointVotes, mode: int, *, most: int | None = None) -> Settings:
     """One mode's votes of 1, 2, ... samples, the same number for everyone."""
     most = votes.paths.longest[mode] if most is None else most
-    return votes.measure((mode,), ((votes.fill(count),) for count in range(1, most + 1)))
+    return votes.measure((mode,), (((votes.fill(count),), 1) for count in range(1, most + 1)))
 
 
 def follow_joint_votes(votes: JointVotes) -> Settings:
@@ -219,12 +235,12 @@ def follow_joint_votes(votes: JointVotes) -> Settings:
     parts = []
     for pair in combinations(range(votes.modes), 2):
         counts = product(*(range(1, cap + 1) for cap in _find_caps(votes, pair)))
-        parts.append(votes.measure(pair, ((votes.fill(a), votes.fill(b)) for a, b in counts)))
+        parts.append(votes.measure(pair, (((votes.fill(a), votes.fill(b)), 1) for a, b in counts)))
     if votes.modes > 2:
         whole = tuple(range(votes.modes))
         most = min(*votes.paths.longest, _CHEAP)
         parts.append(
-            votes.measure(whole, ((votes.fill(count),) * len(whole) for count in range(1, most + 1)))
+            votes.measure(whole, (((votes.fill(count),) * len(whole), 1) for count in range(1, most + 1)))
         )
     return join_settings(parts)
 
@@ -246,7 +262,10 @@ def follow_cascades(votes: JointVotes, *, sequential: bool) -> Settings:
             parts.append(
                 votes.measure(
                     (mode,),
-                    ((end,) for end in _list_ends(votes, mode, min(votes.paths.longest[mode], _DEAR))),
+                    (
+                        ((end,), rounds)
+                        for end, rounds in _list_ends(votes, mode, min(votes.paths.longest[mode], _DEAR))
+                    ),
                 )
             )
     return join_settings(parts)
@@ -257,42 +276,52 @@ def _find_caps(votes: JointVotes, pair: tuple[int, ...]) -> tuple[int, int]:
     return min(longest[pair[0]], _CHEAP), min(longest[pair[-1]], _DEAR)
 
 
-def _step_by_share(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Ends]:
+def _step_by_share(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Setting]:
     cheap, dear = _find_caps(votes, pair)
     for count in range(1, cheap + 1):
         first = votes.first[pair[0]][count]
         for least in range(1, count + 1):
             stops = first >= least
             for draws in (each for each in _DEAR_DRAWS if each <= dear):
-                yield votes.fill(count), np.where(stops, 0, draws)
+                yield (votes.fill(count), np.where(stops, 0, draws)), np.where(stops, 1, 2)
 
 
-def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Ends]:
+def _step_sequentially(votes: JointVotes, pair: tuple[int, ...]) -> Iterator[Setting]:
     cheap, dear = _find_caps(votes, pair)
     last = list(_list_ends(votes, pair[-1], dear))
     for count in range(1, cheap + 1):
         for agree in range(1, count + 1):
-            ends, stops = _find_end(votes.first[pair[0]], count, agree)
-            for dear_ends in last:
-                yield ends, np.where(stops, 0, dear_ends)
+            ends, stops, rounds = _find_end(votes.first[pair[0]], count, agree)
+            for dear_ends, dear_rounds in last:
+                yield (ends, np.where(stops, 0, dear_ends)), rounds + np.where(stops, 0, dear_rounds)
 
 
-def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[Ints]:
-    """Where samples of the last mode end: after so many that agree, or after so many in all."""
+def _list_ends(votes: JointVotes, mode: int, most: int) -> Iterator[tuple[Ints, Ints | int]]:
+    """Where samples of the last mode end, and in how many rounds: so many that agree, or so many in all."""
     for draws in (each for each in _DEAR_DRAWS if each <= most):
         for agree in (each for each in _AGREEMENTS if each < draws):
-            yield _find_end(votes.first[mode], draws, agree)[0]
-        yield votes.fill(draws)
+            ends, _, rounds = _find_end(votes.first[mode], draws, agree)
+            yield ends, rounds
+        yield votes.fill(draws), 1
 
 
-def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools]:
-    """After how many draws each path ends, (paths,), and whether so many agreed by then."""
+def _find_end(first: npt.NDArray[np.int16], draws: int, agree: int) -> tuple[Ints, Bools, Ints]:
+    """After how many draws each path ends, (paths,), whether so many agreed by then, and its rounds.
+
+    A round asks for as many samples as are missing at least, so that none is drawn in vain.
+    """
     reached = first[1 : draws + 1] >= agree
     agrees = np.asarray(reached.any(axis=0))
-    return np.where(agrees, reached.argmax(axis=0) + 1, draws), agrees
+    ends = np.where(agrees, reached.argmax(axis=0) + 1, draws)
+    drawn, rounds, rows = np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64), np.arange(len(ends))
+    while (going := drawn < ends).any():
+        missing = np.maximum(agree - first[drawn, rows], 1)
+        drawn = np.where(going, np.minimum(drawn + missing, draws), drawn)
+        rounds += going
+    return ends, agrees, rounds
 
 
-def _chain_sequentially(votes: JointVotes) -> Iterator[Ends]:
+def _chain_sequentially(votes: JointVotes) -> Iterator[Setting]:
     """Every mode in turn, until samples of one agree."""
     longest, early = votes.paths.longest, votes.modes - 1
     steps = [(step,) * early for step in _CHAIN] + list(product(_CHAIN_STEPS, repeat=early))
@@ -305,23 +334,27 @@ def _chain_sequentially(votes: JointVotes) -> Iterator[Ends]:
                 yield _chain([*stages, _find_end(votes.first[-1], draws, agree)])
 
 
-def _chain_by_share(votes: JointVotes) -> Iterator[Ends]:
+def _chain_by_share(votes: JointVotes) -> Iterator[Setting]:
     """So many samples of every mode in turn, until the commonest answer of one has a share."""
     longest, early = votes.paths.longest, votes.modes - 1
     for draws, share, last in product(_CHAIN_DRAWS, _CHAIN_SHARES, _CHAIN_DRAWS):
         if draws <= min(longest[:-1]) and last <= longest[-1]:
-            stages = [(votes.fill(draws), votes.first[mode][draws] >= share * draws) for mode in range(early)]
-            yield _chain([*stages, (votes.fill(last), votes.first[-1][last] >= 0)])
+            stages = [
+                (votes.fill(draws), votes.first[mode][draws] >= share * draws, votes.fill(1))
+                for mode in range(early)
+            ]
+            yield _chain([*stages, (votes.fill(last), votes.first[-1][last] >= 0, votes.fill(1))])
 
 
-def _chain(stages: Sequence[tuple[Ints, Bools]]) -> Ends:
+def _chain(stages: Sequence[tuple[Ints, Bools, Ints]]) -> Setting:
     """Samples of every mode where each stage is only reached by paths that no stage before has stopped."""
-    going = np.ones(len(stages[0][0]), dtype=bool)
+    going, rounds = np.ones(len(stages[0][0]), dtype=bool), np.zeros(len(stages[0][0]), dtype=np.int64)
     ends = []
-    for count, stops in stages:
+    for count, stops, own_rounds in stages:
         ends.append(np.where(going, count, 0))
+        rounds += np.where(going, own_rounds, 0)
         going &= ~stops
-    return tuple(ends)
+    return tuple(ends), rounds
 
 
 def follow_stopping(
@@ -336,13 +369,10 @@ def follow_stopping(
         drawn[:, mode] = count
         state = paths.votes_after(rows, drawn).state_of(mode)
         goes_on[count - 1] = stopper.estimate_critical_prices(reading, state)
-    return votes.measure(
-        (mode,),
-        (
-            (1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64),)
-            for price in _STOPPING_PRICES
-        ),
+    ends = (
+        1 + np.cumprod(goes_on > log(price), axis=0).sum(axis=0, dtype=np.int64) for price in _STOPPING_PRICES
     )
+    return votes.measure((mode,), (((end,), end) for end in ends))  # one sample a round
 
 
 def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[str, Settings]) -> Settings:
@@ -365,6 +395,7 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
         accuracy=np.stack([every.accuracy[rows, problems] for rows in chosen]),
         worth=np.stack([every.worth[rows, problems] for rows in chosen]),
         draws=np.stack([every.draws[rows, :, problems].T for rows in chosen]),
+        rounds=every.rounds[[0] * len(chosen)],  # all in one round
     )
 
 
@@ -377,6 +408,9 @@ def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool)
         accuracy=accuracy,
         worth=accuracy,
         draws=np.stack([[paths.mean_per_problem(column) for column in run.by_mode.T] for run in runs]),
+        rounds=np.stack(
+            [np.bincount(run.waves, minlength=sum(paths.longest) + 1) / len(run.waves) for run in runs]
+        ),
     )
 
 
@@ -385,13 +419,13 @@ def shuffle_runs(votes: JointVotes, runs: Sequence[PolicyRun], rng: np.random.Ge
     problems = len(votes.paths.ballots)
     orders = np.arange(votes.paths.orders)
     group = tuple(range(votes.modes))
-    settings: list[Ends] = []
+    settings: list[Setting] = []
     for run in runs:
         order = rng.permutation(problems)
         donor = np.empty(problems, dtype=np.int64)
         donor[order] = np.roll(order, 1)  # nobody is their own donor
         rows = (donor[:, None] * votes.paths.orders + orders).reshape(-1)
-        settings.append(tuple(run.by_mode[rows].T))
+        settings.append((tuple(run.by_mode[rows].T), run.waves[rows]))
     return votes.measure(group, iter(settings), by_table=False)
 
 
@@ -424,10 +458,10 @@ def draw_mode_paths(
     return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
 
-def _make_votes(setup: EvaluationSetup, paths: ModePaths) -> JointVotes:
+def _make_votes(setup: EvaluationSetup, paths: ModePaths, test: Ints | None = None) -> JointVotes:
     judged = paths.agrees if setup.basis == "agreement" else paths.grade
     chosen = paths.agrees if setup.learns_by_agreement else judged
-    return JointVotes(paths, judged=judged, chosen=chosen)
+    return JointVotes(paths, judged=judged, chosen=chosen, test=test)
 
 
 def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
@@ -464,7 +498,7 @@ def _measure_rivals(
     split: Split,
 ) -> dict[str, SplitResult]:
     """Every rival, its settings chosen on the training problems."""
-    weighed, plain = _make_votes(setup, weighed_paths), _make_votes(setup, plain_paths)
+    weighed, plain = (_make_votes(setup, paths, split.test) for paths in (weighed_paths, plain_paths))
     both, names = (weighed, plain), policy.names
     single = [join_settings([follow_votes(votes, mode) for votes in both]) for mode in range(len(names))]
     stopping = [
@@ -534,4 +568,5 @@ def apply_mixes(
         dials=(None,) * len(at),
         labels=(),
         draws=np.stack([mix.apply(settings.draws)[:, rows] for mix in mixes]),
+        rounds=np.stack([mix.apply(settings.rounds) for mix in mixes]),
     )

@@ -97,6 +97,8 @@ def _make_row(ours: MatchedCost, base: MatchedCost, needed: float, boot: Bootstr
         gain=gain,
         joint=Interval(mean=gain.mean, low=None, high=None),
         worth=Interval(mean=needed, low=None, high=None),
+        rounds=None if ours.rounds is None else ours.rounds.mean,
+        rounds_p95=None if ours.rounds is None else ours.rounds.p95,
     )
 
 

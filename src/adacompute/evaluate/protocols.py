@@ -30,6 +30,7 @@ from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     NEED_GRADES,
     ORACLE,
+    ROUND_LIMITS,
     UNIFORM,
     Basis,
     ComparedPolicy,
@@ -68,6 +69,7 @@ POLICY_NAMES = (
     "classifier",
     "curve",
     "stopping",
+    *ROUND_LIMITS,
     "oracle",
 )
 _ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, of one mode and of several

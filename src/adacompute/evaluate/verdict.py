@@ -274,6 +274,7 @@ def measure_paired(
         return PolicyPoints(
             cost=_sum_by_group(np.mean([each.points.cost for each in pooled], axis=0), groups),
             accuracy=_sum_by_group(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
+            rounds=np.mean([own for each in pooled if (own := each.points.rounds) is not None], axis=0),
         )
 
     own = pool(candidate.name)
@@ -357,6 +358,8 @@ def judge(results: PairedResults) -> Verdict:
             joint=_clip_interval(joint[at], base.accuracy),
             worth=(worth := uniform_equivalent(own, curves, boot=boot)),
             use=None if usage is None else usage.measure(own, min(worth.mean, curves.most)),
+            rounds=None if own.rounds is None else own.rounds.mean,
+            rounds_p95=None if own.rounds is None else own.rounds.p95,
         )
         for at, (own, base) in enumerate(pairs)
     )
@@ -454,6 +457,7 @@ def match_neighbours(points: PolicyPoints, budget: float) -> MatchedCost | None:
         probability=share,
         price=_slope(rising, accuracy[order], budget) if above < len(rising) else 0.0,
         each=(1 - share) * points.accuracy[low] + share * points.accuracy[high],
+        rounds=points.count_rounds((low, high), share),
     )
     return replace(mix, each=mix.each - mix.price * (_mixed_cost(points, mix) - mix.cost))
 

@@ -35,6 +35,7 @@ from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
 _MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
+_ROUNDING = 1e-9  # of a share of requests
 
 
 def run_policy(
@@ -100,7 +101,7 @@ class ProblemResults:
     waves: Floats
     tokens: Floats  # output tokens; NaN: not known
     counts: Ints = field(repr=False)  # (longest + 1,) requests by samples drawn
-    most_waves: int
+    rounds: Ints = field(repr=False)  # (problems, waves + 1) requests by waves
     by_mode: Floats  # (problems, modes) samples
     certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
 
@@ -114,7 +115,7 @@ class ProblemResults:
             waves=paths.mean_per_problem(policy_run.waves),
             tokens=paths.mean_per_problem(policy_run.tokens),
             counts=np.bincount(policy_run.drawn, minlength=int(np.sum(paths.longest)) + 1),
-            most_waves=int(policy_run.waves.max(initial=0)),
+            rounds=_count_rounds(paths, policy_run.waves),
             by_mode=paths.mean_per_problem(policy_run.by_mode),
         )
 
@@ -135,13 +136,28 @@ class ProblemResults:
     @classmethod
     def merge(cls, parts: "Sequence[ProblemResults]") -> "ProblemResults":
         """The results of several blocks, in order."""
-        names = ["cost", "accuracy", "agreement", "waves", "tokens", "by_mode"]
+        names = ["cost", "accuracy", "agreement", "waves", "tokens", "by_mode", "rounds"]
         names += [] if parts[0].certified is None else ["certified"]
         return cls(
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
             counts=np.sum([part.counts for part in parts], axis=0),
-            most_waves=max(part.most_waves for part in parts),
         )
+
+
+def _count_rounds(paths: Paths | ModePaths, waves: Ints) -> Ints:
+    """Requests by waves, (problems, waves + 1)."""
+    shape = (len(paths.ballots), int(np.sum(paths.longest)) + 1)
+    return np.bincount(paths.problems * shape[1] + waves, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def count_most(rounds: Floats | Ints, share: float = 1.0) -> int:
+    """The waves that so many of the requests don't exceed; `rounds` are requests by waves, (waves + 1,).
+
+    >>> count_most(np.array([0, 90, 8, 2]), 0.95), count_most(np.array([0, 90, 8, 2]))
+    (2, 3)
+    """
+    seen = np.cumsum(rounds)
+    return int(np.searchsorted(seen, seen[-1] * share * (1 - _ROUNDING)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -239,7 +255,7 @@ class ExactReplay:
             waves=np.ones(len(budgets)),
             tokens=budgets * compute_mean_tokens(self._ballots),
             counts=np.bincount(budgets, minlength=policy.longest + 1),
-            most_waves=1,
+            rounds=np.tile(np.arange(policy.longest + 1) == 1, (len(budgets), 1)).astype(np.int64),
             by_mode=budgets[:, None].astype(np.float64),
         )
 
@@ -284,6 +300,7 @@ class Sweep:
     agreement: Floats  # with the vote of all samples, 0 to 1
     waves: Floats
     tokens: Floats  # NaN: not known
+    rounds: Ints  # (dials, problems, waves + 1) requests by waves
 
     def __len__(self) -> int:
         return len(self.dials)
@@ -310,5 +327,8 @@ def sweep(
         results = [ProblemResults.from_policy(policy, paths, dial=dial, reading=reading) for dial in dials]
     shape = (len(results), len(paths.ballots))
     names = [f.name for f in fields(Sweep) if f.name != "dials"]
-    stacked = {name: np.array([getattr(each, name) for each in results]).reshape(shape) for name in names}
-    return Sweep(dials=tuple(dials), **stacked)
+    stacked = {name: np.array([getattr(each, name) for each in results]) for name in names}
+    return Sweep(
+        dials=tuple(dials),
+        **{name: values.reshape(shape + values.shape[2:]) for name, values in stacked.items()},
+    )

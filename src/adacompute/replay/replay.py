@@ -17,6 +17,7 @@ from adacompute.replay.per_problem import (
     ExactReplay,
     ProblemResults,
     can_replay_exactly,
+    count_most,
     replay_block,
     split_paths,
 )
@@ -173,6 +174,7 @@ class Replayed:
     agreement: float  # with the vote of all of a problem's samples, 0 to 1
     waves: float  # mean a request
     most_waves: int
+    rounds_p95: int  # waves that 95% of requests don't exceed
     tokens: float | None  # mean output tokens a request; None: not known
     counts: Ints = field(repr=False)  # (longest + 1,) requests that drew 0, 1, ... samples
     each_cost: Floats = field(repr=False)  # (problems,)
@@ -200,6 +202,8 @@ class Replayed:
             "agreement": self.agreement,
             "waves": self.waves,
             "most_waves": self.most_waves,
+            "rounds": self.waves,
+            "rounds_p95": self.rounds_p95,
             "tokens": self.tokens,
             "counts": {str(b): n for b, n in enumerate(self.counts.tolist()) if n},
             "dropped": list(self.dropped),
@@ -282,7 +286,7 @@ def build_result(
 ) -> Replayed:
     """Builds the result from what each problem gave; only the prompts of `ballots` are looked at."""
     known = results.accuracy[~np.isnan(results.accuracy)]
-    tokens = float(results.tokens.mean())
+    tokens, rounds = float(results.tokens.mean()), results.rounds.sum(axis=0)
     in_sample = policy.count_in_sample(ballots)
     in_sample_words = (
         f"; in-sample: it was fitted on {in_sample} of these {len(ballots)} problems" if in_sample else ""
@@ -296,7 +300,8 @@ def build_result(
         accuracy=bootstrap_mean(known, rng),
         agreement=float(results.agreement.mean()),
         waves=float(results.waves.mean()),
-        most_waves=results.most_waves,
+        most_waves=count_most(rounds),
+        rounds_p95=count_most(rounds, 0.95),
         tokens=None if math.isnan(tokens) else tokens,
         counts=results.counts,
         each_cost=results.cost,

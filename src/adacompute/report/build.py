@@ -19,6 +19,7 @@ from adacompute.evaluate.conclusions import EvaluationRuns, assemble_evaluation
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
+    ROUND_LIMITS,
     EvaluationSetup,
     Votes,
     leave_out_short,
@@ -72,6 +73,7 @@ POLICIES = (
     "classifier",
     "curve",
     "stopping",
+    *ROUND_LIMITS,
 )
 _EXACT, _ORACLE = "uniform sampling, exact", "oracle"  # work that is done beside the evaluation
 _FOLDS, _FEW_FOLDS = 5, 2

@@ -41,6 +41,8 @@ class PolicyStyle:
 
 POLICY_STYLES: dict[str, PolicyStyle] = {
     "stopping": PolicyStyle(name="stopping (ours)", colour="blue", marker="o"),
+    "stopping-2": PolicyStyle(name="stopping, 2 rounds", colour="blue", line=":"),
+    "stopping-3": PolicyStyle(name="stopping, 3 rounds", colour="blue", line="-."),
     "fixed": PolicyStyle(name="uniform", colour="ink", line="--"),
     "random": PolicyStyle(name="random", colour="grey", line=":"),
     "heuristic": PolicyStyle(name="longest prompts", colour="yellow", line="-."),

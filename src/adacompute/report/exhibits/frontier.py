@@ -459,7 +459,7 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
         key="frontier",
         title="Frontier of every policy",
         words=_write_words(frontier),
-        tables=(build_policy_table(evaluation, frontier),),
+        tables=(build_policy_table(evaluation, frontier), _build_rounds_table(evaluation)),
         pictures=(draw_frontier(frontier),),
         missing=tuple(missing),
     )
@@ -499,6 +499,29 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
         if menu is None
         else _ABOUT_MODES,
         bold=tuple(at for at, row in enumerate(rows) if row[0] == policy_style(frontier.ours).name),
+    )
+
+
+def _build_rounds_table(evaluation: Evaluation) -> Table:
+    """Rounds of every policy at each budget."""
+    menu = evaluation.menu
+    columns = [Column(name="policy")]
+    for budget in evaluation.budgets:
+        cost = f"{budget:g}" if menu is None else menu.format_cost(budget, unit=False)
+        columns.append(Column(name=f"at {cost}", kind="number", about="rounds a request, on average"))
+        columns.append(Column(name=f"95% at {cost}", kind="amount", about="95% of requests take no more"))
+    rows: list[tuple[Cell, ...]] = []
+    for name in evaluation.policies:
+        matches = [evaluation.match(name, budget) for budget in evaluation.budgets]
+        pairs = [(None, None) if match is None else (match.rounds, match.rounds_p95) for match in matches]
+        rows.append((policy_style(name).name, *(cell for pair in pairs for cell in pair)))
+    return Table(
+        key="rounds",
+        title="Rounds of every policy at the same average cost",
+        protocol=f"held-out, {evaluation.folds} folds; a round is the samples that are asked for at once",
+        columns=tuple(columns),
+        rows=tuple(rows),
+        note="An answer takes about as long as its rounds. Blank: it can't cost so little.",
     )
 
 

@@ -23,6 +23,10 @@ _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
     "(collect does) to see prices"
 )
+ROUND_COLUMNS = (
+    Column(name="rounds", kind="tenths", about="of samples that are asked for at once; uniform has 1"),
+    Column(name="rounds of 95%", kind="amount", about="95% of requests take no more"),
+)
 _NARROW_WIDTH = 5.7  # inches: a phone shows it whole (page.css, #figure-frontier-few)
 
 
@@ -83,6 +87,8 @@ def _make_match(policy: str, row: VerdictRow) -> Match:
         lead=None,
         recovered=(None, None),
         worth=row.worth,
+        rounds=row.rounds,
+        rounds_p95=row.rounds_p95,
     )
 
 
@@ -115,6 +121,7 @@ def build_budgets_table(evaluation: Evaluation) -> Table:
             Column(name="gain", kind="points", about="points over uniform, 95% interval of this row alone"),
             needs_column(evaluation.longest),
             Column(name="samples saved", kind="percent", about="of those"),
+            *ROUND_COLUMNS,
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
         ),
@@ -142,6 +149,8 @@ def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
                 row.accuracy,
                 row.gain,
                 *saved,
+                row.rounds,
+                row.rounds_p95,
                 None if bracket is None else bracket.low,
                 None if bracket is None else bracket.high,
             )
@@ -157,6 +166,7 @@ def _build_costs_table(evaluation: Evaluation, menu: Menu) -> Table:
             Column(name="gain", kind="points", about="points over no menu, 95% interval, paired"),
             cost_column(menu, "no menu needs", f"{menu.cost_unit}, for the menu's {evaluation.basis}"),
             Column(name="saved", kind="percent", about="of that; below 0 the menu costs more"),
+            *ROUND_COLUMNS,
             Column(name="oracle, cross-fitted", kind="share", about="knows the answers; decides beforehand"),
             Column(name="oracle, in-sample", kind="share", about="chosen and judged on the same samples"),
         ),
@@ -177,6 +187,8 @@ def _budget_row(
         None if ours is None else ours.gain,
         worth,
         saved,
+        None if ours is None else ours.rounds,
+        None if ours is None else ours.rounds_p95,
         None if bracket is None else bracket.low,
         None if bracket is None else bracket.high,
     )
