@@ -163,8 +163,8 @@ class _Pages:
         """The models as the upstream lists them."""
         self.authenticate(headers)
         models = await self._gateway.list_models()
-        listing = {"object": "list", "data": [_describe_model(model) for model in models.values()]}
-        return 200, _JSON_HEADERS, dump_json(listing)
+        described = await asyncio.to_thread(self._describe_models, models.values())
+        return 200, _JSON_HEADERS, dump_json({"object": "list", "data": described})
 
     async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """One model."""
@@ -177,7 +177,12 @@ class _Pages:
                 status=404,
                 code="model_not_found",
             )
-        return 200, _JSON_HEADERS, dump_json(_describe_model(model))
+        (described,) = self._describe_models([model])
+        return 200, _JSON_HEADERS, dump_json(described)
+
+    def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Models as the upstream describes them, masked."""
+        return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
         """The process runs."""

@@ -29,7 +29,6 @@ from adacompute.serve.spending.ledger import (
     LedgerProtocol,
     Rates,
     Spend,
-    TokenBounds,
     WaveReservation,
 )
 from adacompute.serve.voting.answer_reader import FieldMemory
@@ -38,12 +37,6 @@ from adacompute.serve.voting.vote_eligibility import VoteEligibility
 
 _Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
 _NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
-
-
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    prompt_tokens: int
-    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +75,10 @@ class SampleSource:
         """Whether the client or the mode limits the tokens of a response."""
         return request.has_token_limit or self.limit is not None
 
-    def bound_tokens(self, request: ChatRequest) -> TokenBounds:
-        """The most tokens that a call for one sample of a request can cost there."""
+    def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
+        """The most tokens of prompt and response that a call for one sample can cost there."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
-        return _Bounds(request.prompt_tokens + self.added_tokens, limit)
+        return request.prompt_tokens + self.added_tokens, limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,9 +343,14 @@ class SampleDrawer:
                 wanted = max(1, min(exc.left, wanted - 1))
 
     def _begin(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
-        bounds = source.bound_tokens(self._request)
-        reservation = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
-        return reservation.begin(self._route.key)
+        prompt, response = source.bound_tokens(self._request)
+        return WaveReservation(
+            count,
+            prompt_tokens=prompt,
+            max_tokens=response,
+            ledger=self._resources.ledger,
+            rates=source.rates,
+        ).begin(self._route.key)
 
     def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
         """Ends a wave, and counts what it cost and what it may have cost."""
