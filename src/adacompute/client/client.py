@@ -267,7 +267,7 @@ class Client:
 
     async def __aenter__(self) -> "Client":
         self._context = CallContext(
-            self.endpoint,
+            endpoint=self.endpoint,
             transport=Transport(self.endpoint, agent=_AGENT, share=self.share),
             quirks=self.quirks,
             totals=self.totals,

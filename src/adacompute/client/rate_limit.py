@@ -482,16 +482,23 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     special: set[str] = set()
     if not _EVERYDAY_FIELDS.issuperset(body):
         special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    messages, length = body.get("messages"), 0
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
-        if isinstance(content, str):
-            length += len(content)
-        elif isinstance(content, list) and any(map(_is_media, content)):
-            special.add("media")
-    if length > _LONG_PROMPT:
+    if any(isinstance(content, list) and any(map(_is_media, content)) for content in _read_contents(body)):
+        special.add("media")
+    if count_text(body) > _LONG_PROMPT:
         special.add("long")
     return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
+
+
+def count_text(body: Mapping[str, Any]) -> int:
+    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
+    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
+
+
+def _read_contents(body: Mapping[str, Any]) -> list[object]:
+    messages = body.get("messages")
+    if not isinstance(messages, (list, tuple)):
+        return []
+    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
 
 
 def _is_media(part: object) -> bool:

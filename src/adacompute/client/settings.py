@@ -299,14 +299,17 @@ def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
 
 def describe_key_exposure(endpoint: Endpoint) -> str | None:
     """A warning where the key is sent unencrypted; None where it isn't."""
-    if endpoint.key is None or not endpoint.url.startswith("http://") or _is_loopback(endpoint.url):
+    if endpoint.key is None or not endpoint.url.startswith("http://") or is_loopback(endpoint.url):
         return None
     return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
 
 
-def _is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
-    host = urlsplit(url).hostname or ""
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine; False if it can't be read."""
+    try:
+        host = (urlsplit(url).hostname or "") if url.isprintable() else ""
+    except ValueError:  # half an address of IPv6
+        return False
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -556,13 +556,9 @@ def _build_compressed_error(response: HttpResponse, encoding: str, though: str) 
 
 def _find_encoding(response: HttpResponse) -> str:
     """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
-    if "content-encoding" not in response.headers:
-        return ""
-    names = response.headers["content-encoding"].lower().split(",")
-    encodings = [name.strip() for name in names if name.strip() not in ("", "identity")]
-    if not encodings:
-        return ""
-    return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
+    names = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
+    encoding = next((name for name in names if name not in ("", "identity")), "")
+    return encoding if not encoding or encoding in _ENCODINGS else "an unknown encoding"
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
@@ -573,27 +569,18 @@ async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
     elif encoding := _find_encoding(response):  # the status says enough, and is kept
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
-    max_size = limit if success else _MAX_ERROR_BODY
+    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
     try:
-        length = response.content_length
-        if length is not None and length <= min(max_size, MAX_INLINE):
-            return await response.read()
-        return await _read_parts(response, max_size)
+        while part := await response.read_some():
+            raw += part
+            if success and len(raw) > limit:
+                raise _build_too_large_error(response, limit)
+            if not success and len(raw) > _MAX_ERROR_BODY:
+                response.close()
+                break
     except BaseException:
         response.close()
         raise
-
-
-async def _read_parts(response: HttpResponse, max_size: int) -> bytearray:
-    """The body of a reply that doesn't say its length, or is too long: only an error may be cut off."""
-    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
-    while part := await response.read_some():
-        raw += part
-        if len(raw) > max_size:
-            response.close()
-            if response.status != 200:
-                break
-            raise _build_too_large_error(response, max_size)
     return raw
 
 

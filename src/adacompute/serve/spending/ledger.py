@@ -126,12 +126,7 @@ class Rates:
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that so many samples can cost, each drawn by a call of its own."""
-        prompts, completions = samples * prompt_tokens, samples * max_tokens
-        return Spend(
-            samples=samples,
-            tokens=prompts + completions,
-            nanos=self._compute_nanos(prompts, 0, completions),
-        )
+        return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
         """What so many tokens cost in tokens or money, as a number that may be estimated with."""
@@ -179,14 +174,14 @@ class Rates:
             if call.paid == "yes" and not call.unmetered:
                 continue
             if call.paid == "maybe":
-                total += self._bound_call(call.asked, prompt_tokens, max_tokens)
+                total += self._bound_calls(call.asked, prompt_tokens, max_tokens)
             elif call.paid == "yes":
                 samples = max(call.asked, call.got + call.surplus)
                 counted = replace(self.compute_spent([call]), samples=samples)
-                total += (self._bound_call(samples, prompt_tokens, max_tokens) - counted).positive
+                total += (self._bound_calls(samples, prompt_tokens, max_tokens) - counted).positive
         return total
 
-    def _bound_call(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+    def _bound_calls(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         completions = samples * max_tokens
         return Spend(
             samples=samples,
