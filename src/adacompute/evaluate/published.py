@@ -34,7 +34,7 @@ from adacompute.evaluate.mode_rivals import (
     list_targets,
     mix_settings,
 )
-from adacompute.policies.paths import MenuPaths, PathLayout, compute_class_worth, compute_full_vote
+from adacompute.policies.paths import ModePaths, PathLayout, compute_class_worth, compute_full_vote
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 
@@ -161,7 +161,7 @@ class PublishedCascades:
         }
 
 
-def follow_conformal_cascades(paths: MenuPaths, train: Ints, *, by_agreement: bool) -> Settings:
+def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
     """The thresholds of C3PO at every cap on costs, from the tightest to the widest.
 
     One half of the training problems tells how often a cascade disagrees with the dearest mode, the other the
@@ -187,7 +187,7 @@ def follow_conformal_cascades(paths: MenuPaths, train: Ints, *, by_agreement: bo
     )
 
 
-def _list_cascades(paths: MenuPaths) -> Iterator[tuple[Floats, Floats, Floats, Ints]]:
+def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, Floats, Floats, Ints]]:
     """Cost, worth and agreement of each path, (paths,), and samples by mode, of every cascade of C3PO."""
     rows, modes = np.arange(len(paths)), paths.modes
     for count in (each for each in _SAMPLES if each <= min(paths.longest)):

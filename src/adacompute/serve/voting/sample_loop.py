@@ -267,9 +267,14 @@ class SampleDrawer:
                 wanted = max(1, min(exc.left, wanted - 1))
 
     def _begin(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
-        bounds = source.bound_tokens(self._request)
-        reservation = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
-        return reservation.begin(self._route.key)
+        prompt, response = source.bound_tokens(self._request)
+        return WaveReservation(
+            count,
+            prompt_tokens=prompt,
+            max_tokens=response,
+            ledger=self._resources.ledger,
+            rates=source.rates,
+        ).begin(self._route.key)
 
     def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
         """Ends a wave, and counts what it cost and what it may have cost."""
