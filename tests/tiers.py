@@ -85,6 +85,11 @@ def leave_to_nightly(cases: Iterable[Any], *, but: int = 1) -> list[Any]:
     ]
 
 
+def choose_some(cases: Sequence[Any], number: int) -> Sequence[Any]:
+    """All of them in `make nightly`; else a third, and for the next number another one."""
+    return cases[number % 3 :: 3] if settings.get_current_profile_name() == "few" else cases
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=LEFT_OUT, help="quick: what a change needs; check: what it must pass")
 

@@ -169,15 +169,6 @@ def test_a_stream_has_every_event_in_its_order_voted_or_passed(gate: Running):
         assert ids == {last["output"][0]["id"]}
 
 
-def test_the_sdk_s_stream_ends_with_the_whole_response(gate: Running):
-    with sdk(gate).responses.stream(model="scripted", input="What is 6 times 7?") as stream:
-        kinds = [event.type for event in stream]
-        final = stream.get_final_response()
-    assert kinds[0] == "response.created"
-    assert kinds[-1] == "response.completed"
-    assert final.output_text == "The answer is 42."
-
-
 def test_a_passed_stream_comes_while_the_upstream_writes():
     story = " ".join(["word"] * 100)
     with (
@@ -268,23 +259,6 @@ def test_a_first_sample_that_is_streamed_at_once_ends_with_the_verdict():
         assert last["adacompute"]["agreed"] is True
         assert last["adacompute"]["samples"] > 1
         assert last["usage"]["output_tokens"] == 12 * last["adacompute"]["samples"]
-
-
-def test_c08_a_client_that_leaves_a_stream_ends_the_upstream_s():
-    with (
-        Upstream(Reply(texts=["word " * 200], pieces=100, gap=0.1)) as up,
-        Running(up.url, mode="pass") as gate,
-    ):
-        stream = sdk(gate).responses.create(model="m", input="Write a story.", stream=True)
-        for event in stream:
-            if event.type == "response.output_text.delta":
-                break
-        stream.close()
-        until = time.monotonic() + 20
-        while up.count.in_flight or gate.gateway.under_way:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        assert up.count.aborted == 1
 
 
 def test_calls_of_tools_are_streamed_with_their_arguments():

@@ -252,37 +252,6 @@ def test_the_rest_of_the_first_wave_is_drawn_while_the_first_sample_streams(tmp_
         assert account.spent.samples <= up.count.choices <= account.spent.samples + account.maybe.samples
 
 
-def test_the_official_client_reads_both_modes():
-    with (
-        Upstream(Phrases("The answer is 42.")) as up,
-        Running(up.url, price=CHEAP) as gate,
-        OpenAI(base_url=gate.url, api_key="any", timeout=60.0) as client,
-    ):
-        for mode, agreed in (("wait", None), ("first", True)):
-            chunks = list(
-                client.chat.completions.create(
-                    model="scripted",
-                    messages=[{"role": "user", "content": VALUE}],
-                    stream=True,
-                    extra_body={"adacompute": {"stream_mode": mode}},
-                )
-            )
-            assert all(len(chunk.choices) == 1 for chunk in chunks)
-            assert chunks[-1].choices[0].finish_reason == "stop"
-            told = (chunks[-1].model_extra or {})["adacompute"]
-            assert told.get("agreed") is agreed
-            assert told["votes"] == {"42": told["samples"]}
-            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The answer is 42."
-        text, said = "", None
-        with client.chat.completions.stream(
-            model="scripted", messages=[{"role": "user", "content": VALUE}], extra_headers=FIRST
-        ) as stream:
-            for event in stream:
-                text += event.delta if event.type == "content.delta" else ""
-            said = stream.get_final_completion().choices[0].message.content
-        assert text == said == "The answer is 42."
-
-
 def test_a_first_sample_that_states_nothing_ends_its_stream_without_a_vote():
     with Upstream(Phrases(STORY)) as up, Running(up.url, price=CHEAP, stream_mode="first") as gate:
         *_, lines = read(gate.base, asked(FACT))

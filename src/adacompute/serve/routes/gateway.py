@@ -539,7 +539,7 @@ class Gateway:
             prompt_cost=NO_PROMPT_COST
             if self.resources.has_choice
             else self.resources.rates.compute_prompts(
-                calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+                calls, choices=quirks.get(request.body.get("model")).max_choices
             ),
             modes=uses,
             response_modes=tuple(votes.modes) if self.resources.modes else (),

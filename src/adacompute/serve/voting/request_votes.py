@@ -338,7 +338,7 @@ class RequestVotes:
         """How votes weigh: on the live scale of the model, or of each mode."""
         resources, weigh = self._resources, self._served.weigh(self._model)
         if not resources.has_choice:
-            gives_logprobs = resources.client.quirks.gives_logprobs(self._request.body.get("model"))
+            gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
             if gives_logprobs is False and weigh is not None:  # only scores are left
                 weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
         scorer = resources.scorer
@@ -361,10 +361,11 @@ class RequestVotes:
         if weigh is None:
             return False
         if not weigh.modes:
-            return self._resources.client.quirks.gives_logprobs(self._request.body.get("model")) is True
+            return self._resources.client.quirks.get(self._request.body.get("model")).gives_logprobs is True
         sources = self._resources.sources
         return any(
-            own.reads_tokens and sources[name].client.quirks.gives_logprobs(sources[name].mode.model) is True
+            own.reads_tokens
+            and sources[name].client.quirks.get(sources[name].mode.model).gives_logprobs is True
             for name, own in weigh.modes
         )
 

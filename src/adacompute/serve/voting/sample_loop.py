@@ -279,7 +279,7 @@ class SampleDrawer:
         use.spent += spent
         use.maybe += maybe
         model = source.mode.model or str(self._request.body.get("model", ""))
-        refuses_limit = source.client.quirks.token_limits.is_unbounded(model)
+        refuses_limit = source.client.quirks.get(model).is_unbounded
         if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self._notes:
             self._notes.append(_NO_LIMIT)
 
