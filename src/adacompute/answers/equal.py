@@ -190,8 +190,11 @@ class Classes:
         or two seconds; where it can't start, formulas are compared as they are written.
         """
         _check_answer(answer)
-        form = normalise(answer or "", self.task.percent)
-        if answer is not None and not self._find_in_buckets(answer, form, correct):
+        if answer is None:
+            return -1
+        form = normalise(answer, self.task.percent)
+        group = self._find_in_buckets(answer, form, correct)
+        if group is None:
             if self._select_candidates(form, correct):
                 import asyncio  # imported here: commands without an event loop start faster
 
@@ -199,7 +202,7 @@ class Classes:
                 return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
             if form.kind == "open":  # the next answer may have to be compared with this one
                 _get_executor().submit(self._judge.warm)
-        return self.place(answer, correct)
+        return self._join(answer, form, correct, group)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))
