@@ -112,7 +112,6 @@ class Response:
     ) -> Sample:
         """The response as a pool stores it, with its answer, if it was read, and further keys."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
-        signals = add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals
         return Sample(
             text=replace_surrogates(self.text),
             answer=answer,
@@ -120,7 +119,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            signals=signals,
+            signals=add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals,
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 

@@ -11,8 +11,8 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -178,14 +178,18 @@ class Gateway:
 
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        with self._finishing(active):
+            await self._hold_vote(active.sampling)
+        return self._finish(active)
+
+    @contextmanager
+    def _finishing(self, active: ActiveRequest) -> Iterator[None]:
+        """Ends a request that fails here."""
         try:
-            await active.sampling.run()
-            if (error := self._mark_weak_vote(active.sampling)) is not None:
-                raise error
+            yield
         except BaseException as exc:
             self._finish(active, exc)
             raise
-        return self._finish(active)
 
     def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
@@ -195,13 +199,10 @@ class Gateway:
 
     async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The winner, once it is known; until then, comments keep the connection alive."""
-        try:
+        with self._finishing(active):
             async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         async for event in self._send_winner(active.sampling.request, self._finish(active)):
             yield event
 
@@ -242,7 +243,7 @@ class Gateway:
     async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
-        try:
+        with self._finishing(active):
             async with AsyncExitStack() as stack:
                 async with aclosing(keep_alive(self._hold_sample(active, relay, stack))) as comments:
                     async for comment in comments:
@@ -255,9 +256,6 @@ class Gateway:
             async with aclosing(keep_alive(self._hold_vote(sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         outcome = self._finish(active)
         if outcome.agreement is not None:
             async for event in self._send_winner(sampling.request, outcome):

@@ -441,12 +441,12 @@ def _save_state(gateway: Gateway) -> None:
 
 
 def _load_state(gateway: Gateway) -> None:
-    ledger = gateway.resources.ledger
-    if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
+    ledger, is_alone = gateway.resources.ledger, not gateway.settings.redis
+    if is_alone and (costs := ledger.recall("costs")) is not None:
         _restore_costs(gateway, costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
-    if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
+    if is_alone and (averages := ledger.recall("averages")) is not None:
         gateway.observability.restore(averages)
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)
