@@ -34,11 +34,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## a real model behind the gateway, a verdict, two models in money and a page, in a minute or two
 	@$(BIN)/adacompute demo
 
-# One more process than there are cores, because tests of servers wait; one thread in each. The same examples each
+# Two more processes than there are cores, because tests of servers wait; one thread in each. The same examples each
 # time, so that nobody's change fails by chance (plain pytest looks for new ones). tests/tiers.py says which
 # tests each of the three leaves out.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 6 --dist worksteal
 test testall nightly: export OMP_NUM_THREADS := 1
 test testall nightly: export OPENBLAS_NUM_THREADS := 1
 
