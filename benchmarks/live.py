@@ -254,7 +254,8 @@ def serve_gateway(half: Half, folder: Path, budget: float, upstream: str) -> Ite
             for name in half.recorded
         )
         (folder / "menu.toml").write_text("\n".join(tables))
-        words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--budget", f"{budget:.9f} USD"]
+        words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--average", "all"]
+        words += ["--budget", f"{budget:.9f} USD"]
     else:
         words += ["--upstream", upstream, "--model", "m", "--budget", f"{budget:g}"]
     with running(words, f"http://127.0.0.1:{port}/readyz", folder=folder, environ=PATHS):

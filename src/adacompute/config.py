@@ -26,7 +26,8 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Sec
 
 T = TypeVar("T")
 
-MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu
+EVERY_MODE = "adacompute"  # the name by which clients ask for all modes of a gateway
+MODES_KEY = "menu"  # what metrics, the dashboard's data and stored sums call several modes
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
 

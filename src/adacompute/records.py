@@ -366,7 +366,7 @@ class Sample:
     entropy: float | None = None  # mean over the tokens, nats
     finished: bool | None = None  # False: cut off by a token limit
     signals: Signals | None = None
-    mode: str | None = None  # of a menu; a pool doesn't store it: its samples have the mode of their source
+    mode: str | None = None  # a pool doesn't store it: its samples have the mode of their source
     extra: Mapping[str, Any] = field(
         default_factory=dict, hash=False
     )  # keys of the file that we don't know, kept

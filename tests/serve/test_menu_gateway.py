@@ -168,7 +168,7 @@ def test_a_request_may_name_modes_and_a_single_one_is_passed_through(policy: str
         assert refused.status == 400
         assert refused.error["message"] == "adacompute.modes has 'huge'; give some of small, large"
         other = read_extra(ask(gate, question, model="gpt-4o"))
-        assert "model 'gpt-4o' is no mode of the menu, which decides" in other["notes"]
+        assert "model 'gpt-4o' is no mode; the policy decides" in other["notes"]
         listed = [model["id"] for model in gate.get("/v1/models").json["data"]]
         assert listed == ["adacompute", "small", "large"]
 
@@ -187,7 +187,7 @@ def test_a_budget_in_samples_is_refused_and_one_in_money_is_served(policy: str, 
         refused = ask(gate, question, adacompute={"budget": 2})
         assert refused.status == 400
         assert (
-            "can't be kept over a menu, whose modes differ in cost; give it in money"
+            "can't be kept over several modes, which differ in cost; give it in money"
             in (refused.error["message"])
         )
         assert ask(gate, question, adacompute={"budget": "0.0001 USD"}).status == 200

@@ -22,7 +22,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.serve.messages import stream
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.messages.stream import StreamGate
-from adacompute.serve.voting.vote_eligibility import VoteEligibility, may_be_short_answer
+from adacompute.serve.voting.request_votes import VoteEligibility, may_be_short_answer
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt

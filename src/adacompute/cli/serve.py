@@ -34,7 +34,7 @@ from adacompute.cli.options import (
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.client.modes import read_menu_file
 from adacompute.config import (
-    MENU_MODEL,
+    EVERY_MODE,
     Config,
     EndpointConfig,
     ServeConfig,
@@ -340,7 +340,7 @@ async def _list_models(config: Config) -> tuple[list[str], str | None]:
         menu = read_menu_file(Path(config.serve.menu))
         for mode in build_mode_endpoints(menu):
             await _ask_for_models(mode.endpoint)
-        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+        return [EVERY_MODE, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
     return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
 
 

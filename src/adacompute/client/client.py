@@ -180,7 +180,7 @@ class _DrawState:
     def _split_span(self, span: _Span) -> list[_Span]:
         """The span of the first call, and the rest; calls made already are reported with the first."""
         wanted = min(span.count, span.most, self._max_choices)
-        size = max(1, self._context.quirks.pick_n(wanted, self._body.get("model")))
+        size = max(1, self._context.quirks.get(self._body.get("model")).pick_n(wanted))
         if size >= span.count:
             return [span]
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]

@@ -111,6 +111,7 @@ class Response:
     ) -> Sample:
         """The response as a pool stores it, with its answer, if it was read, and further keys."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
+        signals = add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals
         return Sample(
             text=replace_surrogates(self.text),
             answer=answer,
@@ -118,7 +119,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            signals=add_answer_signals(self.signals, tokens, self.text, answer),
+            signals=signals,
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 
@@ -242,11 +243,10 @@ def _build_reply(
 ) -> CompletionReply:
     choices, received = parse_choices(http_reply.value, key=key)
     body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # parse_choices has checked it
-    model = request.body.get("model")
-    model_quirks = quirks.record_choices(request.n, received, model)
+    model_quirks = quirks.ensure(request.body.get("model"))
+    model_quirks.record_choices(request.n, received)
     if request.body.get("logprobs"):
-        has_logprobs = any(choice.tokens is not None for choice in choices)
-        quirks.models.record_logprobs(model, logprobs=has_logprobs)
+        model_quirks.record_logprobs(logprobs=any(choice.tokens is not None for choice in choices))
     responses, token_count = build_responses(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
@@ -312,9 +312,8 @@ def _interpret_refusal(
         ) or find_refused_limit(message, param, code, request.body, optional=request.optional)
         if fields:
             return FieldsRefused(str(error), fields, status=http_reply.status).copy_reply(error)
-        if is_about_n(message, param) and (
-            fewer := quirks.record_refusal(request.n, message, request.body.get("model"))
-        ):
+        model_quirks = quirks.ensure(request.body.get("model"))
+        if is_about_n(message, param) and (fewer := model_quirks.record_refusal(request.n, message)):
             return TooManyChoices(str(error), fewer, status=http_reply.status).copy_reply(error)
     return error
 

@@ -300,8 +300,8 @@ class CallWithRetries(Generic[T]):
         self._weight = 0.0
         self._limit_search: LimitSearch | None = None  # of tokens; None: it has to stay as it is
         if optional and (limit := read_limit(body, optional)) is not None:
-            may_drop, limits = "max_tokens" in optional, context.quirks.token_limits
-            self._limit_search = LimitSearch(limits, body, limit, may_drop=may_drop)
+            quirks = context.quirks.get(body.get("model"))
+            self._limit_search = LimitSearch(quirks, body, limit, may_drop="max_tokens" in optional)
             self._replace_limit()
         self._cap = read_token_cap(self._body)
         self.breaker = context.breakers.pick(body)
@@ -424,12 +424,12 @@ class CallWithRetries(Generic[T]):
 
     def _learn_fields(self) -> None:
         """The call succeeded with the fields in it, and without those that were removed."""
-        models = self.context.quirks.models
-        models.record_accepted(self._body)
+        quirks = self.context.quirks.ensure(self._body.get("model"))
+        quirks.record_accepted(self._body)
         if self._limit_search is not None:
-            self._limit_search.learn(self.context.quirks.token_limits)
+            self._limit_search.learn(quirks)
         if self._removed_fields:
-            models.record_refused_fields(self._body.get("model"), self._removed_fields)
+            quirks.record_refused_fields(self._removed_fields)
 
     def _remove_fields(self, fields: frozenset[str]) -> None:
         if "logprobs" in fields:
@@ -441,7 +441,7 @@ class CallWithRetries(Generic[T]):
     def _prepare_body(self) -> None:
         context = self.context
         if self._optional and (fields := self._optional & self._body.keys()):
-            self._remove_fields(context.quirks.models.find_fields_to_skip(self._body.get("model"), fields))
+            self._remove_fields(context.quirks.get(self._body.get("model")).find_fields_to_skip(fields))
         if not self._data:
             self._data = encode_json(self._body, self._encoded_fields)
             if self.limiter.counts_tokens:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
+
+import msgspec
 
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import (
@@ -26,9 +28,10 @@ from adacompute.policies.artefact import (
     read_content,
 )
 from adacompute.policies.base import Dial
+from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCurve, choose_curve
 from adacompute.pool.ballots import count_calls
 
-SCHEMA, VERSION = "adacompute.chart", 2
+SCHEMA, VERSION = "adacompute.chart", 3
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 
 _MAX_ROWS = 64
@@ -40,6 +43,8 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
 _LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
+_QUALITIES = {"qualities", "basis"}  # since format 3
+_MAX_CURVES = 256
 _MAX_TOKENS = 1e12  # a request: more is taken for a mistake
 
 
@@ -85,6 +90,8 @@ class Chart:
     rows: tuple[ChartRow, ...]
     prompt_tokens: float | None = None  # of an average prompt; None: not known
     choices: int | None = None  # samples that one call gave at most, and paid one prompt for; None: not known
+    qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
@@ -94,6 +101,11 @@ class Chart:
         """The dial for an average number of samples; None outside of the rows, or without a dial."""
         row = self.row_at(budget)
         return None if row is None else row.price
+
+    def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
+        """The average cost that a quality stands for; BudgetInvalid if it wasn't shown."""
+        curve = choose_curve(self.qualities, quality)
+        return curve.find_cost(quality, problems=self.problems, margin=margin)
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
         """What a sample costs where a request costs about `target`, by the lengths that were recorded.
@@ -162,8 +174,10 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
             protocol=document["protocol"],
             rows=tuple(ChartRow(**row) for row in document["rows"]),
             **{name: document.get(name) for name in _LENGTHS},
+            qualities=msgspec.convert(document.get("qualities", []), tuple[QualityCurve, ...]),
+            basis=document.get("basis", "accuracy"),
         )
-    except (PolicyError, TypeError) as exc:
+    except (PolicyError, TypeError, msgspec.ValidationError) as exc:
         raise PolicyInvalid(f"{path}: {exc}; {_REMEDY}") from exc
 
 
@@ -176,9 +190,11 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
         raise PolicyInvalid(
             f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
         )
-    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS
+    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS | _QUALITIES
     if written == 1:
         names, keys = names - {"tokens"}, _FIELDS
+    elif written == 2:
+        keys = _FIELDS | _LENGTHS
     rows = document.get("rows")
     valid = (
         type(written) is int
@@ -242,6 +258,10 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
     for row in chart.rows:
         if fault := _find_row_fault(row, chart.dial):
             return fault
+    if chart.basis not in ("accuracy", "agreement"):
+        return f"basis {chart.basis!r:.60}"
+    if len(chart.qualities) > _MAX_CURVES or not all(curve.is_sound for curve in chart.qualities):
+        return "qualities whose numbers don't fit together"
     for lower, upper in pairwise(chart.rows):
         if not lower.budget < upper.budget or lower.cost > upper.cost + _TOLERANCE:
             return f"budgets and costs that don't rise, at {upper.budget:g}"

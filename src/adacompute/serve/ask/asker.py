@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
-from adacompute.client.modes import MenuConfig, apply_menu, read_menu_file
+from adacompute.client.modes import ModeConfigs, apply_menu, read_menu_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
@@ -179,7 +179,7 @@ class Asker:
         in_memory: bool,
         concurrency: int,
         has_prices: bool,
-        menu: MenuConfig | None,
+        menu: ModeConfigs | None,
     ) -> None:
         config = replace(config, serve=replace(config.serve, max_messages=_MAX_MESSAGES))
         if menu is not None:

@@ -32,7 +32,7 @@ from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.policies.votes import Floats
-from adacompute.pool import Menu
+from adacompute.pool import Menu, Mode
 from adacompute.records import Budget, Sample
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
@@ -234,6 +234,7 @@ EXPLORED_SAMPLES = 8  # samples of each mode, at most, that a request drawn to t
 _START_THRESHOLD = 0.5
 _START_PRICE = 0.02  # what one sample costs, in accuracy
 _BISECTIONS = 50
+_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
 _MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
 _CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
@@ -257,6 +258,7 @@ class ServedPolicy:
         self.version = version  # a short hash of what was read
         self.bounds = find_bounds(policy)  # None: it has no dial
         self.menu = find_menu(policy)  # None: it draws samples of one model
+        self.names = () if self.menu is None else self.menu.names  # of its modes, cheapest first
         self._guesses: dict[float, float] = {}  # by budget, the oldest first
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
         if self._scales is not None and scales is not None:
@@ -442,11 +444,15 @@ class PolicyRegistry:
         self._served, self._number = served, reading.number
         return lines
 
-    def replace_default(self, policy: Policy) -> None:
-        """Puts a policy that is in memory in the place of the default one, which was in memory as well."""
-        new = _serve_policy(self.default, policy)
-        self._policy = policy
-        self._served = {**self._served, self.default: self._served[self.default].replace_with(new)}
+    def update_cascades(self, costs: Mapping[str, float]) -> bool:
+        """Chooses the cascades of an unfitted policy anew, if samples cost something else; whether so."""
+        old = self._served[self.default]
+        if old.menu is None or not _are_far(costs, old.menu):
+            return False
+        self._policy = make_cascades(costs)
+        new = _serve_policy(self.default, self._policy)
+        self._served = {**self._served, self.default: old.replace_with(new)}
+        return True
 
     def state(self) -> dict[str, Any]:
         """The live scales by policy, as plain data."""
@@ -591,6 +597,22 @@ def find_menu(policy: Policy) -> Menu | None:
     """The menu of a policy that chooses among several modes; None: it draws samples of one."""
     menu = getattr(policy, "menu", None)
     return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+
+
+def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
+    """The unfitted policy of several modes, by what a sample of each costs beside one of the dearest."""
+    dearest = max(costs.values()) or 1.0
+    order = sorted(costs, key=costs.__getitem__)  # equal ones keep their order
+    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+
+
+def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
+    """Whether costs of samples, beside the dearest's, are far from those in use."""
+    dearest = max(costs.values()) or 1.0
+    pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
+    return any(
+        new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
+    )
 
 
 def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:
