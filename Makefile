@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+UNUSED := /(tests|rllib|mypy|setuptools)/|/ray/(tune|train)/
 
 # The first Python from 3.11 on that is found and can run; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -18,7 +19,7 @@ help: ## this list
 
 setup: $(STAMP) ## create .venv with everything, from the lock
 
-# pip would compile on one core, and the packages' own tests too.
+# pip would compile on one core, and the packages' own tests and large parts that nobody here imports, too.
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is no Python from 3.11 on; say make PYTHON=/path/to/python3 …" >&2; exit 1; }
@@ -26,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) from requirements.lock, by uv if it is there: once, some minutes; nothing is printed meanwhile"
 	@uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements.lock 2>/dev/null || { \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements.lock && \
-		{ $(BIN)/python -W ignore -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true; }; }
+		{ $(BIN)/python -W ignore -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib || true; }; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
