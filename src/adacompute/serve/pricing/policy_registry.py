@@ -21,19 +21,20 @@ import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
-from adacompute.config import ServeConfig
+from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
 from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.policies.chart import Chart, read_chart
+from adacompute.policies.chart import Chart, find_quality_cost, read_chart
 from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.quality import QualityCost
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.policies.votes import Floats
 from adacompute.pool import Menu, Mode
-from adacompute.records import Budget, Sample
+from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
 
@@ -466,6 +467,15 @@ class PolicyRegistry:
                     f"policy {name:.80}: the stored scale of its weights is not used; it is learned again"
                 )
         return lines
+
+
+def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
+    """The settings, with its cost in the place of a budget that is a quality; BudgetInvalid without one."""
+    settings = config.serve
+    if not names_quality(settings.budget):
+        return config, None
+    found = find_quality_cost(str(settings.budget), settings.policy, margin=settings.margin / 100)
+    return replace(config, serve=replace(settings, budget=f"{found.cost:.10g} samples")), found
 
 
 def _read_folders(settings: ServeConfig) -> dict[str, str]:

@@ -22,6 +22,7 @@ from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
 from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.policies.quality import QualityCost
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
@@ -44,7 +45,7 @@ from adacompute.serve.pricing.pacer import (
     SampleCosts,
     check_budget,
 )
-from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
+from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
 from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
@@ -83,6 +84,8 @@ class Gateway:
     keys: Sequence[KeyConfig]  # clients'; none: nobody needs one
     observability: Observability
     reporter: Reporter
+    # what the budget of the settings stands for; None: it was given as an amount
+    quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     # one that follows the fleet; None: this gateway paces alone
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
@@ -119,7 +122,8 @@ class Gateway:
 
         `patched` is an operator's; "": that of the settings. `settings` are new values of them.
         """
-        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
+        config, quality = settle_quality(replace(self.config, serve=serve))
         if (config, patched) == (self.config, self.patched_budget):
             return
         serve = replace(config.serve, budget=patched) if patched else config.serve
@@ -127,6 +131,8 @@ class Gateway:
         longest = registry.get(registry.default).policy.longest
         check_budget(budget, serve, longest=longest, modes=self.resources.modes)
         self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        if "budget" in settings:
+            self.quality_of_settings = quality
         self.has_warned_of_shortfall = False
         self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
         self.observability.on_budget(budget)
@@ -548,9 +554,20 @@ class Gateway:
             verified=sampling.verified,
             responses=tuple(votes.responses),
             server_info=drawer.get_server_info(answered_by),
+            quality=self.describe_quality(route),
             best=best,
             prompt=request.prompt,
         )
+
+    @property
+    def quality(self) -> QualityCost | None:
+        """What the budget in force stands for; None: it was given as an amount."""
+        return None if self.patched_budget else self.quality_of_settings
+
+    def describe_quality(self, route: Route) -> dict[str, Any] | None:
+        """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
+        own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
+        return None if self.quality is None or own else self.quality.to_dict()
 
 
 def _is_confirmed(tally: Tally) -> bool:
