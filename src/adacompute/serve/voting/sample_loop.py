@@ -15,6 +15,7 @@ from adacompute.answers import Tally, VoteWeights, pick_representative
 from adacompute.client import AttemptTracer, Response, Stream
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.votes import Floats
 from adacompute.records import Sample, Signals
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
@@ -498,7 +499,8 @@ class SampleLoop:
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
         modes = self._open_sources if self._resources.has_menu else None
-        draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        price = None if self.dial is None else OwnPrice(self.dial)
+        draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
         if draw is None or draw.count <= policy.longest - tally.drawn:
