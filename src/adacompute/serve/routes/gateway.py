@@ -367,7 +367,9 @@ class Gateway:
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
-        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
+        if pacer is not None:
+            return pacer, pacer.price
+        return None, served.policy.spread_price(max(0.0, self.settings.price), self.rng.random())
 
     def _get_pacer(
         self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None

@@ -16,6 +16,7 @@ from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, AttemptTracer, 
 from adacompute.client.retry import CallOptions
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.votes import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
@@ -539,7 +540,8 @@ class SampleLoop:
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
         modes = self._open_sources if self._resources.has_choice else None
-        draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        price = None if self.dial is None else OwnPrice(self.dial)
+        draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
         if draw is None or draw.count <= policy.longest - tally.drawn:
