@@ -4,7 +4,7 @@
 those marked `nightly`, and `make nightly` (plain pytest) nothing. The first two draw few examples of a law. A
 test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only `slow` and `nightly`
 are written at tests. `pyproject.toml` says what each marker means. Of a long table of cases, `make check` may
-take the first ones (`leave_to_nightly`).
+take the first ones (`leave_to_nightly`), and of the cases within a test a third (`choose_some`).
 """
 
 import contextlib

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adacompute.client.modes import ModeConfigs, ModeEndpoint, build_mode_endpoints, read_menu_file
-from adacompute.client.settings import Endpoint, build_endpoint
+from adacompute.client.modes import ModeConfigs, build_mode_endpoints, read_menu_file
+from adacompute.client.settings import Endpoint, ModeEndpoint, build_endpoint
 from adacompute.errors import ConfigError
 
 MENU = """

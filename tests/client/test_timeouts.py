@@ -89,7 +89,7 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
         began = loop.time()
 
         async def slow() -> None:
-            async with attempt:
+            with attempt:
                 await asyncio.sleep(0.3)
                 attempt.mark_sent()
                 await asyncio.sleep(10)

@@ -5,6 +5,7 @@ import pytest
 
 from adacompute.errors import BudgetInvalid
 from adacompute.policies.quality import Quality, QualityCurve, choose_curve
+from adacompute.records import names_quality
 
 COSTS = (1.0, 2.0, 3.0, 4.0, 5.0)
 
@@ -34,7 +35,7 @@ def curve(
     ],
 )
 def test_what_a_quality_says(text: str, quality: Quality):
-    assert Quality.is_named(text)
+    assert names_quality(text)
     assert Quality.parse(text) == quality
     assert Quality.parse(str(quality)) == quality
 
@@ -57,7 +58,7 @@ def test_what_names_no_quality_is_refused_with_an_example(text: str):
 
 @pytest.mark.parametrize("value", [3, 2.5, "3", "2 USD per 1000", "500 tokens", ""])
 def test_amounts_are_no_qualities(value: object):
-    assert not Quality.is_named(value)
+    assert not names_quality(value)
 
 
 def lowest_good(gains: np.ndarray, lows: np.ndarray, margin: float) -> float | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client_runs import Clock
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.serve.spending.ledger import NANOS, NO_SPEND, Balance, Caps, Reservation, Spend
@@ -23,14 +24,6 @@ NOON = 1_794_744_000.0  # 2026-11-15T12:00Z
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
-
-
-class Clock:
-    def __init__(self, at: float = NOON) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
 
 
 async def reserved_again(ledger: Ledger) -> Reservation:
@@ -325,7 +318,7 @@ def test_c17_what_was_reserved_when_it_died_is_logged(
 
 
 def test_c17_a_window_begins_again_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
-    path, clock = tmp_path / "l.sqlite", Clock()
+    path, clock = tmp_path / "l.sqlite", Clock(NOON)
     caps = Caps(per_key=10, window="hour")
 
     async def scenario() -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
-from adacompute.answers.equal import same_answer
+from adacompute.answers.equal import DEFAULT_TASK, Task, same_answer
 from adacompute.answers.marks import (
     SHORT_REPLY,
     find_choice,
@@ -36,7 +36,6 @@ from adacompute.answers.question import (
 )
 from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
-from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 _BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)

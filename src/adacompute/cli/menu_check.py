@@ -22,7 +22,8 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import ModeConfig, ModeConfigs, ModeEndpoint, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
+from adacompute.client.settings import ModeEndpoint
 from adacompute.config import CollectConfig
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template

@@ -79,6 +79,8 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
         "budget_text": str(gateway.budget),
+        "quality": None if gateway.quality is None else gateway.quality.to_dict(),
+        "quality_text": str(gateway.quality or ""),
         "patched": bool(gateway.patched_budget),
         "shortfall": gateway.find_shortfall() or None,
         "average": settings.average,
@@ -151,6 +153,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     which = " that can be voted on" if facts["average"] == "voted" else ""
     source = ", as PATCH /admin/budget set it for the fleet" if facts["patched"] else ""
     print_fact("budget", f"{facts['budget_text']}{which}, on average{source}")
+    if facts["quality_text"]:
+        print_fact("quality", facts["quality_text"])
     if facts["shortfall"]:
         print_fact("warning", f"{facts['shortfall']}: every request gets one sample")
     if mode_text := _MODE_TEXTS[facts["mode"]]:

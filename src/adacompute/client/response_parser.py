@@ -27,6 +27,7 @@ from adacompute.client.error_object import (
     find_remedy,
 )
 from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
+from adacompute.client.rate_limit import count_text
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -111,7 +112,6 @@ class Response:
     ) -> Sample:
         """The response as a pool stores it, with its answer, if it was read, and further keys."""
         tokens = self.logprobs.get("content") if self.logprobs and self.signals and answer else None
-        signals = add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals
         return Sample(
             text=replace_surrogates(self.text),
             answer=answer,
@@ -119,7 +119,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            signals=signals,
+            signals=add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals,
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 
@@ -285,19 +285,9 @@ def _is_unmetered(
     count: TokenCount,
 ) -> bool:
     """Whether what is charged for is unknown: usage that is missing, impossible, or less than what came."""
-    if not prompt or reported is None or prompt * _MAX_RATIO < _count_prompt_characters(body):
+    if not prompt or reported is None or prompt * _MAX_RATIO < count_text(body):
         return True
     return count.estimated and any(choice.tokens is None for choice in choices)
-
-
-def _count_prompt_characters(body: Mapping[str, Any]) -> int:
-    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
-    messages, length = body.get("messages"), 0
-    for message in messages if isinstance(messages, (list, tuple)) else ():
-        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
-        if isinstance(content, str):
-            length += len(content)
-    return length
 
 
 def _interpret_refusal(

@@ -103,32 +103,23 @@ class CallTotals:
         self.completion_tokens += call.completion_tokens or 0
 
 
+@dataclass(eq=False, kw_only=True)
 class CallContext:
     """What all calls of one client share: transport, rate limiters, breakers, quirks and totals."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        transport: Transport,
-        quirks: ServerQuirks,
-        totals: CallTotals,
-        gate: SendGate,
-        rng: random.Random,
-        on_call: CallListener | None,
-    ) -> None:
+    endpoint: Endpoint
+    transport: Transport
+    quirks: ServerQuirks
+    totals: CallTotals
+    gate: SendGate
+    rng: random.Random
+    on_call: CallListener | None
+
+    def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.endpoint = endpoint
-        self.transport = transport
-        self.quirks = quirks
-        self.totals = totals
-        self.gate = gate
-        self.rng = rng
-        self.on_call = on_call
-        self.url = URL(endpoint.chat)
-        self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
-        self.limiter = self.limiters.pick()  # of what names no model
-        self.breakers = Breakers(endpoint.breaker, loop=self.loop)
+        self.url = URL(self.endpoint.chat)
+        self.limiters = Limiters(self.endpoint.limits, loop=self.loop, gate=self.gate)
+        self.breakers = Breakers(self.endpoint.breaker, loop=self.loop)
 
 
 class CallAttempt:

@@ -23,6 +23,7 @@ from adacompute.evaluate.verdict import PairedResults, draw_bootstrap, estimate_
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
+from adacompute.policies.place import place_orders
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.replay.replay import check_memory, select_replayable
@@ -58,7 +59,8 @@ class PolicyReplays:
             (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].convert_price, _PRICE_RANGE))
         )
         self.problems = sum(len(paths.ballots) for _, paths in parts)
-        self._parts = [(CachedPolicy(policy, paths), paths) for policy, paths in parts]
+        self._parts = [(policy, CachedPolicy(policy, paths), paths) for policy, paths in parts]
+        self._places = [place_orders(paths.ballots.prompts, paths.orders) for _, paths in parts]
         self._share = np.concatenate(
             [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
         )  # of a path
@@ -69,8 +71,12 @@ class PolicyReplays:
         """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
-            runs = self._map(lambda part: part[0].run(dial), self._parts)
-            for run, (_, paths) in zip(runs, self._parts, strict=True):
+            wanted = [
+                (cached, policy.spread_dial(dial, places))
+                for (policy, cached, _), places in zip(self._parts, self._places, strict=True)
+            ]
+            runs = self._map(lambda part: part[0].run(part[1]), wanted)
+            for run, (*_, paths) in zip(runs, self._parts, strict=True):
                 at = (run.drawn - 1, np.arange(len(paths)))
                 share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
                 values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
@@ -99,9 +105,9 @@ class PolicyReplays:
 
     def uniform_samples(self, accuracy: float) -> float:
         """Uniform samples that are as accurate on the same paths; the longest where none is."""
-        longest = min(paths.longest for _, paths in self._parts)
+        longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
-            self._mean(np.concatenate([paths.grade[step] for _, paths in self._parts]))
+            self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
             for step in range(longest)
         ]
         corners = find_hull(np.arange(1.0, longest + 1), accuracies)

@@ -358,7 +358,8 @@ class CurvePolicy(FeaturePolicy):
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
         allowed = [name for name in self.route.menu.names if modes is None or name in modes]
-        (number,) = self.choose([prompt], check_dial("price", price)).tolist()
+        own = check_dial("price", self.place_price(price, prompt))
+        (number,) = self.choose([prompt], own).tolist()
         drawn = tally.drawn_by_mode
         for mode, count in self.columns[number].draws if allowed else ():
             name = mode if mode in allowed else allowed[-1]

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
 
@@ -20,6 +20,7 @@ _QUALITY = re.compile(
 )
 _RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
 _EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
+_BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
 _MOST_NEEDED = 100  # times the problems there are: so many more aren't worth naming
 
 
@@ -47,11 +48,6 @@ class Quality:
             raise BudgetInvalid(f"budget {format_value(text)} compares with no samples; {_EXAMPLES}")
         within = None if match["points"] is None else float(match["points"]) / 100
         return cls(int(rival["samples"] or 1), rival["mode"] or rival["lone"], within)
-
-    @staticmethod
-    def is_named(value: object) -> bool:
-        """Whether a budget is meant as a quality, not as an amount."""
-        return isinstance(value, str) and re.match(r"\s*(as\s+good|within)\b", value, re.I) is not None
 
     @property
     def rival(self) -> str:
@@ -143,6 +139,8 @@ class QualityCost:
     rival_cost: float
     margin: float  # how far below zero the lower end may be
     problems: int
+    basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
+    measured: str = ""  # the day; "": not known
 
     @property
     def saved(self) -> float:
@@ -152,9 +150,15 @@ class QualityCost:
     def __str__(self) -> str:
         return (
             f"{self.quality}: {self.cost:.3g} on average for {self.rival_cost:.3g}, {self.saved:.0%} less; "
-            f"{_format_points(self.gain)} points, at least {_format_points(self.low)} (95%), on "
-            f"{self.problems:,} problems that it hadn't learned from"
+            f"{_format_points(self.gain)} points{_BASES[self.basis]}, at least {_format_points(self.low)} "
+            f"(95%), on {self.problems:,} problems that it hadn't learned from"
+            + (f", measured {self.measured}" if self.measured else "")
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        names = ("cost", "rival_cost", "saved", "gain", "low", "margin", "problems", "basis", "measured")
+        return {"quality": str(self.quality), **{name: getattr(self, name) for name in names}}
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:

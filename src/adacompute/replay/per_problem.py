@@ -26,6 +26,7 @@ from adacompute.policies.paths import (
     compute_full_vote,
     draw_paths_by_mode,
 )
+from adacompute.policies.place import place_orders
 from adacompute.policies.votes import Floats, Ints, make_empty_state
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
@@ -36,6 +37,7 @@ _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
 _MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
 _ROUNDING = 1e-9  # of a share of requests
+_PLACES, _MOST_PLACES = 1 << 15, 64  # of all prompts, about, and of one prompt, at most
 
 
 def run_policy(
@@ -44,11 +46,12 @@ def run_policy(
     """Runs the policy along every path, wave by wave, until it stops there.
 
     `dial` may be given for each path, (paths,). `reading` is what `policy.read` gives for the prompts of the
-    paths' problems, where the caller has it.
+    paths' problems, where the caller has it; or that of each path.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
-    owner, walk = paths.problems, Walk(paths)
+    walk = Walk(paths)
+    owner = np.arange(len(paths)) if len(reading) == len(paths) else paths.problems
     active, waves = np.arange(len(paths)), np.zeros(len(paths), dtype=np.int64)
     if isinstance(dial, np.ndarray):
         draws = decide_first_wave(policy, reading[owner], dial)
@@ -121,7 +124,12 @@ class ProblemResults:
 
     @classmethod
     def from_policy(
-        cls, policy: Policy, paths: Paths | ModePaths, *, dial: float | None, reading: Floats | None = None
+        cls,
+        policy: Policy,
+        paths: Paths | ModePaths,
+        *,
+        dial: float | Floats | None,
+        reading: Floats | None = None,
     ) -> "ProblemResults":
         """The results of the policy along paths."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
@@ -226,7 +234,20 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
 
 def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> ProblemResults:
     """The results of the policy on a block's problems."""
-    return ProblemResults.from_policy(policy, block.paths, dial=dial, reading=block.reading)
+    reading, dials = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
+    return ProblemResults.from_policy(policy, block.paths, dial=dials, reading=reading)
+
+
+def place_requests(
+    policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
+) -> tuple[Floats, float | Floats | None]:
+    """What is read of each order of each prompt's samples, and the dial it is decided at, by its place."""
+    return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
+
+
+def count_places(policy: Policy, requests: int) -> int:
+    """In how many places each prompt is decided by a policy that needs no orders: enough for smooth costs."""
+    return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
 class ExactReplay:
@@ -239,24 +260,33 @@ class ExactReplay:
         self._agreement = compute_agreement(ballots)
         self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
 
-    def replay(self, policy: Policy, *, dial: float | None, reading: Floats | None = None) -> ProblemResults:
-        """The results of a policy that decides from the prompt alone and weighs no votes."""
+    def replay(
+        self, policy: Policy, *, dial: float | Floats | None, reading: Floats | None = None
+    ) -> ProblemResults:
+        """The results of a policy that decides from the prompt alone and weighs no votes.
+
+        `reading` and `dial` may be given for several places of each prompt, (prompts * places,).
+        """
         reading = policy.read(self._ballots.prompts) if reading is None else reading
-        budgets = decide_first_wave(policy, reading, dial).counts
-        self._score(np.unique(budgets).tolist())
+        budgets = decide_first_wave(policy, reading, dial).counts.reshape(len(self._ballots), -1)
+        chosen = np.unique(budgets).tolist()
+        self._score(chosen)
         accuracy, agreement = np.zeros(len(budgets)), np.zeros(len(budgets))
-        for budget in np.unique(budgets).tolist():
-            rows = budgets == budget
-            accuracy[rows], agreement[rows] = (values[rows] for values in self._scores[budget])
+        for budget in chosen:
+            share = (budgets == budget).mean(axis=1)
+            rows = share > 0
+            for total, values in zip((accuracy, agreement), self._scores[budget], strict=True):
+                total[rows] += share[rows] * values[rows]
+        cost = budgets.mean(axis=1)
         return ProblemResults(
-            cost=budgets.astype(np.float64),
+            cost=cost,
             accuracy=accuracy,
             agreement=agreement,
             waves=np.ones(len(budgets)),
-            tokens=budgets * compute_mean_tokens(self._ballots),
-            counts=np.bincount(budgets, minlength=policy.longest + 1),
+            tokens=cost * compute_mean_tokens(self._ballots),
+            counts=np.bincount(budgets.reshape(-1), minlength=policy.longest + 1),
             rounds=np.tile(np.arange(policy.longest + 1) == 1, (len(budgets), 1)).astype(np.int64),
-            by_mode=budgets[:, None].astype(np.float64),
+            by_mode=cost[:, None],
         )
 
     def _score(self, budgets: Iterable[int]) -> None:

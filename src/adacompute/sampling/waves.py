@@ -213,13 +213,17 @@ class WavePlanner:
         reading: Floats,
         *,
         opening: Ints | None = None,
+        places: Floats | None = None,
         find_room: Callable[[], int],
     ) -> None:
-        """`opening` is the first wave, (requests,); `find_room` says how many samples are left to draw."""
+        """`opening` is the first wave and `places` those of requests, by which their dials are spread,
+        (requests,) both; `find_room` says how many samples are left to draw.
+        """
         self._policy = policy
         self._votes = votes
         self._find_room = find_room
         self._reading = reading
+        self._places = np.full(len(votes), 0.5) if places is None else places
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
         self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
@@ -300,7 +304,8 @@ class WavePlanner:
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial).counts
+        own = self._policy.spread_dial(dial, self._places[rows])
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), own).counts
 
     def _count_least(self, width: int) -> int:
         """How many requests the next wave should have at least.

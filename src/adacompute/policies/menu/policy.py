@@ -34,7 +34,6 @@ from adacompute.policies.base import (
     log_price,
     read_array,
 )
-from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import (
     FEATURES_PER_MODE,
     JOINT_FEATURES,
@@ -58,6 +57,7 @@ from adacompute.policies.menu.rules import (
     load_rule,
 )
 from adacompute.policies.paths import ModePaths, draw_paths_by_mode
+from adacompute.policies.place import hash_to_unit
 from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
@@ -148,6 +148,7 @@ class MenuPolicy(Policy):
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
+            self.spreads_price = False  # rules are mixed by the hash that is read of the prompt
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -394,6 +395,12 @@ class MenuPolicy(Policy):
             return self.stoppers_[0].read(prompts)
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
+
+    def repeat_reading(self, reading: Floats, orders: int) -> Floats:
+        repeated = super().repeat_reading(reading, orders)
+        if len(self.modes) > 1:
+            repeated[:, -1] = (repeated[:, -1] + np.resize(np.arange(orders) / orders, len(repeated))) % 1
+        return repeated
 
     def next(
         self,

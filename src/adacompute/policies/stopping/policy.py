@@ -260,7 +260,8 @@ class StoppingPolicy(Policy):
         """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
-        price, critical, drawn = float(self._read_prices(dial)), 0.0, tally.drawn
+        own = self.place_price(dial, prompt)
+        price, critical, drawn = float(self._read_prices(own)), 0.0, tally.drawn
         if drawn:
             hints = self.read([prompt]) if reading is None else reading
             critical = self.estimate_critical_price(hints, tally)
@@ -277,13 +278,13 @@ class StoppingPolicy(Policy):
             critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
         return self._plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
 
-    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+    def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """How many samples come first, and the log of a critical price above which one more is drawn, again
-        and again; None where samples are drawn several at a time.
+        and again; None where samples are drawn several at a time, or first waves differ.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
-        return self._plan.find_stopping_rule(float(self._read_prices(dial)), self.prior_.price_quantiles)
+        return self._plan.find_stopping_rule(self._read_prices(dial), self.prior_.price_quantiles)
 
     @property
     def _decides_by_price(self) -> bool:

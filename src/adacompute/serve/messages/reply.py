@@ -198,6 +198,7 @@ class RequestOutcome:
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
+    quality: Mapping[str, Any] | None = field(default=None, hash=False)  # that its budget stands for
     best: int | None = None  # index of the response that represents the winner
     prompt: str = field(default="", repr=False)
 
@@ -469,6 +470,7 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "agreed": outcome.agreed,
         "weak": outcome.weak or None,
         "certified": outcome.certified,
+        "quality": outcome.quality,
     }
     fields |= {name: value for name, value in optional.items() if value is not None}
     if outcome.modes:

@@ -17,7 +17,7 @@ import msgspec
 import orjson
 from msgspec import Meta
 
-from adacompute.answers.task import EXTRACTORS
+from adacompute.answers.equal import EXTRACTORS
 from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EVERY_MODE, ServeConfig, parse_serve_budgets
 from adacompute.errors import BudgetInvalid, RequestInvalid, explain_misfit, format_value

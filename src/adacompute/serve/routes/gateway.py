@@ -11,8 +11,8 @@ import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
 from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.policies.quality import QualityCost
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
@@ -44,7 +45,7 @@ from adacompute.serve.pricing.pacer import (
     SampleCosts,
     check_budget,
 )
-from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
+from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
 from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
@@ -83,6 +84,8 @@ class Gateway:
     keys: Sequence[KeyConfig]  # clients'; none: nobody needs one
     observability: Observability
     reporter: Reporter
+    # what the budget of the settings stands for; None: it was given as an amount
+    quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None: the operator wants none
     # one that follows the fleet; None: this gateway paces alone
     make_fleet_pacer: Callable[..., PacerProtocol] | None = None
@@ -119,7 +122,8 @@ class Gateway:
 
         `patched` is an operator's; "": that of the settings. `settings` are new values of them.
         """
-        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
+        config, quality = settle_quality(replace(self.config, serve=serve))
         if (config, patched) == (self.config, self.patched_budget):
             return
         serve = replace(config.serve, budget=patched) if patched else config.serve
@@ -127,6 +131,8 @@ class Gateway:
         longest = registry.get(registry.default).policy.longest
         check_budget(budget, serve, longest=longest, modes=self.resources.modes)
         self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        if "budget" in settings:
+            self.quality_of_settings = quality
         self.has_warned_of_shortfall = False
         self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
         self.observability.on_budget(budget)
@@ -178,14 +184,18 @@ class Gateway:
 
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        with self._finishing(active):
+            await self._hold_vote(active.sampling)
+        return self._finish(active)
+
+    @contextmanager
+    def _finishing(self, active: ActiveRequest) -> Iterator[None]:
+        """Ends a request that fails here."""
         try:
-            await active.sampling.run()
-            if (error := self._mark_weak_vote(active.sampling)) is not None:
-                raise error
+            yield
         except BaseException as exc:
             self._finish(active, exc)
             raise
-        return self._finish(active)
 
     def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
@@ -195,13 +205,10 @@ class Gateway:
 
     async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The winner, once it is known; until then, comments keep the connection alive."""
-        try:
+        with self._finishing(active):
             async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         async for event in self._send_winner(active.sampling.request, self._finish(active)):
             yield event
 
@@ -242,7 +249,7 @@ class Gateway:
     async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
-        try:
+        with self._finishing(active):
             async with AsyncExitStack() as stack:
                 async with aclosing(keep_alive(self._hold_sample(active, relay, stack))) as comments:
                     async for comment in comments:
@@ -255,9 +262,6 @@ class Gateway:
             async with aclosing(keep_alive(self._hold_vote(sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         outcome = self._finish(active)
         if outcome.agreement is not None:
             async for event in self._send_winner(sampling.request, outcome):
@@ -363,7 +367,9 @@ class Gateway:
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
-        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
+        if pacer is not None:
+            return pacer, pacer.price
+        return None, served.policy.spread_price(max(0.0, self.settings.price), self.rng.random())
 
     def _get_pacer(
         self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None
@@ -550,9 +556,20 @@ class Gateway:
             verified=sampling.verified,
             responses=tuple(votes.responses),
             server_info=drawer.get_server_info(answered_by),
+            quality=self.describe_quality(route),
             best=best,
             prompt=request.prompt,
         )
+
+    @property
+    def quality(self) -> QualityCost | None:
+        """What the budget in force stands for; None: it was given as an amount."""
+        return None if self.patched_budget else self.quality_of_settings
+
+    def describe_quality(self, route: Route) -> dict[str, Any] | None:
+        """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
+        own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
+        return None if self.quality is None or own else self.quality.to_dict()
 
 
 def _is_confirmed(tally: Tally) -> bool:

@@ -33,7 +33,12 @@ from adacompute.policies.base import Policy
 from adacompute.records import GUESSED_PROMPT, BudgetUnit, TokenPrices
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
 from adacompute.serve.pricing.pacer import Pacers, check_budget
-from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, PolicyRegistry, make_cascades
+from adacompute.serve.pricing.policy_registry import (
+    EXPLORED_SAMPLES,
+    PolicyRegistry,
+    make_cascades,
+    settle_quality,
+)
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
@@ -79,6 +84,7 @@ async def open_gateway(
     that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
     file says.
     """
+    config, quality = settle_quality(config)
     config, listed = read_mode_list(config)
     settings, budget = config.serve, average_budget(config)
     modes = _list_modes(config, listed, endpoint, breaker)
@@ -136,6 +142,7 @@ async def open_gateway(
         )
         gateway = Gateway(
             config=config,
+            quality_of_settings=quality,
             resources=resources,
             model_list=ModelList(_list_as_models(names) if len(modes) > 1 else resources.client.list_models),
             policy_registry=registry,
@@ -166,6 +173,7 @@ async def open_gateway(
         observability.read_recorder = lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0)
         observability.watch_late_answers(count_timeouts)
         observability.describe_shortfall = gateway.find_shortfall
+        observability.describe_quality = lambda: str(gateway.quality or "")
         observability.list_resting = lambda: _list_resting(resources)
         if observability.modes is not None:
             observability.modes.watch(
@@ -441,12 +449,12 @@ def _save_state(gateway: Gateway) -> None:
 
 
 def _load_state(gateway: Gateway) -> None:
-    ledger = gateway.resources.ledger
-    if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
+    ledger, is_alone = gateway.resources.ledger, not gateway.settings.redis
+    if is_alone and (costs := ledger.recall("costs")) is not None:
         _restore_costs(gateway, costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
-    if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
+    if is_alone and (averages := ledger.recall("averages")) is not None:
         gateway.observability.restore(averages)
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)

@@ -308,6 +308,8 @@ class AnswerReader:
 
     def teach(self) -> None:
         """Has the memory learn which fields repeated; it is for later requests."""
+        if not self._free:  # no sample has fields
+            return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
         if readings:
             route = readings[0].route
@@ -332,6 +334,8 @@ class AnswerReader:
 
     def check_different(self) -> str:
         """Why more samples are useless: all differ, and it isn't known yet which of their fields repeat."""
+        if not self._new_routes:  # as of all texts
+            return ""
         chosen = [
             reading
             for reading in compress(self.readings, select_candidates(self.readings))

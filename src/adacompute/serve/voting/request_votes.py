@@ -23,7 +23,7 @@ from adacompute.records import Sample, Signals
 from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.stream import StreamGate
 from adacompute.serve.pricing.policy_registry import ServedPolicy
-from adacompute.serve.spending.ledger import LedgerProtocol, Rates, TokenBounds
+from adacompute.serve.spending.ledger import LedgerProtocol, Rates
 from adacompute.serve.voting.answer_reader import AnswerReader, FieldMemory, Shape, select_candidates
 from adacompute.serve.voting.sample_scorer import SampleScorer
 
@@ -236,12 +236,6 @@ def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
     return regex
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    prompt_tokens: int
-    max_tokens: int
-
-
 class SampleSource:
     """Where samples come from: a mode, one of several or alone."""
 
@@ -265,10 +259,10 @@ class SampleSource:
         """Whether the client or the mode limits the tokens of a response."""
         return request.has_token_limit or self.limit is not None
 
-    def bound_tokens(self, request: ChatRequest) -> TokenBounds:
-        """The most tokens that a call for one sample of a request can cost there."""
+    def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
+        """The most tokens of prompt and response that a call for one sample can cost there."""
         limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
-        return _Bounds(request.prompt_tokens + self.added_tokens, limit)
+        return request.prompt_tokens + self.added_tokens, limit
 
 
 @dataclass(eq=False, kw_only=True)

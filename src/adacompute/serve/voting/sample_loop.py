@@ -16,6 +16,7 @@ from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, AttemptTracer, 
 from adacompute.client.retry import CallOptions
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.votes import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
@@ -267,9 +268,14 @@ class SampleDrawer:
                 wanted = max(1, min(exc.left, wanted - 1))
 
     def _begin(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
-        bounds = source.bound_tokens(self._request)
-        reservation = WaveReservation(bounds, count, ledger=self._resources.ledger, rates=source.rates)
-        return reservation.begin(self._route.key)
+        prompt, response = source.bound_tokens(self._request)
+        return WaveReservation(
+            count,
+            prompt_tokens=prompt,
+            max_tokens=response,
+            ledger=self._resources.ledger,
+            rates=source.rates,
+        ).begin(self._route.key)
 
     def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
         """Ends a wave, and counts what it cost and what it may have cost."""
@@ -534,7 +540,8 @@ class SampleLoop:
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
         modes = self._open_sources if self._resources.has_choice else None
-        draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        price = None if self.dial is None else OwnPrice(self.dial)
+        draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
         if draw is None or draw.count <= policy.longest - tally.drawn:

@@ -375,6 +375,7 @@ class Observability:
         self.read_recorder: Callable[[], tuple[int, int]] | None = None  # requests stored, and dropped
         self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in it
         self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the upstream itself
+        self.describe_quality: Callable[[], str] = str
         self.describe_shortfall: Callable[[], str] = str  # that one sample costs more than the budget
         self._late: Callable[[], int] | None = None
         self._late_before = 0
@@ -571,6 +572,7 @@ class Observability:
 
         - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
           there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
+        - `quality`: what the budget stands for, in words; "" if it was given as an amount.
         - `shortfall`: that one sample costs more than the budget, in words; "" if that isn't so.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
@@ -605,6 +607,7 @@ class Observability:
             "currency": self._endpoint.currency,
             "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
             "shortfall": self.describe_shortfall(),
+            "quality": self.describe_quality(),
             "exploring": settings.explore > 0,
             "unit": self.cap_unit,
             "window": settings.window,

@@ -350,18 +350,12 @@ class RowWriter(RecordQueue):
 
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
-) -> list[QueuedRequest]:
+) -> Iterator[QueuedRequest]:
     """What is queued of a request: one item, one for each of several modes that gave samples, or none."""
     if not is_worth_recording(outcome):
-        return []
+        return
     if not outcome.modes:
-        return [_make_item(outcome, request, samples)]
-    return list(_split_by_mode(outcome, request, samples))
-
-
-def _split_by_mode(
-    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
-) -> Iterator[QueuedRequest]:
+        yield _make_item(outcome, request, samples)
     is_read = len(samples) == len(outcome.responses)
     for use in outcome.modes:
         places = [k for k, name in enumerate(outcome.response_modes) if name == use.name]
