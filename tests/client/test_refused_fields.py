@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_runs import BODY, run_client
+from client_runs import BODY, Clock, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,14 +15,6 @@ from upstream import Break, Drop, Garbage, Honest, Reply, Status
 WEIGHED = {**BODY, "logprobs": True}
 FULL = {**WEIGHED, "top_logprobs": 5}
 STREAMED = {"stream_options": {"include_usage": True}}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 async def drained(client, body) -> None:

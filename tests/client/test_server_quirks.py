@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from client_runs import BODY, run_client
+from client_runs import BODY, Clock, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,14 +11,6 @@ from adacompute.client.server_quirks import ModelQuirks
 from upstream import Reply, Status
 
 GREEDY = "n must be 1 when using greedy sampling, got {n}."
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 async def drawn(client, n: int, **fields) -> int:

@@ -56,7 +56,7 @@ GOOD = b'{"id": "a", "question": "Why?"}\n'
         ("p.jsonl", b'{"question": 7}\n', ["line 1: 'question' is 7", "as a string"]),
         ("p.jsonl", b'{"prompt": [{"role": "user"}]}\n', ["line 1: 'prompt' is [{'role'", "as a string"]),
         ("p.jsonl", b'{"question": " "}\n', ["line 1: 'question' is ' '", "is empty"]),
-        ("p.jsonl", b'{"question": "\\ud800"}\n', ["line 1", "half a character"]),
+        ("p.jsonl", b'{"question": "\\ud800"}\n', ["line 1", "half a surrogate pair"]),
         ("p.jsonl", GOOD + b"\n" + GOOD, ["line 3: has the id 'a' of line 1"]),
         ("p.jsonl", b'{"id": "", "question": "a"}', ["line 1: 'id' is ''", "not empty"]),
         ("p.jsonl", b'{"id": true, "question": "a"}', ["line 1: 'id' is True"]),

@@ -162,7 +162,7 @@ def wrong_table(path: Path, kind: str) -> None:
         ("null", r"row 2 has no 'prompt'; .*fill or drop it"),
         ("numbers", r"column 'prompt' holds int64, not text"),
         ("nameless", r"has no column prompt, question, text, but words; say which with --column"),
-        ("budget", r"has a column 'budget' already.*rename or drop it first"),
+        ("budget", r"has 'budget' already.*rename or drop it first"),
         ("empty", r"holds no prompts; give at least one row"),
         ("torn", r"can't be read as Parquet .*write or copy it again"),
         ("damaged", r"can't be read as Parquet .*write or copy it again"),

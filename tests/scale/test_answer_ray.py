@@ -14,6 +14,7 @@ import pytest
 from behaviours import Reply, Status
 from collecting import asking, count, endpoint, problems, process, stored
 from drawn_on_ray import COMMAND, SEEDED, Steady, exported
+from http_engine import HttpEngine
 from vllm_shaped import stages
 
 from adacompute.client import Endpoint
@@ -29,7 +30,6 @@ from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine
 from adacompute.scale.vllm import (
     ERROR_COLUMN,
-    HttpEngine,
     RowFeed,
     build_dataset,
     build_record,

@@ -28,15 +28,29 @@ from adacompute.scale.stages import (
     MAX_SHARDS,
     group_files,
     open_shards,
-    replay_shards,
-    score_shards,
-    solve_shards,
 )
 from adacompute.score import aggregates
 from adacompute.score.grades import BlockMap
 from tiers import leave_to_nightly
 
 SMALL = (1, 2, 4)
+
+
+def score_shards(
+    folder: Path,
+    budgets: Any = SMALL,
+    *,
+    model: str | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> AccuracyTable:
+    with open_shards(folder, model=model, workers=workers) as (ballots, run):
+        return ac.score(ballots, budgets, map_blocks=run, **options)
+
+
+def replay_shards(policy: ac.Policy, folder: Path, **options: Any) -> ac.Replayed:
+    with open_shards(folder) as (ballots, run):
+        return ac.replay(policy, ballots, map_blocks=run, **options)
 
 
 def written(lines: Iterable[dict[str, Any]], folder: Path, cuts: Iterable[int]) -> Path:
@@ -291,13 +305,13 @@ def test_what_is_no_folder_is_refused_with_the_remedy(tmp_path: Path):
 def test_recordings_give_the_same_on_both_engines(recordings: Path, tmp_path: Path, on_ray, name):
     with ac.open_pool(recordings / f"{name}.jsonl.gz") as pool:
         written(islice(pool.lines(), 80), tmp_path, (20, 50))
-    wanted, found = (score_shards(tmp_path, SMALL, engine=engine) for engine in ("local", "ray"))
-    assert_same_table(found, wanted)
-    plan = solve_shards(tmp_path, SMALL, budget=2.0)
-    assert_same_plan(plan, ac.solve(wanted, budget=2.0))
     policy = ac.StoppingPolicy(longest=8, weigh=None)
-    one, other = (replay_shards(policy, tmp_path, price=0.02, orders=5, engine=e) for e in ("local", "ray"))
-    assert_same_replay(other, one)
+    with ac.open_pool(tmp_path) as pool:
+        wanted, one = ac.score(pool, SMALL), ac.replay(policy, pool, price=0.02, orders=5)
+    found = score_shards(tmp_path, SMALL)
+    assert_same_table(found, wanted)
+    assert_same_plan(ac.solve(found, budget=2.0), ac.solve(wanted, budget=2.0))
+    assert_same_replay(replay_shards(policy, tmp_path, price=0.02, orders=5), one)
 
 
 @pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])

@@ -32,13 +32,13 @@ TABLE = AccuracyTable.of([[0.5, 0.9], [0.6, 0.8]], costs=[1, 2], ids=["a", "b"])
 @pytest.mark.parametrize(
     ("costs", "message"),
     [
-        ([1, 2, 3], r"costs of limit 's' have shape \(3,\); give \(2,\) .* or \(2, 2\)"),
+        ([1, 2, 3], r"limit 's': costs of shape \(3,\) .*; give \(2,\) .* or \(2, 2\)"),
         ([[1, 2]], r"shape \(1, 2\)"),
         (3.0, r"shape \(\)"),
-        (["x", "y"], r"costs of limit 's' can't be read"),
-        ([1, float("nan")], r"cost of mode 2 \(column 1\) in limit 's' is nan"),
-        ([[1, 2], [-1, 2]], r"cost of mode 1 for problem 'b' \(row 1, column 0\) in limit 's' is -1\.0"),
-        ([1, float("inf")], r"limit 's' is inf; give a finite number from 0 up"),
+        (["x", "y"], r"limit 's': costs can't be read"),
+        ([1, float("nan")], r"limit 's': cost of mode 2 \(column 1\) is nan"),
+        ([[1, 2], [-1, 2]], r"limit 's': cost of mode 1 for problem 'b' \(row 1, column 0\) is -1\.0"),
+        ([1, float("inf")], r"limit 's': .* is inf; give a number from 0 up"),
     ],
 )
 def test_costs_that_cannot_be_are_refused_with_their_place(costs, message):

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from adacompute.answers.equal import Classes
-from adacompute.answers.task import DEFAULT_TASK, Task
+from adacompute.answers.equal import DEFAULT_TASK, Classes, Task
 from adacompute.errors import TaskError, format_value
 from adacompute.records import SIGNAL_NAMES, Sample
 
@@ -198,8 +197,7 @@ class VoteWeights:
     average: of the mean log-probability per token (negative), or of the mean entropy (positive).
     With a `model`, a sample with further signals weighs `exp(model.sharpness * log_odds)` instead.
     With `score`, a verifier's score multiplies the weight; a sample without one keeps its own.
-    `modes` are the weights of the samples of each mode of a menu, `factor` what a vote of such a mode is
-    multiplied by.
+    `modes` are the weights of the samples of each mode, `factor` what a vote of such a mode is multiplied by.
 
     >>> weigh = VoteWeights(signal="logprob", scale=-0.25)
     >>> weigh.weight(Sample(answer="42", tokens=10, logprob=-2.5)), weigh.weight(Sample(answer="42"))
@@ -615,7 +613,7 @@ def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Seque
     """The position of the most confident sample that gave the leading answer; None if none leads.
 
     `tally` must be of these samples, in this order. Samples that were cut off come last; without
-    log-probabilities the first sample is taken. With the `modes` of a menu, cheapest first, it is one of
+    log-probabilities the first sample is taken. With `modes`, cheapest first, it is one of
     the dearest of them that gave the leading answer.
 
     >>> from adacompute.records import Sample

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from adacompute.client.settings import ModeEndpoint, build_endpoint
 from adacompute.config import (
-    MENU_MODEL,
+    EVERY_MODE,
     Config,
     Count,
     EndpointConfig,
@@ -35,7 +35,7 @@ class ModeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MenuConfig:
+class ModeConfigs:
     """The modes of a menu, in the order of their file, and the currency of all their prices."""
 
     modes: tuple[ModeConfig, ...]
@@ -83,7 +83,7 @@ _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-_RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
+_RESERVED_MODES = ("default", EVERY_MODE)  # names that stand for the whole menu
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
     "model": "its name at the upstream",
@@ -92,7 +92,7 @@ _MAX_MODES = 16
 _MODE_NAME = 64  # characters
 
 
-def read_menu_file(file: Path) -> MenuConfig:
+def read_menu_file(file: Path) -> ModeConfigs:
     """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
 
     A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
@@ -115,7 +115,7 @@ def read_menu_file(file: Path) -> MenuConfig:
             "give all prices in one currency, as nothing is converted"
         )
     _check_mode_prices(file, tables)
-    return MenuConfig(modes=modes, currency=next(iter(currencies)))
+    return ModeConfigs(modes=modes, currency=next(iter(currencies)))
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
@@ -198,7 +198,7 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def apply_menu(config: Config, menu: MenuConfig) -> Config:
+def apply_menu(config: Config, menu: ModeConfigs) -> Config:
     """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
 
     The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
@@ -213,11 +213,19 @@ def apply_menu(config: Config, menu: MenuConfig) -> Config:
         )
     endpoint = replace(
         default.endpoint,
-        model=MENU_MODEL if len(menu.modes) > 1 else default.endpoint.model,
+        model=EVERY_MODE if len(menu.modes) > 1 else default.endpoint.model,
         input_price=max(endpoint.input_price for endpoint in endpoints),
         output_price=max(endpoint.output_price for endpoint in endpoints),
     )
     return replace(config, endpoint=endpoint)
+
+
+def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
+    """The settings with their menu in the place of the endpoint, and its modes; None: one upstream."""
+    if not config.serve.menu:
+        return config, None
+    menu = read_menu_file(Path(config.serve.menu))
+    return apply_menu(config, menu), menu
 
 
 def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
@@ -238,6 +246,6 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
     )
 
 
-def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
+def build_mode_endpoints(menu: ModeConfigs) -> tuple[ModeEndpoint, ...]:
     """The modes of a menu, in its order."""
     return tuple(map(build_mode_endpoint, menu.modes))

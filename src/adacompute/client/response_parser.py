@@ -119,7 +119,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            signals=add_answer_signals(self.signals, tokens, self.text, answer),
+            signals=add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals,
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 

@@ -7,7 +7,7 @@ dial settings are tried.
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -489,7 +489,7 @@ class SplitData:
         self.setup, self.split, self.number = setup, split, number
         self.train = setup.ballots.only(split.train)
         self.test = setup.ballots.only(split.test)
-        self._paths_by_stream: dict[tuple[int, VoteWeights | None], Paths] = {}
+        self._paths_by_stream: dict[tuple[bool, VoteWeights | None], Paths] = {}
 
     @cached_property
     def weigh(self) -> VoteWeights | None:
@@ -498,19 +498,30 @@ class SplitData:
 
     def train_paths(self, weigh: VoteWeights | None) -> Paths:
         """Paths to calibrate on, with votes weighted as the policy weights them."""
-        return self._paths(weigh, self.train, min(_CALIBRATION_ORDERS, self.setup.orders), 0)
+        return self._paths(weigh, self.train, training=True)
 
     def test_paths(self, weigh: VoteWeights | None) -> Paths:
         """Paths to judge on: the same orders whatever the weights."""
-        return self._paths(weigh, self.test, self.setup.orders, 1)
+        return self._paths(weigh, self.test, training=False)
 
-    def _paths(self, weigh: VoteWeights | None, ballots: Ballots, orders: int, stream: int) -> Paths:
-        if (stream, weigh) not in self._paths_by_stream:
-            rng = np.random.default_rng([self.setup.seed, self.number, stream])
-            self._paths_by_stream[stream, weigh] = draw_paths(
-                ballots, rng=rng, orders=orders, longest=self.setup.longest, weigh=weigh
+    def _paths(self, weigh: VoteWeights | None, ballots: Ballots, *, training: bool) -> Paths:
+        if (training, weigh) not in self._paths_by_stream:
+            self._paths_by_stream[training, weigh] = draw_paths(
+                ballots,
+                rng=self.make_rng(training=training),
+                orders=self.count_orders(training=training),
+                longest=self.setup.longest,
+                weigh=weigh,
             )
-        return self._paths_by_stream[stream, weigh]
+        return self._paths_by_stream[training, weigh]
+
+    def make_rng(self, *, training: bool) -> np.random.Generator:
+        """The random numbers that samples are ordered by: the same for every policy."""
+        return np.random.default_rng([self.setup.seed, self.number, 0 if training else 1])
+
+    def count_orders(self, *, training: bool) -> int:
+        """Orders of each problem's samples."""
+        return min(_CALIBRATION_ORDERS, self.setup.orders) if training else self.setup.orders
 
     def fit_policy(self, maker: PolicyMaker, budget: float) -> Policy:
         """A policy fitted on the training problems."""
@@ -527,15 +538,27 @@ def measure_policy(data: SplitData, compared: ComparedPolicy) -> SplitResult:
 
 def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
     """One fit serves every budget: the dial is set by the cost on the training problems."""
-    setup, grid = data.setup, make_dial_grid(policy).tolist()
-    test_values = sweep_policy(
-        policy, data.test_paths(policy.weigh), grid, setup.basis
-    )  # (4, dials, problems)
+    grid = make_dial_grid(policy).tolist()
+
+    def sweep_paths(training: bool) -> Floats:
+        paths = data.train_paths(policy.weigh) if training else data.test_paths(policy.weigh)
+        return sweep_policy(policy, paths, grid, data.setup.basis)
+
+    return measure_dial(data.setup, grid, str(policy.dial), sweep_paths)
+
+
+def measure_dial(
+    setup: EvaluationSetup, grid: Sequence[float], dial: str, sweep_paths: Callable[[bool], Floats]
+) -> SplitResult:
+    """A row for each budget, from what each setting of a dial gives on test and on training problems.
+
+    `sweep_paths` is told whether it is for the training problems, and gives cost, accuracy, waves and
+    tokens, (4, dials, problems). Costs fall along the grid.
+    """
+    test_values = sweep_paths(False)
     calibrated, rows = [], [test_values[:, 0]]
     if setup.calibrates:
-        costs = sweep_policy(policy, data.train_paths(policy.weigh), grid, setup.basis)[0].mean(
-            axis=1
-        )  # (dials,)
+        costs = sweep_paths(True)[0].mean(axis=1)  # (dials,)
         for budget in setup.budgets:
             at, share, reached = interpolate_dial(costs, budget)
             next_at = min(at + 1, len(grid) - 1)
@@ -547,7 +570,7 @@ def _measure_with_dial(data: SplitData, policy: Policy) -> SplitResult:
         rows=np.stack(rows, axis=1)[:, 1:],
         points=test_values,
         dials=tuple(calibrated),
-        labels=tuple(f"{policy.dial} {dial:.3g}" for dial in grid),
+        labels=tuple(f"{dial} {value:.3g}" for value in grid),
     )
 
 

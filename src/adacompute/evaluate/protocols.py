@@ -45,6 +45,7 @@ from adacompute.evaluate.mode_rivals import ModeRivals
 from adacompute.evaluate.mode_verdict import judge_modes
 from adacompute.evaluate.oracle_bounds import Scoring, bracket_oracle
 from adacompute.evaluate.parallel import Compared, ProgressCallback, SetupWork, measure_all, split_progress
+from adacompute.evaluate.published import PUBLISHED, PublishedCascades
 from adacompute.evaluate.resampling import Split, kfold, random_split
 from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, judge_pool, refuse_comparison
 from adacompute.policies.base import PoolSource, get_ballots
@@ -65,6 +66,7 @@ POLICY_NAMES = (
     "asc",
     "esc",
     "doubling",
+    "cges",
     "classifier",
     "curve",
     "stopping",
@@ -175,7 +177,9 @@ def evaluate(
     )
     verdict = judge_pool(
         ballots,
-        policy=choose_candidate(policies),
+        policy=choose_candidate(
+            [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
+        ),
         budgets=runs.setup.budgets,
         votes=votes,
         families=families,
@@ -283,9 +287,18 @@ def run_policies(
         calibrates=calibrates,
         families=families,
     )
-    eligible, left_out = select_eligible(select_policies(policies, setup.ballots), setup.basis)
-    runs = _run(setup, eligible, _make_splits(setup, protocol, parts), protocol, workers, progress, beside)
+    eligible, left_out = select_eligible(
+        select_policies(_leave_out_published(policies), setup.ballots), setup.basis
+    )
+    published = [PUBLISHED[name] for name in policies if isinstance(name, str) and name in PUBLISHED]
+    compared: list[Compared] = [*eligible, *(rule for rule in published if rule.applies(setup))]
+    runs = _run(setup, compared, _make_splits(setup, protocol, parts), protocol, workers, progress, beside)
     return replace(runs, dropped=dropped, left_out=left_out)
+
+
+def _leave_out_published(policies: PolicyChoices) -> PolicyChoices:
+    """The policies that can be made; those that are only followed along recorded samples can't."""
+    return [item for item in policies if not isinstance(item, str) or item not in PUBLISHED]
 
 
 def evaluate_modes(
@@ -318,7 +331,7 @@ def evaluate_modes(
     if progress is not None:
         progress(0, len(splits), "samples read")
     beside = {ORACLE: _bracket_graded} if oracle else None
-    runs = _run(setup, (ModeRivals(),), splits, "held-out", workers, progress, beside)
+    runs = _run(setup, (ModeRivals(), PublishedCascades()), splits, "held-out", workers, progress, beside)
     brackets, runs = runs.beside.get(ORACLE, ()), replace(runs, dropped=dropped, beside={})
     return runs, assemble_evaluation(runs, judge_modes(runs, make_bootstrap(setup)), oracle=brackets)
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
-from adacompute.policies.votes import Floats, Ints, MenuVotes, VoteState, read_tallies
+from adacompute.policies.votes import Floats, Ints, ModeVotes, VoteState, read_tallies
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu
@@ -59,7 +59,7 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """So many samples to draw now, of one mode of a menu; `mode` is None where there is only one."""
+    """So many samples to draw now, of one mode; `mode` is None if that has no name."""
 
     mode: str | None = None
     count: int = 1
@@ -131,15 +131,18 @@ class Policy(ABC):
         price: float | None = None,
         *,
         reading: Floats | None = None,
-        modes: Collection[str] | None = None,  # noqa: ARG002 - for policies over a menu
+        modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What to draw now, or None: stop. A policy over a menu names the mode.
+        """What to draw now, or None: stop. A policy over modes names the mode.
 
         `reading` is what `read` gave for the prompt, if that was called already. `modes` are those that may
         be drawn from; None: all.
         """
+        name = self.names[0]
+        if name and modes is not None and name not in modes:
+            return None
         count = self.more(prompt, tally, price, reading=reading)
-        return Draw(count=count) if count else None
+        return Draw(mode=name or None, count=count) if count else None
 
     def convert_price(self, price: float) -> float:
         """A price of one sample in the unit of the policy's own prices, such as tokens."""
@@ -164,7 +167,7 @@ class Policy(ABC):
         """What the policy sees of prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
-    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Draws:
+    def decide(self, reading: Floats, state: VoteState | ModeVotes, dial: float | Floats | None) -> Draws:
         """What each request draws now. A price or threshold may be given for each, (requests,).
 
         Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.

@@ -113,7 +113,7 @@ class Mode:
     """
 
     name: str
-    # what a sample costs, in the menu's unit; the mean of recorded ones by prices; inf: never drawn
+    # what a sample costs, in the unit of all modes; the mean of recorded ones by prices; inf: never drawn
     cost: float = 1.0
     prices: TokenPrices | None = None  # None: each sample costs `cost`
     # what its recorded samples were drawn with
@@ -155,7 +155,7 @@ def _check_prices(prices: object, name: str) -> None:
         raise PriceInvalid(f"prices {format_value(prices)} of mode {name!r} can't be used; give TokenPrices")
     if prices.prompts == "once":
         raise PriceInvalid(
-            f"prompts 'once' of mode {name!r} can't be used in a menu, where each sample is paid for alone; "
+            f"prompts 'once' of mode {name!r} can't be used: beside others each sample is paid for alone; "
             "give prompts='each', with prompt_tokens=0 where the prompt is cached for free"
         )
     if isinstance(prices.prompt_tokens, Sequence):

@@ -311,24 +311,12 @@ def _build_table(lines: Sequence[dict[str, Any]], schema: Arrow) -> Arrow:
     kinds = {pa.int64(): int, pa.float64(): float, pa.string(): str}
     level = {"level": kinds[schema.field("level").type]}
     columns = set(schema.names) - {"samples", "extra"}
-    heads = [_pack_row({k: v for k, v in line.items() if k != "samples"}, columns, level) for line in lines]
-    arrays = [pa.array([h.get(f.name) for h in heads], type=f.type) for f in schema if f.name != "samples"]
-    inner = schema.field("samples").type.value_type
-    columns = {field.name for field in inner} - {"extra"}
-    rows = [_pack_row(sample, columns, {"index": int}) for line in lines for sample in line["samples"]]
-    structs = pa.StructArray.from_arrays(
-        [pa.array([row.get(field.name) for row in rows], type=field.type) for field in inner],
-        fields=list(inner),
-    )
-    offsets = [0]
+    fields = {field.name for field in schema.field("samples").type.value_type} - {"extra"}
+    rows = []
     for line in lines:
-        offsets.append(offsets[-1] + len(line["samples"]))
-    arrays.append(
-        pa.ListArray.from_arrays(
-            pa.array(offsets, type=pa.int32()), structs, type=schema.field("samples").type
-        )
-    )
-    return pa.Table.from_arrays(arrays, schema=schema)
+        row = _pack_row({k: v for k, v in line.items() if k != "samples"}, columns, level)
+        rows.append(row | {"samples": [_pack_row(s, fields, {"index": int}) for s in line["samples"]]})
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def _pack_row(line: dict[str, Any], columns: set[str], kinds: dict[str, type]) -> dict[str, Any]:

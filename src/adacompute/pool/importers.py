@@ -258,16 +258,21 @@ def read_inspect(path: Path) -> FileEntries:
 
     Runs of the same problem are put together.
     """
-    if not path.exists():
-        raise PoolNotFound(f"{path}: there is no such file; check the path")
-    files = sorted(path.rglob("*.eval")) if path.is_dir() else [path]
-    if not files:
-        raise NotAPool(f"{path}: has no .eval files; give a log of inspect_ai, or a folder of them")
+    files = _list_logs(path, "*.eval", "no .eval files; give a log of inspect_ai, or a folder of them")
     if files[0].suffix not in (".eval", ".json"):
         raise NotAPool(f"{path}: has an unknown suffix; give an .eval or .json log of inspect_ai")
-    return FileEntries(
-        path=path, unit="problem", files=(path.name,), entries=_read_inspect_entries(path, files)
-    )
+    entries = _read_inspect_entries(path, files)
+    return FileEntries(path=path, unit="problem", files=(path.name,), entries=entries)
+
+
+def _list_logs(path: Path, pattern: str, missing: str) -> list[Path]:
+    """The log at a path, or all of a folder, of which there must be some."""
+    if not path.exists():
+        raise PoolNotFound(f"{path}: there is no such file; check the path")
+    files = sorted(path.rglob(pattern)) if path.is_dir() else [path]
+    if not files:
+        raise NotAPool(f"{path}: has {missing}")
+    return files
 
 
 def _read_inspect_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:
@@ -465,14 +470,9 @@ def read_lm_eval(path: Path) -> FileEntries:
     A score belongs to the filtered response: with one repeat it is that sample's grade. With several
     repeats it belongs to none of them, so each response is extracted and graded by the pool.
     """
-    if not path.exists():
-        raise PoolNotFound(f"{path}: there is no such file; check the path")
-    files = sorted(path.rglob("samples_*.jsonl")) if path.is_dir() else [path]
-    if not files:
-        raise NotAPool(f"{path}: has no samples_*.jsonl; run lm-eval with --log_samples and --output_path")
-    return FileEntries(
-        path=path, unit="problem", files=(path.name,), entries=_read_lm_eval_entries(path, files)
-    )
+    missing = "no samples_*.jsonl; run lm-eval with --log_samples and --output_path"
+    entries = _read_lm_eval_entries(path, _list_logs(path, "samples_*.jsonl", missing))
+    return FileEntries(path=path, unit="problem", files=(path.name,), entries=entries)
 
 
 def _read_lm_eval_entries(path: Path, files: list[Path]) -> Generator[Entry, None, None]:

@@ -243,35 +243,26 @@ def build_line(row: StoredProblem) -> dict[str, Any]:
         if keys_json:
             line |= json.loads(keys_json)
     if row.failures:
-        line["failures"] = [
-            {
-                k: v
-                for k, v in zip(("index", "kind", "attempt", "message", "at"), f, strict=True)
-                if v is not None
-            }
-            for f in row.failures
-        ]
+        named = (zip(("index", "kind", "attempt", "message", "at"), f, strict=True) for f in row.failures)
+        line["failures"] = [{k: v for k, v in pairs if v is not None} for pairs in named]
     line["samples"] = [_build_sample_line(i, sample) for i, sample in enumerate(row.samples)]
     return line
 
 
 def _build_sample_line(i: int, row: Row) -> dict[str, Any]:
     idx, text, answer, _, correct, tokens, logprob, entropy, finished, extra = row
-    line: dict[str, Any] = {} if idx == i else {"index": idx}
-    if text is not None:
-        line["text"] = text
-    line["answer"] = answer
-    if correct is not None:
-        line["correct"] = int(correct) if correct in (0.0, 1.0) else correct
-    if tokens is not None:
-        line["tokens"] = tokens
-    if logprob is not None:
-        line["logprob"] = logprob
-    if entropy is not None:
-        line["entropy"] = entropy
-    if finished is not None:
-        line["finished"] = bool(finished)
-    return line | json.loads(extra) if extra else line
+    line: dict[str, Any] = {
+        "index": None if idx == i else idx,
+        "text": text,
+        "answer": answer,
+        "correct": int(correct) if correct in (0.0, 1.0) else correct,
+        "tokens": tokens,
+        "logprob": logprob,
+        "entropy": entropy,
+        "finished": None if finished is None else bool(finished),
+    }
+    known = {name: value for name, value in line.items() if value is not None or name == "answer"}
+    return known | json.loads(extra) if extra else known
 
 
 def _build_sample(row: Row) -> Sample:
@@ -317,16 +308,14 @@ def get_or_insert_source(
     encode_text(model)
     encode_text(text := to_canonical_json(parameters))
     parameters_hash = fingerprint(parameters)
-    row = connection.execute(
-        "SELECT key FROM sources WHERE model IS ? AND fingerprint = ?", (model, parameters_hash)
-    ).fetchone()
-    if row is None:
+    key = find_source(connection, model, parameters)
+    if key is None:
         cursor = connection.execute(
             "INSERT INTO sources (model, parameters, fingerprint) VALUES (?, ?, ?)",
             (model, text, parameters_hash),
         )
-        return Source(int(cursor.lastrowid or 0), model, parameters_hash)
-    return Source(row[0], model, parameters_hash)
+        key = int(cursor.lastrowid or 0)
+    return Source(key, model, parameters_hash)
 
 
 def insert_problem(connection: sqlite3.Connection, row: ProblemRow) -> int:
@@ -592,21 +581,9 @@ def _build_call_row(call: Call, source: Source) -> tuple[object, ...]:
     at, seconds = float(call.at) + 0.0, float(call.seconds) + 0.0
     if call.paid not in ("yes", "no", "maybe"):
         raise Flaw(f"a call's paid is {call.paid!r}; give 'yes', 'no' or 'maybe'")
-    prompt, completion, estimated = call.prompt_tokens, call.completion_tokens, int(call.estimated)
-    row_hash = hash_call(
-        encode_text(source.model),
-        source.fingerprint.encode(),
-        at,
-        seconds,
-        call.asked,
-        call.got,
-        call.surplus,
-        encode_text(call.kind) or b"",
-        call.status,
-        call.paid.encode(),
-        prompt,
-        completion,
-        estimated,
-    )
-    outcome = (call.kind, call.status, call.paid, prompt, completion, estimated)
-    return (source.key, at, seconds, call.asked, call.got, call.surplus, *outcome, row_hash)
+    numbers = (at, seconds, call.asked, call.got, call.surplus)
+    tokens = (call.prompt_tokens, call.completion_tokens, int(call.estimated))
+    kind, paid = encode_text(call.kind) or b"", call.paid.encode()
+    mark = source.fingerprint.encode()
+    row_hash = hash_call(encode_text(source.model), mark, *numbers, kind, call.status, paid, *tokens)
+    return (source.key, *numbers, call.kind, call.status, call.paid, *tokens, row_hash)

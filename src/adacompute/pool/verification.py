@@ -2,8 +2,10 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -45,7 +47,8 @@ _SELECT_PROBLEMS = """
         CASE typeof(level) WHEN 'text' THEN CAST(level AS BLOB) ELSE level END, CAST(extra AS BLOB), hash
     FROM problems ORDER BY id
 """
-
+_SELECT_SOURCES = "SELECT model, parameters, fingerprint FROM sources"
+_SELECT_SETTINGS = "SELECT CAST(name AS BLOB), CAST(value AS BLOB), hash FROM settings"
 _SELECT_CALLS = """
     SELECT c.key, CAST(s.model AS BLOB), CAST(s.fingerprint AS BLOB), at, seconds, asked, got, surplus,
         CAST(kind AS BLOB), status, CAST(paid AS BLOB), prompt_tokens, completion_tokens, estimated, hash
@@ -78,13 +81,19 @@ class _Check:
     """Counts of rows, and names of mismatches, while a check runs."""
 
     def __init__(self) -> None:
-        self.problems = self.samples = self.failures = 0
+        self.rows: Counter[str] = Counter()
         self.mismatches: list[str] = []
-        self.unreadable: list[str] = []
 
-    def note(self, what: str) -> None:
+    def compare(self, kind: str, name: str, hash_row: Callable[..., bytes | str], row: Row) -> None:
+        """Counts a row, whose hash stands last, and notes its name where the hash is not of what it holds."""
+        self.rows[kind] += 1
+        try:
+            if hash_row(*row[:-1]) == row[-1]:
+                return
+        except (*DAMAGE_ERRORS, AdacomputeError):  # a column is not even of its type
+            pass
         if len(self.mismatches) < _MAX_MISMATCHES:
-            self.mismatches.append(what)
+            self.mismatches.append(name)
 
 
 def verify(connection: sqlite3.Connection) -> Verification:
@@ -94,26 +103,54 @@ def verify(connection: sqlite3.Connection) -> Verification:
     foreign: list[str] = []
     try:
         messages = [line for (line,) in connection.execute("PRAGMA integrity_check") if line != "ok"]
-        integrity = [line for text in messages for line in text.splitlines()]
+        integrity += [line for text in messages for line in text.splitlines()]
         foreign = [
             f"{table} row {row} points at a missing row of {parent}"
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
         ]
-        _check_problems(connection, check)
-        _check_records(connection, check)
-        _check_sources(connection, check)
-        _check_settings(connection, check)
-        _check_calls(connection, check)
+        for row in connection.execute(_SELECT_PROBLEMS):
+            check.compare("problems", f"problem {_format_id(row[0])}", hash_problem, row)
+        for row in connection.execute(f"{_SELECT_RECORDS} ORDER BY r.key"):
+            _check_record(connection, check, row)
+        for model, *row in connection.execute(_SELECT_SOURCES):
+            check.compare("sources", f"parameters of model {model!r}", _hash_parameters, row)
+        for row in connection.execute(_SELECT_SETTINGS):
+            check.compare("settings", f"setting {_format_id(row[0])}", hash_setting, row)
+        for key, *row in connection.execute(_SELECT_CALLS) if has_calls_table(connection) else ():
+            check.compare("calls", f"call {key}", hash_call, row)
     except (sqlite3.DatabaseError, *DAMAGE_ERRORS) as exc:  # damaged so that it can't even be read through
-        check.unreadable.append(to_one_line(exc))
+        integrity.append(to_one_line(exc))
     return Verification(
-        problems=check.problems,
-        samples=check.samples,
-        failures=check.failures,
+        problems=check.rows["problems"],
+        samples=check.rows["samples"],
+        failures=check.rows["failures"],
         mismatches=tuple(check.mismatches),
-        integrity=tuple(integrity + check.unreadable),
+        integrity=tuple(integrity),
         foreign_keys=tuple(foreign),
     )
+
+
+def _check_record(connection: sqlite3.Connection, check: _Check, row: Row) -> None:
+    """Checks the row that links a problem to a source, and the samples and failures behind it."""
+    key, id_, model, mark, spelling, stored_hash = row
+    name = f"problem {_format_id(id_)}"
+    try:
+        prefix = make_record_prefix(id_, model, mark)
+    except TypeError:  # a column that is not text any more
+        prefix = None
+    check.compare("records", f"{name}: its source", hash_record, (prefix, spelling, stored_hash))
+    if prefix is None:
+        return
+    for kind, label, select, hash_row in (
+        ("samples", "sample", _SELECT_SAMPLES, hash_sample),
+        ("failures", "failure of sample", _SELECT_FAILURES, hash_failure),
+    ):
+        for drawn in connection.execute(select, (key,)):
+            check.compare(kind, f"{name}, {label} {drawn[0]}", partial(hash_row, prefix), drawn)
+
+
+def _hash_parameters(text: str) -> str:
+    return fingerprint(json.loads(text))
 
 
 def compute_pool_digest(connection: sqlite3.Connection) -> str:
@@ -133,60 +170,6 @@ def compute_pool_digest(connection: sqlite3.Connection) -> str:
         ):
             hasher.update(mark)
     return hasher.hexdigest()
-
-
-def _check_problems(connection: sqlite3.Connection, check: _Check) -> None:
-    for *row, mark in connection.execute(_SELECT_PROBLEMS):
-        check.problems += 1
-        if not _matches_hash(hash_problem, row, mark):
-            check.note(f"problem {_format_id(row[0])}")
-
-
-def _check_records(connection: sqlite3.Connection, check: _Check) -> None:
-    for key, id_, model, mark, spelling, stored_hash in connection.execute(
-        f"{_SELECT_RECORDS} ORDER BY r.key"
-    ):
-        try:
-            prefix = make_record_prefix(id_, model, mark)
-        except TypeError:  # a column that is not text any more
-            check.note(f"problem {_format_id(id_)}: its source")
-            continue
-        if not _matches_hash(hash_record, [prefix, spelling], stored_hash):
-            check.note(f"problem {_format_id(id_)}: its source")
-        for *row, mark_ in connection.execute(_SELECT_SAMPLES, (key,)):
-            check.samples += 1
-            if not _matches_hash(hash_sample, [prefix, *row], mark_):
-                check.note(f"problem {_format_id(id_)}, sample {row[0]}")
-        for *row, mark_ in connection.execute(_SELECT_FAILURES, (key,)):
-            check.failures += 1
-            if not _matches_hash(hash_failure, [prefix, *row], mark_):
-                check.note(f"problem {_format_id(id_)}, failure of sample {row[0]}")
-
-
-def _check_sources(connection: sqlite3.Connection, check: _Check) -> None:
-    for model, parameters, mark in connection.execute("SELECT model, parameters, fingerprint FROM sources"):
-        if not _matches_hash(lambda text: fingerprint(json.loads(text)), [parameters], mark):
-            check.note(f"parameters of model {model!r}")
-
-
-def _check_calls(connection: sqlite3.Connection, check: _Check) -> None:
-    for key, *row, mark in connection.execute(_SELECT_CALLS) if has_calls_table(connection) else ():
-        if not _matches_hash(hash_call, row, mark):
-            check.note(f"call {key}")
-
-
-def _check_settings(connection: sqlite3.Connection, check: _Check) -> None:
-    rows = connection.execute("SELECT CAST(name AS BLOB), CAST(value AS BLOB), hash FROM settings")
-    for name, value, mark in rows:
-        if not _matches_hash(hash_setting, [name, value], mark):
-            check.note(f"setting {_format_id(name)}")
-
-
-def _matches_hash(hash_row: Callable[..., bytes | str], row: Row, stored_hash: object) -> bool:
-    try:
-        return bool(hash_row(*row) == stored_hash)
-    except (*DAMAGE_ERRORS, AdacomputeError):  # a column is not even of its type
-        return False
 
 
 def _format_id(id_: object) -> str:

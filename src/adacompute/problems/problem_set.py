@@ -24,7 +24,14 @@ from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
 from adacompute.pool.formats import Entry, FileEntries
 from adacompute.pool.importers import ProblemGroups, locate_flaws
-from adacompute.pool.rows import Flaw, describe_type, problem_to_line, read_problem, read_sample
+from adacompute.pool.rows import (
+    Flaw,
+    describe_type,
+    encode_text,
+    problem_to_line,
+    read_problem,
+    read_sample,
+)
 from adacompute.pool.sqlite import DEPTH_LIMIT, Json, is_sqlite, to_canonical_json
 from adacompute.pool.tables import build_problem
 from adacompute.problems.dataset_loaders import (
@@ -434,16 +441,9 @@ def _shuffle_choices(choices: Choices, *, seed: int, key: str) -> tuple[Choices,
 
 def _check_storable(problem: Problem) -> None:
     """Raises a Flaw if no pool could store the problem."""
-    row = read_problem(problem_to_line(problem))
-    for text in row:
+    for text in read_problem(problem_to_line(problem)):
         if type(text) is str:
-            try:
-                text.encode()
-            except UnicodeEncodeError as exc:
-                raise Flaw(
-                    f"{format_value(text)} holds half a character at {exc.start + 1} ({text[exc.start]!r}); "
-                    "write the text again as UTF-8"
-                ) from exc
+            encode_text(text)
 
 
 _SAMPLE_FIELDS = ("text", "answer", "correct", "tokens", "logprob", "entropy", "finished")

@@ -17,14 +17,14 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Draws, Policy
 from adacompute.policies.paths import (
-    MenuPaths,
+    ModePaths,
     PathLayout,
     Paths,
     PolicyRun,
     Walk,
     build_paths,
     compute_full_vote,
-    draw_menu_paths,
+    draw_paths_by_mode,
 )
 from adacompute.policies.votes import Floats, Ints, make_empty_state
 from adacompute.pool import Ballots
@@ -33,12 +33,12 @@ from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
-_MENU_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
+_MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
 
 
 def run_policy(
-    policy: Policy, paths: Paths | MenuPaths, *, dial: float | Floats | None, reading: Floats | None = None
+    policy: Policy, paths: Paths | ModePaths, *, dial: float | Floats | None, reading: Floats | None = None
 ) -> PolicyRun:
     """Runs the policy along every path, wave by wave, until it stops there.
 
@@ -76,7 +76,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
     return draws
 
 
-def check_paths(policy: Policy, paths: Paths | MenuPaths) -> None:
+def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
     """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
@@ -105,7 +105,7 @@ class ProblemResults:
     certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
 
     @classmethod
-    def from_run(cls, paths: Paths | MenuPaths, policy_run: PolicyRun) -> "ProblemResults":
+    def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
         """The means over each problem's paths."""
         return cls(
             cost=paths.mean_per_problem(policy_run.cost),
@@ -120,7 +120,7 @@ class ProblemResults:
 
     @classmethod
     def from_policy(
-        cls, policy: Policy, paths: Paths | MenuPaths, *, dial: float | None, reading: Floats | None = None
+        cls, policy: Policy, paths: Paths | ModePaths, *, dial: float | None, reading: Floats | None = None
     ) -> "ProblemResults":
         """The results of the policy along paths."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
@@ -156,15 +156,15 @@ class PathBlock:
     weigh: VoteWeights | None
 
     @cached_property
-    def paths(self) -> Paths | MenuPaths:
+    def paths(self) -> Paths | ModePaths:
         """Their paths, drawn when they are first asked for."""
         return self.draw()
 
-    def draw(self) -> Paths | MenuPaths:
+    def draw(self) -> Paths | ModePaths:
         """Their paths, to be used once."""
         rng, layout = copy.deepcopy(self.rng), self.layout
         if layout.by_mode:
-            return draw_menu_paths(
+            return draw_paths_by_mode(
                 self.ballots, weigh=self.weigh, longest=layout.by_mode, orders=layout.orders, rng=rng
             )
         return build_paths(self.ballots, layout.draw_orders(self.ballots, rng), weigh=self.weigh)
@@ -180,7 +180,7 @@ def split_paths(
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
     draws = layout.shuffles * ballots.classes.shape[1]  # one problem's
-    step = max(1, _MENU_PATHS // layout.orders if several else _MAX_CELLS // draws)
+    step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
         yield PathBlock(

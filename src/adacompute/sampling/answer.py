@@ -56,7 +56,7 @@ from adacompute.sampling.plan import (
 from adacompute.sampling.waves import (
     BatchVotes,
     BatchWave,
-    MenuPlanner,
+    ModePlanner,
     WavePlanner,
     highest_dial,
 )
@@ -405,7 +405,7 @@ class _Batch:
         reading = policy.read([problem.question for problem in self.problems])
         if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
             self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
-            return MenuPlanner(
+            return ModePlanner(
                 policy,
                 self.votes,
                 reading,

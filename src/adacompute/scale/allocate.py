@@ -24,15 +24,15 @@ from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleErr
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.curve import CurvePolicy, MenuRoute
+from adacompute.policies.curve import CurvePolicy, ModeRoute
 from adacompute.policies.features import FeaturePolicy
-from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.votes import VoteState
 from adacompute.scale.cluster import cluster, map_blocks
 from adacompute.scale.prompt_files import (
     PromptFile,
     PromptSet,
     check_destination,
+    check_source,
     iterate_batches,
     list_added,
     map_write_errors,
@@ -122,7 +122,7 @@ class AllocateResult:
     summary_bytes: int = 0  # all counts together
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
-    unit: str = "samples"  # of cost; with modes, that of the menu
+    unit: str = "samples"  # of cost; with modes, that of their costs
     modes: tuple[str, ...] = ()  # (budgets,) of a router: the mode that each budget is drawn from
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,11 +153,6 @@ class BudgetRule:
         if not isinstance(policy, Policy):
             raise PolicyError(f"a {type(policy).__name__} is not a policy; give what load_policy(…) gives")
         kind = policy.kind
-        if isinstance(policy, MenuPolicy):
-            raise PolicyError(
-                f"a menu policy over {', '.join(policy.menu.names)} decides as votes come in, not before; "
-                "use `adacompute replay` or `evaluate`, or a router: CurvePolicy(menu=…)"
-            )
         if isinstance(policy, FeaturePolicy) and not hasattr(policy, "feature_set_"):
             raise NotFitted(f"{kind} has learned nothing yet; fit it first")
         if isinstance(policy, FeaturePolicy) and not policy.one_shot:
@@ -168,7 +163,7 @@ class BudgetRule:
         if not isinstance(policy, (CurvePolicy, *_FIXED_BUDGET_POLICIES)):
             raise PolicyError(
                 f"{kind} decides as votes come in, not beforehand; use `adacompute answer`, "
-                "or `adacompute fit POOL --policy curve --features text`"
+                "or `adacompute fit POOL --policy curve --features text` (with modes it is a router)"
             )
         return cls(policy=policy)
 
@@ -178,7 +173,7 @@ class BudgetRule:
         return isinstance(self.policy, CurvePolicy)
 
     @property
-    def route(self) -> MenuRoute | None:
+    def route(self) -> ModeRoute | None:
         """The columns of a router; None: it gives numbers of samples."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 
@@ -256,8 +251,8 @@ def allocate(
 
     The policy decides on the prompt alone. With `budget`, a curve's one price over all prompts is
     searched, so that they get at most that many samples on average; with `price`, that is the price.
-    Both engines give every prompt the same budget. A router (`CurvePolicy` with a menu) writes a column
-    `mode` too, and its `budget` is an average cost in the menu's unit.
+    Both engines give every prompt the same budget. A router (`CurvePolicy` with modes) writes a column
+    `mode` too, and its `budget` is an average cost in the unit of theirs.
     """
     start = time.monotonic()
     if engine not in ("local", "ray"):
@@ -266,6 +261,7 @@ def allocate(
     _check_budget(rule, budget, price)
     check_destination(Path(into), Path(source), overwrite=overwrite)
     check_text_output(Path(into), Path(source))
+    check_source(Path(source))
     is_text = bool(find_text_kind(Path(source)))
     added = list_added(rule.draws)
     prompts = None if is_text else open_prompts(Path(source), column=column, added=added)

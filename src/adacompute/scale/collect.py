@@ -252,26 +252,21 @@ class CollectorCrew(SamplingCounts):
     def __init__(
         self,
         pool: Pool,
+        engine: "RayEngine",
         *,
-        endpoint: Endpoint,
         asking: Asking,
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
-        workers: int | None,
-        place: int = 0,
-        modes: int = 1,
     ) -> None:
-        """`place` is that of its mode among the `modes` of a menu, whose crews share the processors."""
         super().__init__(cost_budget)
-        self._modes = modes
+        self._engine = engine
         self._pool = pool
-        self._endpoint = endpoint
+        self._endpoint = engine.endpoint
         self._asking = asking
         self._on_progress = on_progress
-        self._requested_workers = workers
         self._exit_stack = ExitStack()  # the connection to Ray
         self._folder = pool.shard_folder
-        self._pad = self._folder / (f"{PAD}{place}" if modes > 1 else PAD)
+        self._pad = self._folder / (f"{PAD}{engine.place}" if engine.modes > 1 else PAD)
         self._key: SealedKey | None = None
         self._max_collectors = 0  # collectors; 0: not begun
         self._money_shares = 0  # number of shares that the remaining money is divided into
@@ -356,7 +351,7 @@ class CollectorCrew(SamplingCounts):
 
     def _start(self) -> None:
         """Connects to Ray, and prepares what collectors share."""
-        processors = self._exit_stack.enter_context(cluster(self._requested_workers))
+        processors = self._exit_stack.enter_context(cluster(self._engine.workers))
         try:
             self._folder.mkdir(exist_ok=True)
             self._key = seal_key(self._endpoint.key, self._pad)
@@ -381,9 +376,9 @@ class CollectorCrew(SamplingCounts):
             task=self._pool.task,
         )
         # not restarted by Ray: a lost collector is replaced here, once what it stored is safe
-        actor_class: Any = ray.remote(num_cpus=1 / self._modes, max_restarts=0, scheduling_strategy="SPREAD")(
-            Collector
-        )
+        actor_class: Any = ray.remote(
+            num_cpus=1 / self._engine.modes, max_restarts=0, scheduling_strategy="SPREAD"
+        )(Collector)
         actor = actor_class.remote(setup)
         return _Worker(number, actor, _wrap_ref(actor.ready.remote()))
 
@@ -533,8 +528,8 @@ class RayEngine:
 
     endpoint: Endpoint
     workers: int | None = None  # collectors, at most; None: as many as the cluster has processors
-    place: int = 0  # among the modes of a menu
-    modes: int = 1  # of the menu: their collectors share the processors
+    place: int = 0  # among the modes that are drawn
+    modes: int = 1  # that are drawn: their collectors share the processors
 
     @property
     def width(self) -> int:
@@ -551,16 +546,7 @@ class RayEngine:
         on_progress: Callable[[], None],
     ) -> AsyncIterator[Sampler]:
         """Collectors, started with the first draw; on leaving, they are gone, their samples in the pool."""
-        crew = CollectorCrew(
-            pool,
-            endpoint=self.endpoint,
-            asking=asking,
-            cost_budget=cost_budget,
-            on_progress=on_progress,
-            workers=self.workers,
-            place=self.place,
-            modes=self.modes,
-        )
+        crew = CollectorCrew(pool, self, asking=asking, cost_budget=cost_budget, on_progress=on_progress)
         try:
             yield crew
             await crew.close()

@@ -83,10 +83,6 @@ def open_prompts(source: Path, *, column: str | None = None, added: Sequence[str
 
     `added` are the columns that will be added, so they can't be there yet.
     """
-    if not source.exists():
-        raise ScaleError(
-            f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
-        )
     paths = [source]
     if source.is_dir():
         paths = sorted(path for path in source.iterdir() if _is_part(path))
@@ -135,25 +131,28 @@ def _inspect_file(path: Path) -> tuple[PromptFile, Arrow]:
         return file, source.schema_arrow
 
 
-def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[str]) -> str:
-    """The column of prompts, which must occur once and hold text."""
-    import pyarrow as pa
-
-    present = ", ".join(schema.names[:20]) or "none"
-    if taken := [name for name in added if name in schema.names]:
+def choose_column(names: Sequence[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
+    """The column of prompts, by name; it must occur once, and none of those that will be added."""
+    present = ", ".join(names[:20]) or "nothing"
+    if taken := [name for name in added if name in names]:
         raise ScaleError(
-            f"{path}: has a column {taken[0]!r} already, "
-            "which is what would be added; rename or drop it first"
+            f"{place}: has {taken[0]!r} already, which is what would be added; rename or drop it first"
         )
-    name = wanted or next((name for name in COLUMN_NAMES if name in schema.names), None)
+    name = wanted or next((name for name in COLUMN_NAMES if name in names), None)
     if name is None:
         raise ScaleError(
-            f"{path}: has no column {', '.join(COLUMN_NAMES)}, but {present}; say which with --column"
+            f"{place}: has no column {', '.join(COLUMN_NAMES)}, but {present}; say which with --column"
         )
-    if schema.names.count(name) != 1:
-        raise ScaleError(
-            f"{path}: has {schema.names.count(name) or 'no'} columns {name!r}; there are {present}"
-        )
+    if names.count(name) != 1:
+        raise ScaleError(f"{place}: has {names.count(name) or 'no'} columns {name!r}; there are {present}")
+    return name
+
+
+def _find_column(schema: Arrow, wanted: str | None, path: Path, added: Sequence[str]) -> str:
+    """The column of prompts, which must hold text."""
+    import pyarrow as pa
+
+    name = choose_column(schema.names, wanted, str(path), added)
     kind = schema.field(name).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
@@ -211,6 +210,14 @@ def read_texts(batch: Arrow, column: str, *, path: str, start: int) -> list[str]
             "write it again as text"
         ) from exc
     return prompts
+
+
+def check_source(source: Path) -> None:
+    """Refuses a source that isn't there."""
+    if not source.exists():
+        raise ScaleError(
+            f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
+        )
 
 
 def check_destination(into: Path, source: Path, *, overwrite: bool) -> None:

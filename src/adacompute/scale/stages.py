@@ -11,76 +11,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.answers import Task
 from adacompute.errors import AdacomputeError, PoolNotFound, RecordInvalid, ScaleError, TooFewSamples
-from adacompute.policies.base import Policy
-from adacompute.pool import Ballots, Pool, fingerprint, open_pool
+from adacompute.pool import Ballots, Pool, fingerprint
 from adacompute.pool.ballots import ABSENT, Mode, PromptCharge
 from adacompute.pool.formats import Entry
 from adacompute.pool.pool_files import list_parquet_files, open_entries, read_parquet_folder
 from adacompute.pool.tables import pick_source
-from adacompute.records import SIGNAL_NAMES, AccuracyTable
-from adacompute.replay import Replayed, replay
+from adacompute.records import SIGNAL_NAMES
 from adacompute.scale.cluster import cluster, map_blocks
-from adacompute.score import score
 from adacompute.score.grades import BlockMap
-from adacompute.solve import solve
-from adacompute.solve.pricing import Allocation
 
 MAX_SHARDS = 1024  # shards: more of them cost more time to hand out than they save
-
-
-def score_shards(
-    folder: Path | str,
-    budgets: Sequence[int] = (1, 2, 4, 8, 16),
-    *,
-    task: Task | None = None,
-    model: str | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    engine: Literal["local", "ray"] = "ray",
-    workers: int | None = None,
-    **options: Any,  # noqa: ANN401 - as `score` takes it
-) -> AccuracyTable:
-    """As `score(open_pool(folder), ...)`, with exactly the same table; by Ray, each shard in its own task."""
-    if engine == "local":
-        with open_pool(folder, task=task) as pool:
-            return score(pool, budgets, model=model, parameters=parameters, **options)
-    source: dict[str, Any] = {"task": task, "model": model, "parameters": parameters}
-    with open_shards(Path(folder), workers=workers, **source) as (ballots, run):
-        return score(ballots, budgets, map_blocks=run, **options)
-
-
-def solve_shards(
-    folder: Path | str,
-    budgets: Sequence[int] = (1, 2, 4, 8, 16),
-    *,
-    budget: float,
-    **options: Any,  # noqa: ANN401 - as `score_shards` takes it
-) -> Allocation:
-    """As `solve(score(open_pool(folder), budgets, ...), budget=budget)`: the same price, choice and mix."""
-    return solve(score_shards(folder, budgets, **options), budget=budget)
-
-
-def replay_shards(
-    policy: Policy,
-    folder: Path | str,
-    *,
-    task: Task | None = None,
-    engine: Literal["local", "ray"] = "ray",
-    workers: int | None = None,
-    **options: Any,  # noqa: ANN401 - as `replay` takes it
-) -> Replayed:
-    """As `replay(policy, open_pool(folder), ...)`, with exactly the same numbers; by Ray, block by block."""
-    if engine == "local":
-        with open_pool(folder, task=task) as pool:
-            return replay(policy, pool, **options)
-    with open_shards(Path(folder), task=task, workers=workers) as (ballots, run):
-        return replay(policy, ballots, map_blocks=run, **options)
 
 
 @contextmanager
@@ -93,6 +40,9 @@ def open_shards(
     workers: int | None = None,
 ) -> Iterator[tuple[Ballots, BlockMap]]:
     """The votes of a folder of Parquet shards, read on Ray, and what maps blocks there while this lasts.
+
+    `score(ballots, map_blocks=run)` and `replay(policy, ballots, map_blocks=run)` give what they give of the
+    folder as a pool.
 
     `model` and `parameters` name the source where there are several, as in a pool. All workers must see the
     folder under the same path. Errors are those of `open_pool(folder)` and of its ballots.

@@ -19,8 +19,8 @@ from adacompute.atomic import sync_path
 from adacompute.errors import ScaleError, format_value, needs_extra, to_one_line
 from adacompute.scale.prompt_files import (
     BUDGET,
-    COLUMN_NAMES,
     PromptSet,
+    choose_column,
     find_finished,
     iterate_batches,
     map_write_errors,
@@ -71,10 +71,6 @@ def read_text_prompts(
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-    if not source.exists():
-        raise ScaleError(
-            f"{source}: there is no such file; give JSONL, CSV or Parquet, or a folder of Parquet"
-        )
     schema = pa.schema([(_PROMPT, pa.large_string()), (_ROW, pa.large_string())])
     table = place / _TABLE
     with map_write_errors(table), pq.ParquetWriter(table, schema) as writer:
@@ -164,14 +160,14 @@ def _read_jsonl(file: IO[str], source: Path, column: str | None, added: Sequence
             raise ScaleError(f"{place} is not JSON ({exc}); write one object a line") from exc
         if not isinstance(value, dict):
             raise ScaleError(f"{place} is no JSON object; write one object a line")
-        column = _find_column(list(value), column, place, added)
+        column = choose_column(list(value), column, place, added)
         yield _Row(_check_prompt(value.get(column), column, place), text)
 
 
 def _read_csv(file: IO[str], source: Path, column: str | None, added: Sequence[str]) -> Iterator[_Row]:
     reader = _make_csv_reader(file, source)
     head = next(reader, [])
-    column = _find_column(head, column, str(source), added)
+    column = choose_column(head, column, str(source), added)
     index = head.index(column)
     for number, cells in enumerate(reader, start=1):
         if not cells:
@@ -188,24 +184,6 @@ def _make_csv_reader(file: IO[str], source: Path) -> Iterator[list[str]]:
 
 def _find_delimiter(source: Path) -> str:
     return "\t" if ".tsv" in source.name.lower() else ","
-
-
-def _find_column(names: list[str], wanted: str | None, place: str, added: Sequence[str]) -> str:
-    """The key or column of prompts."""
-    if taken := [name for name in added if name in names]:
-        raise ScaleError(f"{place}: has {taken[0]!r} already, which is what would be added; rename it first")
-    present = ", ".join(names[:20]) or "nothing"
-    if wanted is None:
-        wanted = next((name for name in COLUMN_NAMES if name in names), None)
-        if wanted is None:
-            raise ScaleError(
-                f"{place}: has no column {', '.join(COLUMN_NAMES)}, but {present}; say which with --column"
-            )
-    if names.count(wanted) != 1:
-        raise ScaleError(
-            f"{place}: has {names.count(wanted) or 'no'} columns {wanted!r}; there are {present}"
-        )
-    return wanted
 
 
 def _check_prompt(value: object, column: str, place: str) -> str:

@@ -1,4 +1,4 @@
-"""Samples drawn by Ray Data's LLM processors: vLLM on the cluster's GPUs, or requests over HTTP.
+"""Samples drawn by Ray Data's LLM processor: vLLM on the cluster's GPUs.
 
 One dataset lasts for the whole run and is fed row by row, because a model takes minutes to load. A row is
 one sample. At most `width` samples are in the dataset at a time: those, and what is not yet on the disk,
@@ -19,19 +19,15 @@ from typing import Any
 import orjson
 
 from adacompute.answers import Task
+from adacompute.answers.equal import DEFAULT_TASK
 from adacompute.answers.signals import NO_TOKENS, summarise_tokens
-from adacompute.answers.task import DEFAULT_TASK
 from adacompute.client.client import step_seed
 from adacompute.client.response_parser import (
     Response,
-    build_responses,
     one_line,
-    parse_choices,
-    parse_count,
     read_token_cap,
 )
-from adacompute.client.server_quirks import ModelQuirks
-from adacompute.errors import EngineUnavailable, ReplyInvalid, ScaleError
+from adacompute.errors import EngineUnavailable, ScaleError
 from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling import Asking
@@ -113,7 +109,7 @@ def _read_blocks(feed: Any) -> Iterator[Any]:  # noqa: ANN401 - Ray's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RowResult:
+class RowResult:
     """The result of a row, as it is sent back."""
 
     sample: dict[str, Any] | None = None
@@ -141,27 +137,6 @@ def build_rows(
                 "request": encoded,
                 "extract": task.extract,
             }
-
-
-def build_chat_payload(row: ProcessorRow) -> dict[str, Any]:
-    """A row as the stage of HTTP requests expects it."""
-    return {"payload": orjson.loads(row["request"])}
-
-
-def parse_chat_row(row: ProcessorRow) -> dict[str, Any]:
-    """Turns a row with the reply of a chat completion into its result."""
-    body, reply = orjson.loads(row["request"]), _to_plain(row["http_response"])
-    try:
-        choices, _ = parse_choices(reply)
-    except ReplyInvalid as exc:
-        return _RowResult(error=str(exc)).to_row(row)
-    responses, token_count = build_responses(
-        choices, reply, requested=1, cap=read_token_cap(body), quirks=ModelQuirks()
-    )
-    usage = reply.get("usage")
-    prompt = parse_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
-    result = _build_result(responses[0], row, prompt_tokens=prompt, completion_tokens=token_count.total)
-    return result.to_row(row)
 
 
 def build_vllm_request(row: ProcessorRow) -> dict[str, Any]:
@@ -197,7 +172,7 @@ def parse_vllm_row(row: ProcessorRow) -> dict[str, Any]:
     )
     seconds = max(0.0, float(row.get("time_taken_llm") or 0.0))
     return replace(
-        _build_result(response, row, prompt_tokens=int(row["num_input_tokens"]), completion_tokens=count),
+        build_result(response, row, prompt_tokens=int(row["num_input_tokens"]), completion_tokens=count),
         seconds=seconds,
     ).to_row(row)
 
@@ -205,7 +180,7 @@ def parse_vllm_row(row: ProcessorRow) -> dict[str, Any]:
 def build_record(row: ProcessorRow) -> DrawnSamples:
     """The record of a row that came back, with or without a sample, as a pool stores it."""
     index, error = int(row["index"]), row.get(ERROR_COLUMN) or None
-    result = _RowResult(error=one_line(str(error))) if error else _RowResult(**orjson.loads(row["result"]))
+    result = RowResult(error=one_line(str(error))) if error else RowResult(**orjson.loads(row["result"]))
     at = time.time()
     call = Call(
         at=at - result.seconds,
@@ -225,23 +200,23 @@ def build_record(row: ProcessorRow) -> DrawnSamples:
     return DrawnSamples(row["problem"], [(index, sample)], (), [call])
 
 
-def _build_result(
+def build_result(
     response: Response, row: ProcessorRow, *, prompt_tokens: int | None, completion_tokens: int | None
-) -> _RowResult:
+) -> RowResult:
     task = Task(row.get("extract") or DEFAULT_TASK.extract)
     answer = None if response.signals is None else read_responses([response], "", task)[0]
     sample = response.to_sample(answer=answer)
     fields = {name: value for name, value in asdict(sample).items() if value is not None}
-    return _RowResult(sample=fields, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
+    return RowResult(sample=fields, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
 
 
 def _read_vllm_tokens(row: ProcessorRow, *, alternatives: bool) -> list[dict[str, Any]] | None:
     """vLLM's log-probabilities, by token and by id, in the shape of a chat completion's."""
-    logprobs = _to_plain(row.get("logprobs"))
+    logprobs = to_plain(row.get("logprobs"))
     if not logprobs:
         return None
     tokens = []
-    for id_, known in zip(_to_plain(row["generated_tokens"]), logprobs, strict=False):
+    for id_, known in zip(to_plain(row["generated_tokens"]), logprobs, strict=False):
         # Arrow may have turned an id into text, and added empty entries for the ids of other tokens
         values = {str(key): value["logprob"] for key, value in known.items() if value is not None}
         texts = {str(key): value.get("decoded_token") for key, value in known.items() if value is not None}
@@ -254,12 +229,12 @@ def _read_vllm_tokens(row: ProcessorRow, *, alternatives: bool) -> list[dict[str
     return tokens or None
 
 
-def _to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever Arrow made of JSON data
+def to_plain(value: Any) -> Any:  # noqa: ANN401 - whatever Arrow made of JSON data
     if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
-        return _to_plain(value.tolist())
-    return [_to_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return to_plain(value.tolist())
+    return [to_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def check_vllm() -> None:
@@ -299,28 +274,14 @@ def build_vllm_config(model: str, *, engines: int, options: Mapping[str, Any] | 
         raise ScaleError(f"--vllm {model!r}: Ray can't take these settings ({reason}); change them") from exc
 
 
-def build_http_config(url: str, *, workers: int) -> Any:  # noqa: ANN401 - Ray's
-    """The configuration of so many workers that ask a chat completions endpoint."""
-    from ray.data.llm import HttpRequestProcessorConfig
-
-    return HttpRequestProcessorConfig(url=url, concurrency=workers, batch_size=1)
-
-
 def build_vllm_processor(config: Any) -> Any:  # noqa: ANN401 - Ray's
     """The processor, which turns rows into rows with results."""
     from ray.data.llm import build_processor
 
-    before, after = _ROW_FUNCTIONS[type(config).__name__]
     try:
-        return build_processor(config, preprocess=before, postprocess=after)
+        return build_processor(config, preprocess=build_vllm_request, postprocess=parse_vllm_row)
     except ImportError as exc:
         raise _build_missing_error(exc) from exc
-
-
-_ROW_FUNCTIONS: dict[str, tuple[RowFunction, RowFunction]] = {
-    "vLLMEngineProcessorConfig": (build_vllm_request, parse_vllm_row),
-    "HttpRequestProcessorConfig": (build_chat_payload, parse_chat_row),
-}
 
 
 class ProcessorSampler(SamplingCounts):
@@ -333,13 +294,13 @@ class ProcessorSampler(SamplingCounts):
         asking: Asking,
         cost_budget: CostBudget,
         on_progress: Callable[[], None],
-        config: Callable[[], Any],
+        processor: Callable[[], Any],
         width: int,
     ) -> None:
         super().__init__(cost_budget)
         self._asking = asking
         self._on_progress = on_progress
-        self._config = config  # called when it is needed, because it starts Ray
+        self._processor = processor  # called when it is needed, because it starts Ray
         self._width = width
         self._loop = asyncio.get_running_loop()
         self._writer = PoolWriter(pool, model=asking.model, parameters=asking.parameters)
@@ -381,7 +342,7 @@ class ProcessorSampler(SamplingCounts):
     def _start(self) -> None:
         import ray
 
-        dataset = build_vllm_processor(self._config())
+        dataset = self._processor()
         actor_class: Any = ray.remote(num_cpus=0)(RowFeed)
         self._feed = actor_class.remote()
         results = dataset(build_dataset(self._feed))
@@ -445,47 +406,8 @@ class ProcessorSampler(SamplingCounts):
         return {(record.problem_id or "", index) for index in indexes}
 
 
-class _ProcessorEngine:
-    """What both engines share: Ray is started with the first draw, then rows go through a processor."""
-
-    @property
-    def width(self) -> int:
-        """Samples at the same time, at most."""
-        raise NotImplementedError
-
-    def build_config(self, processors: int) -> Any:  # noqa: ANN401 - Ray's
-        """The processor's configuration, for a cluster of so many processors."""
-        raise NotImplementedError
-
-    @asynccontextmanager
-    async def open_sampler(
-        self,
-        pool: Pool,
-        *,
-        asking: Asking,
-        cost_budget: CostBudget,
-        on_progress: Callable[[], None],
-    ) -> AsyncIterator[Sampler]:
-        """A sampler; on leaving, everything that came is stored, and the processor is gone."""
-        with ExitStack() as stack:
-            sampler = ProcessorSampler(
-                pool,
-                asking=asking,
-                cost_budget=cost_budget,
-                on_progress=on_progress,
-                config=lambda: self.build_config(stack.enter_context(cluster())),
-                width=self.width,
-            )
-            try:
-                yield sampler
-            except BaseException:
-                await asyncio.shield(sampler.close(at_once=True))
-                raise
-            await sampler.close()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VllmEngine(_ProcessorEngine):
+class VllmEngine:
     """Draws from a model that vLLM runs on the cluster's workers with a GPU: `SourcePlan(endpoint=…)`.
 
     The model is loaded once, and stays for all waves. EngineUnavailable where vLLM isn't installed.
@@ -508,11 +430,10 @@ class VllmEngine(_ProcessorEngine):
         """Samples at the same time, at most."""
         return SAMPLES_AN_ENGINE * (self.workers or 1)
 
-    def build_config(self, processors: int) -> Any:  # noqa: ANN401, ARG002 - Ray's
-        """So many engines."""
-        return build_vllm_config(
-            self.model, engines=self.workers or self._count_engines(), options=self.options
-        )
+    def build_processor(self, processors: int) -> Any:  # noqa: ANN401, ARG002 - Ray's
+        """The processor of the engines, for a cluster of so many processors."""
+        engines = self.workers or self._count_engines()
+        return build_vllm_processor(build_vllm_config(self.model, engines=engines, options=self.options))
 
     def _count_engines(self) -> int:
         import ray
@@ -523,19 +444,28 @@ class VllmEngine(_ProcessorEngine):
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return max(1, int(resources.get("GPU", 0)) // gpus)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpEngine(_ProcessorEngine):
-    """The same from a chat completions endpoint without a key, by Ray's own requests, not our client's.
-
-    It shows on any machine what runs with vLLM on one with a GPU. For endpoints use `RayEngine`, which
-    knows rates, retries, money and keys.
-    """
-
-    url: str  # with /v1
-    workers: int = 1
-    width: int = 8
-
-    def build_config(self, processors: int) -> Any:  # noqa: ANN401, ARG002 - Ray's
-        """So many workers."""
-        return build_http_config(f"{self.url.rstrip('/')}/chat/completions", workers=self.workers)
+    @asynccontextmanager
+    async def open_sampler(
+        self,
+        pool: Pool,
+        *,
+        asking: Asking,
+        cost_budget: CostBudget,
+        on_progress: Callable[[], None],
+    ) -> AsyncIterator[Sampler]:
+        """A sampler; on leaving, everything that came is stored, and the processor is gone."""
+        with ExitStack() as stack:
+            sampler = ProcessorSampler(
+                pool,
+                asking=asking,
+                cost_budget=cost_budget,
+                on_progress=on_progress,
+                processor=lambda: self.build_processor(stack.enter_context(cluster())),
+                width=self.width,
+            )
+            try:
+                yield sampler
+            except BaseException:
+                await asyncio.shield(sampler.close(at_once=True))
+                raise
+            await sampler.close()

@@ -331,26 +331,25 @@ def _estimate(
         estimates = score_weighted_vote(
             ballots, values, budgets, weigh=weights, rng=rng, draws=draws, map_blocks=map_blocks
         )
-        return estimates, _describe_score_protocol(
-            estimator,
-            aggregate,
-            weights.signal,
-            simulation_error=_find_largest_error(estimates),
-            draws=draws,
-        )
+        largest, method = _find_largest_error(estimates), _SUBSETS
+        if largest is not None:
+            method = f"simulated with at least {draws} subsets a problem, their error up to {largest:.4f}"
+        what = f"votes of b samples weighted by {weights.signal}, {method}, {_RULES}"
+        return estimates, f"{what}; {_JACKKNIFE}"
     if aggregate == "vote" and estimator == "windows":
-        estimates = score_window_vote(ballots, values, budgets)
-    elif aggregate == "vote":
+        windows = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
+        return score_window_vote(ballots, values, budgets), f"{windows}; standard errors over windows"
+    if aggregate == "vote":
         estimates = score_exact_vote(ballots, values, budgets, map_blocks=map_blocks)
-    elif aggregate == "any-correct":
+        return estimates, f"plain votes of b samples, {_SUBSETS}, {_RULES}; {_JACKKNIFE}"
+    if aggregate == "any-correct":
         estimates = score_any_correct(ballots, values, budgets)
-    else:
-        if isinstance(by, VoteWeights):
-            raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
-        estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
-    return estimates, _describe_score_protocol(
-        estimator, aggregate, by if isinstance(by, str) else "scores given"
-    )
+        return estimates, f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
+    if isinstance(by, VoteWeights):
+        raise ScoreError(f"best-of can't rank by {by}; give by='logprob', 'entropy' or scores")
+    estimates = score_best_of(ballots, values, budgets, by=by)  # type: ignore[arg-type] # it checks the rest
+    name = by if isinstance(by, str) else "scores given"
+    return estimates, f"the best of b samples by {name}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
 
 
 def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
@@ -358,32 +357,6 @@ def _find_largest_error(estimates: AccuracyEstimates) -> float | None:
     if not estimates.simulated or estimates.simulation_error is None:
         return None
     return float(np.nanmax(estimates.simulation_error))
-
-
-def _describe_score_protocol(
-    estimator: Estimator,
-    aggregate: Aggregate,
-    by: str,
-    *,
-    simulation_error: float | None = None,
-    draws: int = 0,
-) -> str:
-    """A description of how scores were made."""
-    if aggregate == "vote" and estimator == "windows":
-        description = f"plain votes of disjoint windows of b samples in recorded order, {_RULES}"
-        return f"{description}; standard errors over windows"
-    if aggregate == "vote":
-        return f"plain votes of b samples, {_SUBSETS}, {_RULES}; {_JACKKNIFE}"
-    if aggregate == "any-correct":
-        return f"whether any of b samples is right, {_SUBSETS}; {_JACKKNIFE}"
-    if aggregate == "best-of":
-        return f"the best of b samples by {by}, {_SUBSETS}, ties shared; {_JACKKNIFE}"
-    method = _SUBSETS
-    if simulation_error is not None:
-        method = (
-            f"simulated with at least {draws} subsets a problem, their error up to {simulation_error:.4f}"
-        )
-    return f"votes of b samples weighted by {by}, {method}, {_RULES}; {_JACKKNIFE}"
 
 
 def _choose_weights(ballots: Ballots, by: By) -> VoteWeights:

@@ -108,8 +108,7 @@ def _check_limits(table: AccuracyTable, budget: float, limits: Sequence[Cap]) ->
             raise TableInvalid(
                 f"two limits are called {limit.name!r}; the budget's is {table.unit!r}: rename one"
             )
-        costs = np.broadcast_to(_check_costs(table, limit), table.accuracy.shape)
-        checked.append(_scale_limit(limit.name, costs, _check_at_most(limit)))
+        checked.append(_scale_limit(limit.name, _check_costs(table, limit), _check_at_most(limit)))
     return checked
 
 
@@ -145,29 +144,13 @@ def _check_at_most(limit: Cap) -> float:
 
 
 def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
-    shape = table.accuracy.shape
     try:
-        costs = np.asarray(limit.costs, dtype=np.float64)
-    except (TypeError, ValueError) as exc:
-        raise TableInvalid(
-            f"costs of limit {limit.name!r} can't be read as an array of numbers ({exc}); give (modes,) or "
-            f"(problems, modes) = {shape}"
-        ) from exc
-    if costs.shape not in (shape, shape[1:]):
-        raise TableInvalid(
-            f"costs of limit {limit.name!r} have shape {costs.shape}; give {shape[1:]} for every "
-            f"problem, or {shape}"
+        checked = AccuracyTable.of(
+            table.accuracy, costs=limit.costs, modes=table.modes, ids=table.ids, order="any"
         )
-    if not (costs.min() >= 0 and costs.max() < np.inf):  # false where there is a NaN
-        *row, column = (int(i) for i in np.argwhere(~((costs >= 0) & (costs < np.inf)))[0])
-        place = (
-            f" for {table.problem(row[0])} (row {row[0]}, column {column})" if row else f" (column {column})"
-        )
-        raise TableInvalid(
-            f"cost of mode {table.modes[column]!r}{place} in limit {limit.name!r} is {costs[*row, column]}; "
-            "give a finite number from 0 up"
-        )
-    return costs
+    except TableInvalid as exc:
+        raise TableInvalid(f"limit {limit.name!r}: {exc}") from exc
+    return checked.cost_matrix
 
 
 # --- the linear programme ---
@@ -245,20 +228,24 @@ def _solve_programme(
         from scipy.optimize import linprog  # type: ignore[import-untyped]
         from scipy.sparse import csr_array, eye_array, kron, vstack  # type: ignore[import-untyped]
 
-    count, modes = aim.shape
     equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
-    costs, room = csr_array(programme.costs.reshape(len(equal), count * modes)), programme.room * count
+    room = programme.room * len(aim)
     slip = 1e-12 * np.maximum(1.0, room)  # so that rounding doesn't make it infeasible
-    most = np.broadcast_to(most, aim.shape).ravel()
+    # problems that are the same are one, with the sum of their shares
+    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1)
+    kinds, group, sizes = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+    count, modes = len(kinds), aim.shape[1]
+    objective, largest, *costs = (kinds * sizes[:, None, None]).transpose(1, 0, 2).reshape(-1, count * modes)
+    uses = csr_array(np.reshape(costs, (len(equal), count * modes)))
     method = "highs-ipm" if count > _LARGE else "highs-ds"
     for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):  # HiGHS may give up
         solution = linprog(
-            aim.ravel(),
-            A_ub=costs[~equal],
+            objective,
+            A_ub=uses[~equal],
             b_ub=(room + slip)[~equal],
-            A_eq=vstack([kron(eye_array(count), np.ones((1, modes))), costs[equal]], format="csr"),
+            A_eq=vstack([kron(eye_array(count), np.ones((1, modes))), uses[equal]], format="csr"),
             b_eq=np.concatenate([np.ones(count), room[equal]]),
-            bounds=np.column_stack([np.zeros(count * modes), most]),
+            bounds=np.column_stack([np.zeros(count * modes), largest > 0]),
             method=name,
             options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
         )
@@ -268,10 +255,21 @@ def _solve_programme(
             break
     else:
         raise ArithmeticError(f"HiGHS found no solution of {aim.shape}; this is a bug: please report it")
-    shares = np.where(solution.x < _SHARE_TOLERANCE, 0.0, solution.x).reshape(count, modes)
     prices = np.zeros(len(equal))
     prices[~equal] = np.maximum(-solution.ineqlin.marginals, 0.0)
-    return shares / shares.sum(axis=1, keepdims=True), prices
+    return _share_out(solution.x.reshape(count, modes), group.ravel(), sizes), prices
+
+
+def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
+    """Shares of each problem, (problems, modes), from the mean of its group: few of a group are mixed."""
+    order = np.argsort(group, kind="stable")
+    place = np.empty(len(group))  # of a problem within its group
+    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    ends = np.cumsum(np.where(shares < _SHARE_TOLERANCE / sizes[:, None], 0.0, shares), axis=1)
+    ends *= (sizes / ends[:, -1])[:, None]
+    nearest = np.round(ends)
+    ends = np.where(np.abs(ends - nearest) < _SHARE_TOLERANCE, nearest, ends)
+    return np.diff(np.clip(ends[group] - place[:, None], 0.0, 1.0), axis=1, prepend=0.0)
 
 
 def _solve_or_explain(programme: _Programme, priced_limits: Sequence[_Limit]) -> tuple[_Programme, _Vertex]:

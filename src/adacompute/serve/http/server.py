@@ -250,7 +250,8 @@ def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Conf
         )
     except AdacomputeError as exc:
         return [f"settings not reloaded: {exc}"]
-    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(config.serve), strict=True)
+    settings = gateway.config.serve
+    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(settings), strict=True)
     lines = [f"{name} {new} now, in place of {old}" for name, old, new in budgets if new != old]
     if lines and gateway.patched_budget:
         lines.append(f"PATCH /admin/budget keeps the budget at {gateway.budget} until the next start")

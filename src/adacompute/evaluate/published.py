@@ -1,0 +1,238 @@
+"""The nearest published rivals, followed along recorded samples as they are defined; only compared with.
+
+- `cges`: CGES (Aghazadeh et al., 2026, arXiv 2511.02603v2), a Bayesian stopping rule for one mode. The
+  posterior is that of its Algorithm 1, over the answers seen so far and one not seen yet; sampling stops
+  once that of a seen answer reaches a threshold (its Remark D.4). Confidence is the exponential of a
+  sample's mean log-probability.
+- `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: some samples of each mode in
+  turn, until the share of the mode's commonest answer reaches the mode's threshold. Thresholds minimise the
+  disagreement with the dearest mode while the conformal quantile of costs, on other problems, is within a
+  cap.
+- `confidence cascade`: that of vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample of
+  each mode in turn, until its mean log-probability reaches a threshold, the same for all modes.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from adacompute.evaluate.measure import (
+    EvaluationSetup,
+    SplitData,
+    SplitResult,
+    measure_dial,
+    uses_weighted_votes,
+)
+from adacompute.evaluate.mode_rivals import (
+    Settings,
+    apply_mixes,
+    draw_mode_paths,
+    list_targets,
+    mix_settings,
+)
+from adacompute.policies.paths import ModePaths, PathLayout, compute_class_worth, compute_full_vote
+from adacompute.pool import Ballots
+from adacompute.pool.ballots import ABSENT
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# log-odds of the posterior at which CGES stops, falling
+_CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
+_BLOCK_PATHS = 8192  # followed at a time
+_LEAST_DOUBT = 1e-12  # of a confidence: a sample is never taken to be certain
+_SAMPLES = (3, 5, 8)  # of each mode of C3PO, of which it chooses
+_OVERRUN = 0.1  # how often a request of C3PO may cost more than its cap
+_CONFIDENCES = 40  # thresholds of the confidence cascade
+
+
+@dataclass(frozen=True, slots=True)
+class PosteriorStopping:
+    """CGES on one split: its threshold is set by the cost on the training problems, as any dial."""
+
+    name: str = "cges"
+
+    def applies(self, setup: EvaluationSetup) -> bool:
+        """Whether every sample has a log-probability."""
+        return uses_weighted_votes(setup.ballots, "auto")
+
+    def measure(self, data: SplitData) -> dict[str, SplitResult]:
+        """A row for each budget, and the points of its hull."""
+        dials = [1.0 / (1.0 + math.exp(-odds)) if odds > -700 else 0.0 for odds in _CERTAINTIES.tolist()]
+        return {
+            self.name: measure_dial(
+                data.setup,
+                dials,
+                "posterior",
+                lambda training: _follow_stopping(data, training=training),
+            )
+        }
+
+
+PUBLISHED: Mapping[str, PosteriorStopping] = {"cges": PosteriorStopping()}
+
+
+def _follow_stopping(data: SplitData, *, training: bool) -> Floats:
+    """Mean cost, accuracy, waves and tokens of each problem at each threshold, (4, thresholds, problems)."""
+    setup, ballots = data.setup, data.train if training else data.test
+    orders = data.count_orders(training=training)
+    layout = PathLayout.for_orders(int(ballots.drawn.min()), orders=orders, longest=setup.longest)
+    order = layout.draw_orders(ballots, data.make_rng(training=training))  # (problems, orders, draws)
+    confidence = np.exp(ballots.signal("logprob"))
+    worth = compute_class_worth(ballots) if setup.basis == "accuracy" else compute_full_vote(ballots)
+    values = np.empty((4, len(_CERTAINTIES), len(ballots)))
+    for rows in np.array_split(np.arange(len(ballots)), len(ballots) * layout.orders // _BLOCK_PATHS + 1):
+        owner = np.repeat(rows, layout.orders)[:, None]
+        samples = order[rows].reshape(-1, layout.longest)
+        certainty, leader = trace_posteriors(ballots.classes[owner, samples], confidence[owner, samples])
+        right = np.where(leader >= 0, worth[owner, np.maximum(leader, 0)], worth[owner, 0] * 0.0)
+        tokens = np.cumsum(ballots.tokens[owner, samples], axis=1)
+        highest = np.maximum.accumulate(certainty[:, :-1], axis=1)
+        for place, odds in enumerate(_CERTAINTIES.tolist()):
+            last = (highest < odds).sum(axis=1)[:, None]
+            ends = (
+                last + 1.0,
+                np.take_along_axis(right, last, 1),
+                last + 1.0,
+                np.take_along_axis(tokens, last, 1),
+            )
+            values[:, place, rows] = np.stack(ends).reshape(4, len(rows), -1).mean(axis=2)
+    return values
+
+
+def trace_posteriors(classes: npt.NDArray[np.int32], confidence: Floats) -> tuple[Floats, Ints]:
+    """The log-odds of the likeliest answer's posterior after each draw, and that answer, (paths, draws) both.
+
+    Of answers seen so far (k of them) and one more that isn't, each is as likely beforehand. A sample gives
+    the right answer with its confidence, each other one with an equal share of the rest: answer a has the
+    likelihood of the product of c where a was given, and of (1 - c) / k elsewhere. -1: no answer yet.
+
+    >>> odds, answer = trace_posteriors(np.array([[0, 1, 0]]), np.array([[0.8, 0.6, 0.7]]))
+    >>> (1 / (1 + np.exp(-odds))).round(3).tolist(), answer.tolist()
+    ([[0.8, 0.667, 0.903]], [[0, 0, 0]])
+    """
+    paths, draws = classes.shape
+    rows, kinds = np.arange(paths), max(1, int(classes.max(initial=-1)) + 1)
+    bounded = np.clip(confidence, _LEAST_DOUBT, 1 - _LEAST_DOUBT)
+    odds = np.log(bounded) - np.log1p(-bounded)
+    evidence, votes = np.zeros((2, paths, kinds))
+    certainty, leaders = np.full((paths, draws), -np.inf), np.full((paths, draws), -1)
+    for draw in range(draws):
+        given = rows[classes[:, draw] >= 0]
+        evidence[given, classes[given, draw]] += odds[given, draw]
+        votes[given, classes[given, draw]] += 1
+        seen = votes > 0
+        count = np.maximum(seen.sum(axis=1), 1)
+        scores = np.where(seen, evidence + votes * np.log(count)[:, None], -np.inf)
+        leader = scores.argmax(axis=1)
+        best = scores[rows, leader]
+        scores[rows, leader] = -np.inf
+        certainty[:, draw] = best - np.logaddexp.reduce(scores, axis=1, initial=0.0)  # 0: not seen yet
+        leaders[:, draw] = np.where(best > -np.inf, leader, -1)
+    return certainty, leaders
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedCascades:
+    """C3PO and semantic-router's cascade on one split, chosen on the training problems."""
+
+    name: str = "published cascades"
+
+    def measure(self, data: SplitData) -> dict[str, SplitResult]:
+        """Those that apply, at the budgets and near them."""
+        setup, train = data.setup, data.split.train
+        longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
+        paths = draw_mode_paths(setup, None, longest, data.number)
+        found = {"C3PO": follow_conformal_cascades(paths, train, by_agreement=setup.basis == "agreement")}
+        if all(uses_weighted_votes(part, "auto") for part in setup.ballots.parts):
+            found["confidence cascade"] = follow_confidence_cascades(setup, train)
+        return {
+            name: apply_mixes(
+                setup,
+                settings,
+                [mix_settings(settings, train, target) for target in list_targets(setup)],
+                data.split.test,
+            )
+            for name, settings in found.items()
+        }
+
+
+def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
+    """The thresholds of C3PO at every cap on costs, from the tightest to the widest.
+
+    One half of the training problems tells how often a cascade disagrees with the dearest mode, the other the
+    conformal quantile of what a request costs. They are mixed by agreement, since C3PO has no labels.
+    """
+    every = list(_list_cascades(paths))
+    cost, accuracy, agreement, draws = (np.stack(column) for column in zip(*every, strict=True))
+    means = paths.mean_per_problem(agreement.T).T  # (settings, problems)
+    calibration = np.sort(cost[:, train[1::2] * paths.orders], axis=1)  # one order of each problem
+    rank = math.ceil((calibration.shape[1] + 1) * (1 - _OVERRUN))
+    caps = calibration[:, min(rank, calibration.shape[1]) - 1]
+    regret = 1.0 - means[:, train[::2]].mean(axis=1)
+    chosen, least = [], np.inf
+    for place in np.lexsort((cost.mean(axis=1), regret, caps)).tolist():
+        if regret[place] < least:
+            least = regret[place]
+            chosen.append(place)
+    return Settings(
+        cost=paths.mean_per_problem(cost[chosen].T).T,
+        accuracy=means[chosen] if by_agreement else paths.mean_per_problem(accuracy[chosen].T).T,
+        worth=means[chosen],
+        draws=np.stack([paths.mean_per_problem(draws[place].T).T for place in chosen]),
+    )
+
+
+def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, Floats, Floats, Ints]]:
+    """Cost, worth and agreement of each path, (paths,), and samples by mode, of every cascade of C3PO."""
+    rows, modes = np.arange(len(paths)), paths.modes
+    for count in (each for each in _SAMPLES if each <= min(paths.longest)):
+        first = [mode.counts[count].max(axis=1) for mode in modes]
+        leaders = [
+            np.where(votes > 0, mode.counts[count].argmax(axis=1), -1)
+            for mode, votes in zip(modes, first, strict=True)
+        ]
+        worth = [paths.worth_of(rows, leader) for leader in leaders]
+        agrees = [paths.worth_of(rows, leader, by_agreement=True) for leader in leaders]
+        spent = np.cumsum([mode.cost[count] for mode in modes], axis=0)  # (modes, paths)
+        for least in product(range(1, count + 2), repeat=len(modes) - 1):
+            stops = np.array([votes >= needed for votes, needed in zip(first, (*least, 0), strict=True)])
+            end = stops.argmax(axis=0)  # the mode that answers
+            drawn = count * (np.arange(len(modes))[:, None] <= end)
+            yield spent[end, rows], np.choose(end, worth), np.choose(end, agrees), drawn
+
+
+def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
+    """The expected results at each threshold, over every sample of each mode: nothing is drawn at random."""
+    ballots = setup.ballots
+    judged = compute_full_vote(ballots) if setup.basis == "agreement" else compute_class_worth(ballots)
+    chosen = compute_full_vote(ballots) if setup.learns_by_agreement else judged
+    parts = ballots.parts
+    known = np.concatenate([part.signal("logprob")[train].ravel() for part in parts[:-1]])
+    levels = np.quantile(known[np.isfinite(known)], np.linspace(0, 1, _CONFIDENCES))
+    settings = [_accept_above(parts, (judged, chosen), level) for level in (-np.inf, *levels, np.inf)]
+    cost, accuracy, worth, draws = (np.stack(column) for column in zip(*settings, strict=True))
+    return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws)
+
+
+def _accept_above(
+    parts: tuple[Ballots, ...], worths: tuple[Floats, Floats], level: float
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Expected cost, worth by both measures, (problems,) each, and samples by mode, (modes, problems)."""
+    problems = np.arange(len(parts[0]))[:, None]
+    reached, cost = np.ones(len(problems)), np.zeros(len(problems))
+    sums, draws = np.zeros((2, len(problems))), []
+    for part in parts:
+        present = part.classes != ABSENT
+        accepted = present & (part.signal("logprob") >= level) if part is not parts[-1] else present
+        draws.append(reached)
+        cost += reached * np.nanmean(part.sample_costs(), axis=1)
+        for place, worth in enumerate(worths):
+            given = np.where(part.classes >= 0, worth[problems, np.maximum(part.classes, 0)], 0.0)
+            sums[place] += reached * np.where(accepted, given, 0.0).sum(axis=1) / part.drawn
+        reached = reached * (1.0 - accepted.sum(axis=1) / part.drawn)
+    return cost, sums[0], sums[1], np.stack(draws)
