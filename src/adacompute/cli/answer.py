@@ -57,10 +57,11 @@ from adacompute.errors import BudgetInvalid, PolicyInvalid
 from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.chart import find_quality_cost
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Budget, TokenPrices, format_money
+from adacompute.records import Budget, TokenPrices, format_money, names_quality
 from adacompute.sampling import Answers, Asking, SourcePlan, check_output, write_answers
 from adacompute.sampling import answer as run_answer
 from adacompute.sampling.answer import (
@@ -216,7 +217,8 @@ BudgetOption = Annotated[
         "--budget",
         metavar="B",
         parser=parse_budget,
-        help="Cost of a request, on average over the batch: samples, or e.g. '500 tokens', '2 USD per 1000'.",
+        help="Cost of a request, on average over the batch: samples, or e.g. '500 tokens', '2 USD per 1000'; "
+        "or 'as good as 8', the lowest that was measured to be.",
     ),
 ]
 SamplePoolOption = Annotated[
@@ -254,6 +256,10 @@ def answer(
     sampler.check(endpoint, run.max_cost)
     menu_config = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
     modes, currency = menu_config.modes, menu_config.currency
+    if names_quality(budget_text):
+        found = find_quality_cost(budget_text, "" if policy_name in _UNFITTED_POLICIES else policy_name)
+        budget_text = f"{found.cost:.10g} samples"
+        print_message(str(found))
     budget = Budget.parse(budget_text, unit=unit, currency=currency)
     max_cost = run.read_max_cost(currency)
     if len(modes) == 1:
