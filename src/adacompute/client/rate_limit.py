@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from adacompute.client.settings import BreakerSettings, RateLimits
@@ -125,15 +125,17 @@ class RateLimiter:
         *,
         loop: asyncio.AbstractEventLoop,
         gate: SendGate | None = None,
+        fixed: bool = False,
         outer: "RateLimiter | None" = None,
     ) -> None:
+        """`fixed`: it never adapts. With an `outer` one, the rates are that one's."""
         self._loop = loop
         self._outer = outer
         self._gate = gate or SendGate()
         self._gate.on_open(self._admit_waiters)
         now = loop.time()
         self._max_concurrency = limits.concurrency
-        self._adaptive = limits.adaptive
+        self._adaptive = limits.adaptive and not fixed
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
@@ -141,7 +143,7 @@ class RateLimiter:
         self._reduced_at = float("-inf")  # when it was last halved
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
-            None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
+            None if rate is None or outer is not None else TokenBucket(rate, now=now) for rate in per_minute
         )
         self.paused_until = now  # nobody is let in before this time of the loop
         self._waiting: deque[_Waiter] = deque()
@@ -300,8 +302,8 @@ class Limiters:
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
         self._loop = loop
-        self._limits = replace(limits, requests_per_minute=None, tokens_per_minute=None)  # of a model
-        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
+        self._limits = limits
+        self._all = RateLimiter(limits, loop=loop, gate=gate, fixed=True)
         self._by_model: OrderedDict[str, RateLimiter] = OrderedDict()
         self.pick()
 
