@@ -29,6 +29,7 @@ from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.measure import AVERAGE_BUDGETS, leave_out_short
 from adacompute.evaluate.protocols import POLICY_NAMES
+from adacompute.evaluate.published import PUBLISHED
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, BudgetUnit
@@ -55,7 +56,7 @@ AverageBudgetsOption = Annotated[
         "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of a menu, by its costs]",
     ),
 ]
-_COMPARED = tuple(name for name in COMPARED if name != "menu")  # that one pool allows
+_COMPARED = (*(name for name in COMPARED if name != "menu"), *PUBLISHED)  # that one pool allows
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())
