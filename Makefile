@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+UNUSED := /(tests|rllib|mypy|setuptools)/|/ray/(tune|train)/
 
 # The first Python from 3.11 on that is found and can run; PYTHON=... chooses another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
@@ -18,7 +19,7 @@ help: ## this list
 
 setup: $(STAMP) ## create .venv with everything, from the lock
 
-# pip would compile on one core, and the packages' own tests too.
+# pip would compile on one core, and the packages' own tests and large parts that nobody here imports, too.
 $(STAMP): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "no Python from 3.11 on was found; install one, or say make PYTHON=/path/to/python3 …" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is no Python from 3.11 on; say make PYTHON=/path/to/python3 …" >&2; exit 1; }
@@ -26,7 +27,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) from requirements.lock, by uv if it is there: once, some minutes; nothing is printed meanwhile"
 	@uv pip install --quiet --python $(BIN)/python --compile-bytecode --require-hashes --no-deps -r requirements.lock 2>/dev/null || { \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes --no-deps -r requirements.lock && \
-		{ $(BIN)/python -W ignore -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true; }; }
+		{ $(BIN)/python -W ignore -m compileall -qq -j 0 -x '$(UNUSED)' $(VENV)/lib || true; }; }
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 	@echo "$(VENV) is ready; . $(VENV)/bin/activate puts adacompute on your path"
@@ -34,11 +35,11 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## a real model behind the gateway, a verdict, two models in money and a page, in a minute or two
 	@$(BIN)/adacompute demo
 
-# One more process than there are cores, because tests of servers wait; one thread in each. The same examples each
+# Two more processes than there are cores, because tests of servers wait; one thread in each. The same examples each
 # time, so that nobody's change fails by chance (plain pytest looks for new ones). tests/tiers.py says which
 # tests each of the three leaves out.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist worksteal
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 6 --dist worksteal
 test testall nightly: export OMP_NUM_THREADS := 1
 test testall nightly: export OPENBLAS_NUM_THREADS := 1
 

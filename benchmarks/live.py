@@ -3,7 +3,8 @@
 A policy is fitted on one half of a recording. The other half is replayed at some budgets, and sent through
 `adacompute serve` with an upstream that gives each problem's recorded samples, in a random order. Both are
 judged by the recorded grades of the samples that win; costs are what was drawn. A menu of two has the bundled
-facts of both models, of which a sample of the larger costs twenty times as much.
+facts of both models, of which a sample of the larger costs twenty times as much. It is paced over all
+requests, as they are counted here, and not over those with a vote alone.
 
 Names of recordings select some; `--rounds 4` is how often each problem is asked.
 """
@@ -254,7 +255,8 @@ def serve_gateway(half: Half, folder: Path, budget: float, upstream: str) -> Ite
             for name in half.recorded
         )
         (folder / "menu.toml").write_text("\n".join(tables))
-        words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--budget", f"{budget:.9f} USD"]
+        words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--average", "all"]
+        words += ["--budget", f"{budget:.9f} USD"]
     else:
         words += ["--upstream", upstream, "--model", "m", "--budget", f"{budget:g}"]
     with running(words, f"http://127.0.0.1:{port}/readyz", folder=folder, environ=PATHS):

@@ -110,7 +110,7 @@ def adacompute(tmp_path: Path, warm: Callable[[], Warm], installed: Run) -> Run:
 
     def run(*words: str, code: int | None = 0, **environ: str) -> "subprocess.CompletedProcess[str]":
         whole = _plain_environment() | environ
-        if not Warm.can(whole):
+        if not warm().can(whole):
             return installed(*words, code=code, **environ)
         return _as_expected(warm().run(*words, folder=tmp_path, environ=whole), code)
 

@@ -4,7 +4,7 @@
 those marked `nightly`, and `make nightly` (plain pytest) nothing. The first two draw few examples of a law. A
 test gets its markers by what it uses (`BY_FIXTURE`) or where it lies (`BY_PATH`); only `slow` and `nightly`
 are written at tests. `pyproject.toml` says what each marker means. Of a long table of cases, `make check` may
-take the first ones (`leave_to_nightly`).
+take the first ones (`leave_to_nightly`), and of the cases within a test a third (`choose_some`).
 """
 
 import contextlib
@@ -83,6 +83,11 @@ def leave_to_nightly(cases: Iterable[Any], *, but: int = 1) -> list[Any]:
         pytest.param(*each, marks=[pytest.mark.nightly] if number >= but else [])
         for number, each in enumerate(values)
     ]
+
+
+def choose_some(cases: Sequence[Any], number: int) -> Sequence[Any]:
+    """All of them in `make nightly`; else a third, and for the next number another one."""
+    return cases[number % 3 :: 3] if settings.get_current_profile_name() == "few" else cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

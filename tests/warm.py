@@ -10,6 +10,7 @@ Run as a script, this file is the warm process: it takes requests from the socke
 """
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -36,15 +37,16 @@ _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # no threads tha
 
 
 class Warm:
-    """The warm process; `close` ends it."""
+    """The warm process, in this environment and what is given beside it; `close` ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **environ: str) -> None:
+        self._environ = os.environ | environ
         self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                env=os.environ | _ALONE,
+                env=self._environ | _ALONE,
                 stdin=subprocess.DEVNULL,
             )
 
@@ -73,12 +75,11 @@ class Warm:
                 said.append(stream.read().decode())
         return subprocess.CompletedProcess([COMMAND, *words], code, *said)
 
-    @staticmethod
-    def can(environ: Mapping[str, str]) -> bool:
+    def can(self, environ: Mapping[str, str]) -> bool:
         """Whether the warm process would have started the same in this environment."""
         return all(
-            environ.get(name) == os.environ.get(name)
-            for name in {*environ, *os.environ}
+            environ.get(name) == self._environ.get(name)
+            for name in {*environ, *self._environ}
             if name.startswith(_SETTLED)
         )
 
@@ -141,7 +142,8 @@ def _import_all() -> None:
     for name in COMMANDS:
         load_command(name)
     for name in ("pyarrow.parquet", "typer._adapters", "xgboost"):
-        importlib.import_module(name)
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # what is here before the fork isn't gone through by the forks
 

@@ -22,11 +22,20 @@ import msgspec
 from msgspec import Meta
 
 from adacompute.errors import BudgetInvalid, ConfigError, explain_misfit, format_value, suggest_name
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Finite, Secret, TokenPrices
+from adacompute.records import (
+    DEFAULT_CURRENCY,
+    Budget,
+    BudgetUnit,
+    Finite,
+    Secret,
+    TokenPrices,
+    names_quality,
+)
 
 T = TypeVar("T")
 
-MENU_MODEL = "adacompute"  # the name by which clients ask for a whole menu
+EVERY_MODE = "adacompute"  # the name by which clients ask for all modes of a gateway
+MODES_KEY = "menu"  # what metrics, the dashboard's data and stored sums call several modes
 VERIFIER_KEY = "ADACOMPUTE_VERIFIER_KEY"  # a variable of its own, not a setting of the section [verifier]
 DEFAULT_FLEET = "adacompute"  # the name of a fleet without one
 
@@ -44,6 +53,7 @@ Count = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=1, le=1_000_000)]
 Price = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Seconds = Annotated[float, Meta(ge=0.001, le=86_400)]
+Points = Annotated[float, Meta(ge=0, le=100)]
 Total = Price | Annotated[str, Meta(description="a text such as '5 USD'")]
 Currency = Annotated[str, _match(r"(?!(samples|tokens|money)\Z)[A-Za-z]{1,16}", "its name, e.g. USD or EUR")]
 FleetName = Annotated[str, _match(r"[A-Za-z0-9_.-]{1,64}", "1 to 64 of A-Z a-z 0-9 _ . -")]
@@ -208,7 +218,10 @@ class ServeConfig:
     budget: float | str = setting(
         "2 samples",
         "cost per request, on average: samples, or e.g. '500 tokens', '2 USD per 1000'; a bare number is "
-        "counted in `unit`",
+        "counted in `unit`; or a quality, 'as good as 8', at the lowest cost that was measured to reach it",
+    )
+    margin: Points = setting(
+        1.0, "points by which the lower end of the 95% interval may miss, where `budget` is a quality"
     )
     average: Literal["voted", "all"] = setting(
         "voted", "requests whose average is the budget: those that can be voted on, or all"
@@ -331,6 +344,8 @@ def parse_serve_budgets(settings: ServeConfig) -> tuple[Budget, Budget]:
 
 
 def _check_budgets(settings: ServeConfig) -> None:
+    if names_quality(settings.budget):  # its cost is known once the policy is
+        return
     budget, most = parse_serve_budgets(settings)
     for name, value in (("budget", budget), ("max_budget", most)):
         if value.unit == "samples" and not 1 <= value.amount <= _MAX_SAMPLES:

@@ -180,6 +180,7 @@ def _check_amount(value: object, name: str) -> None:
 
 _CURRENCY_SIGNS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
 _WHOLE = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)*)"  # a comma only groups thousands
+_QUALITY = re.compile(r"\s*(as\s+good|within)\b", re.I)
 _BUDGET = re.compile(
     rf"(?P<sign>[$€£¥])?\s*(?P<amount>{_WHOLE}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|\.[0-9]+)\s*"
     r"(?P<unit>(?!(?:per|for|a)\b)[A-Za-z]+|[$€£¥])??"
@@ -234,6 +235,11 @@ class Budget:
         """
         if isinstance(value, Budget):
             return cls._in_currency(value, currency)
+        if names_quality(value):
+            raise BudgetInvalid(
+                f"budget {value!r} is a quality, which costs what was measured of a policy; give an amount "
+                "here, or the quality to fit, serve, answer, ask or calibrate"
+            )
         match = _BUDGET.fullmatch(str(value).strip())
         if match is None or (match["sign"] and match["unit"]):
             raise BudgetInvalid(f"budget {value!r} can't be read; {_suggest_budget(str(value))}")
@@ -269,6 +275,15 @@ class Budget:
             name = self.unit.removesuffix("s") if self.amount == 1 else self.unit
             return f"{self.amount:,.6g} {name} per request"
         return f"{self.amount * 1000:,.6g} {self.currency} per 1,000 requests"
+
+
+def names_quality(budget: object) -> bool:
+    """Whether a budget is meant as a quality, such as "as good as 8", not as an amount.
+
+    >>> names_quality("as good as 8"), names_quality("within 1 point of 16"), names_quality("8 samples")
+    (True, True, False)
+    """
+    return isinstance(budget, str) and _QUALITY.match(budget) is not None
 
 
 def _suggest_budget(text: str) -> str:

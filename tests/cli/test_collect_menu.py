@@ -5,19 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from collecting import count, process
+from wires import until
 
 from adacompute.pool import Pool, open_pool, read_modes
 from upstream import Honest, Reply, Status, Upstream
 
 COMMAND = [sys.executable, "-m", "adacompute"]
-UPSTREAM = Path(__file__).resolve().parent.parent / "client" / "upstream.py"
 COLLECT = ("collect", "problems.jsonl", "--menu", "menu.toml", "--pool", "p.sqlite")
 SMALL = {"input_price": 100.0, "output_price": 400.0, "options": {"max_tokens": 16, "top_k": 5}}
 LARGE = {"input_price": 1000.0, "output_price": 4000.0, "attempts": 1}
@@ -336,69 +335,50 @@ def test_a_policy_is_fitted_and_judged_on_the_pool_with_the_menu_as_its_prices(
     assert f"{measured['large']:.0f} of large" in judged.stderr
 
 
-@contextmanager
-def run_upstream(*options: str) -> Iterator[str]:
-    """The scripted upstream as a process; gives its URL."""
-    words = [sys.executable, str(UPSTREAM), "--n", "ignore", *options]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as upstream:
-        assert upstream.stdout is not None
-        try:
-            yield upstream.stdout.readline().strip()
-        finally:
-            upstream.kill()
-
-
-def read_count(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url.removesuffix("/v1") + "/count", timeout=10) as answer:
-        return dict(json.load(answer))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about in 60 seconds")
-
-
 @pytest.mark.slow
 def test_killed_midway_and_given_again_it_loses_and_pays_twice_only_for_what_was_under_way(tmp_path: Path):
     write_problems(tmp_path, 20)
     words = [*COMMAND, *COLLECT, "--samples", "6", "--json"]
-    with run_upstream("--latency", "0.05") as small, run_upstream("--latency", "0.05") as large:
+    with (
+        process("--n", "ignore", "--latency", "0.05") as small,
+        process("--n", "ignore", "--latency", "0.05") as large,
+    ):
         write_menu(tmp_path, small=small, large=large, concurrency=4)
         menu = (tmp_path / "menu.toml").read_text()
         (tmp_path / "menu.toml").write_text(menu.replace('model = "tiny"', 'model = "tiny"\nconcurrency = 4'))
         with subprocess.Popen(
             words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as collector:
-            wait_until(lambda: min(read_count(url)["completions"] for url in (small, large)) > 20)
+            until(lambda: min(count(url)["completions"] for url in (small, large)) > 20)
             collector.kill()
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
-        served = {"small": read_count(small), "large": read_count(large)}
+        served = {"small": count(small), "large": count(large)}
     assert done.returncode == 0, done.stderr
     with open_pool(tmp_path / "p.sqlite") as pool:
         assert pool.verify().ok
         assert count_by_mode(pool) == {"small": 120, "large": 120}
     result = json.loads(done.stdout)
-    for name, count in served.items():
+    for name, given in served.items():
         assert result["modes"][name]["added"] < 120, "it was done before it could be killed"
-        assert count["choices"] <= 120 + 3 * 4, "the crash window is three times the concurrency"
+        assert given["choices"] <= 120 + 3 * 4, "the crash window is three times the concurrency"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # sampling/test_crash.py has it for one mode
 def test_a_signal_finishes_what_is_in_flight_in_every_mode(tmp_path: Path):
     write_problems(tmp_path, 50)
     words = [*COMMAND, *COLLECT, "--samples", "6"]
-    with run_upstream("--latency", "0.2") as small, run_upstream("--latency", "0.2") as large:
+    with (
+        process("--n", "ignore", "--latency", "0.2") as small,
+        process("--n", "ignore", "--latency", "0.2") as large,
+    ):
         write_menu(tmp_path, small=small, large=large)
         with subprocess.Popen(
             words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as collector:
-            wait_until(lambda: min(read_count(url)["completions"] for url in (small, large)) > 10)
+            until(lambda: min(count(url)["completions"] for url in (small, large)) > 10)
             collector.send_signal(signal.SIGINT)
             out, err = collector.communicate(timeout=60)
-        served = {"small": read_count(small), "large": read_count(large)}
+        served = {"small": count(small), "large": count(large)}
     assert collector.returncode == 130, err
     assert "Traceback" not in err
     assert "of 600 planned samples" in out
@@ -406,19 +386,22 @@ def test_a_signal_finishes_what_is_in_flight_in_every_mode(tmp_path: Path):
         assert f"mode {name}: " in err
         assert served[name]["requests"] == served[name]["completions"], "none was given up"
     with open_pool(tmp_path / "p.sqlite") as pool:
-        assert count_by_mode(pool) == {name: count["choices"] for name, count in served.items()}
+        assert count_by_mode(pool) == {name: given["choices"] for name, given in served.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # sampling/test_crash.py has it for one mode
 def test_a_second_signal_gives_up_what_is_in_flight_in_every_mode(tmp_path: Path):
     write_problems(tmp_path, 5)
     words = [*COMMAND, *COLLECT, "--samples", "2"]
-    with run_upstream("--latency", "30") as small, run_upstream("--latency", "30") as large:
+    with (
+        process("--n", "ignore", "--latency", "30") as small,
+        process("--n", "ignore", "--latency", "30") as large,
+    ):
         write_menu(tmp_path, small=small, large=large)
         with subprocess.Popen(
             words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as collector:
-            wait_until(lambda: min(read_count(url)["in_flight"] for url in (small, large)) > 0)
+            until(lambda: min(count(url)["in_flight"] for url in (small, large)) > 0)
             collector.send_signal(signal.SIGINT)
             time.sleep(0.5)
             assert collector.poll() is None, "the first finishes what is in flight"

@@ -30,6 +30,16 @@ KEY = "sk-canary-7f3a9c"
 CALM = BreakerSettings(failures=1000)  # a breaker that stays out of tests of other things
 
 
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, at: float = 1000.0) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
 def endpoint(
     url: str,
     *,

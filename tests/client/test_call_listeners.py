@@ -15,7 +15,7 @@ def test_hearing_of_one_call_is_hearing_of_all_its_attempts_and_no_others():
         mine, other = [], []
         await client.call(BODY, on_call=mine.append)
         assert [call.kind for call in mine] == ["server-error", "ok"]
-        client.quirks.record_choices(4, 1, "scripted")
+        client.quirks.ensure("scripted").record_choices(4, 1)
         async for _ in client.draw(BODY, 4, on_call=other.append):
             pass
         assert [call.kind for call in other] == ["ok"] * 4
@@ -60,7 +60,7 @@ def drawn(script, n, *, calls, most=None, **settings):
 
     async def run(client, up):
         if most is not None:
-            client.quirks.record_choices(n, most, "scripted")
+            client.quirks.ensure("scripted").record_choices(n, most)
         return [event async for event in client.draw(BODY, n, may_send=allow(calls))]
 
     done = run_client(script, run, **settings)
@@ -110,7 +110,7 @@ def test_what_was_refused_is_not_asked_without_it_where_nothing_more_may_be_sent
     async def run(client, up):
         with pytest.raises(SendingStopped):
             await client.call({**BODY, "logprobs": True}, may_send=allow(1), optional=LOGPROBS)
-        assert client.quirks.gives_logprobs("scripted") is None
+        assert client.quirks.get("scripted").gives_logprobs is None
 
     assert run_client(Honest(logprobs="refuse"), run).up.count.requests == 1
 

@@ -14,7 +14,7 @@ FEW = RateLimits(concurrency=4, adaptive=False)
 
 def singly(client) -> None:
     """Teaches that one call gives one choice."""
-    client.quirks.record_choices(8, 1, "scripted")
+    client.quirks.ensure("scripted").record_choices(8, 1)
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])

@@ -293,7 +293,7 @@ def test_what_is_no_index_of_a_list_is_none_of_a_packed_list():
         pack([1])["0"]
     with pytest.raises(ValueError, match="zero"):
         pack([1])[::0]
-    with pytest.raises(ValueError, match="not in list"):
+    with pytest.raises(ValueError):  # noqa: PT011
         pack([1]).index(2)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adacompute.client.modes import MenuConfig, ModeEndpoint, build_mode_endpoints, read_menu_file
-from adacompute.client.settings import Endpoint, build_endpoint
+from adacompute.client.modes import ModeConfigs, build_mode_endpoints, read_menu_file
+from adacompute.client.settings import Endpoint, ModeEndpoint, build_endpoint
 from adacompute.errors import ConfigError
 
 MENU = """
@@ -28,7 +28,7 @@ output_price = 8.0
 """
 
 
-def read(tmp_path: Path, text: str) -> MenuConfig:
+def read(tmp_path: Path, text: str) -> ModeConfigs:
     file = tmp_path / "menu.toml"
     file.write_text(text)
     return read_menu_file(file)

@@ -3,26 +3,18 @@
 import asyncio
 
 import pytest
-from client_runs import BODY, run_client
+from client_runs import BODY, Clock, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import LOGPROBS
-from adacompute.client.server_quirks import QuirksByModel, find_refused_fields
+from adacompute.client.server_quirks import ModelQuirks, ServerQuirks, find_refused_fields
 from adacompute.errors import ConnectionLost, EndpointError, EndpointFailed, EndpointRefused
 from upstream import Break, Drop, Garbage, Honest, Reply, Status
 
 WEIGHED = {**BODY, "logprobs": True}
 FULL = {**WEIGHED, "top_logprobs": 5}
 STREAMED = {"stream_options": {"include_usage": True}}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 async def drained(client, body) -> None:
@@ -120,7 +112,7 @@ def test_what_one_model_refuses_is_still_asked_of_the_others():
     async def run(client, up):
         for model in "abab":
             await client.call({**WEIGHED, "model": model}, optional=LOGPROBS)
-        assert [client.quirks.gives_logprobs(model) for model in "abc"] == [True, False, None]
+        assert [client.quirks.get(model).gives_logprobs for model in "abc"] == [True, False, None]
 
     done = run_client(script, run)
     asked_for = [(request.body["model"], "logprobs" in request.body) for request in done.up.requests]
@@ -133,7 +125,7 @@ def test_after_some_minutes_one_request_asks_again_and_a_mended_upstream_is_noti
     refusing = Honest(logprobs="refuse", stream_options="refuse")
 
     async def run(client, up):
-        client.quirks.models = QuirksByModel(clock)
+        client.quirks._now = clock
 
         async def once() -> None:
             await (drained(client, BODY) if stream else client.call(WEIGHED, optional=LOGPROBS))
@@ -172,7 +164,7 @@ def test_alternatives_that_are_too_many_are_no_reason_to_do_without_logprobs(ref
         for _ in range(2):
             (response,) = (await client.call(FULL, optional=LOGPROBS)).responses
             assert response.logprob is not None
-        assert client.quirks.gives_logprobs("scripted") is True
+        assert client.quirks.get("scripted").gives_logprobs is True
 
     done = run_client(script, run)
     assert all(sent(done, "logprobs"))
@@ -220,38 +212,38 @@ def test_a_request_that_is_refused_where_others_pass_makes_no_rule():
 
 
 def test_no_more_models_are_remembered_than_there_is_room_for_and_those_in_use_stay():
-    learned = QuirksByModel(Clock())
+    learned = ServerQuirks(Clock())
     for number in range(2000):
-        learned.record_refused_fields("in use", ["logprobs"])
-        learned.record_refused_fields(f"model {number}", ["logprobs"])
-        learned.record_logprobs(f"x{number}" * 100_000 if number < 5 else number, logprobs=True)
+        learned.ensure("in use").record_refused_fields(["logprobs"])
+        learned.ensure(f"model {number}").record_refused_fields(["logprobs"])
+        learned.ensure(f"x{number}" * 100_000 if number < 5 else number).record_logprobs(logprobs=True)
     assert len(learned) <= 256
-    assert learned.find_fields_to_skip("in use", ["logprobs", "stream_options"]) == {"logprobs"}
-    assert learned.gives_logprobs("in use") is False
-    assert learned.gives_logprobs("model 0") is None
+    assert learned.get("in use").find_fields_to_skip(["logprobs", "stream_options"]) == {"logprobs"}
+    assert learned.get("in use").gives_logprobs is False
+    assert learned.get("model 0").gives_logprobs is None
 
 
 def test_replies_without_logprobs_are_believed_for_a_minute_and_one_that_has_some_at_once():
     clock = Clock()
-    learned = QuirksByModel(clock)
-    learned.record_logprobs("m", logprobs=False)
-    assert learned.gives_logprobs("m") is None  # one is a chance
-    assert learned.logprobs is False
-    learned.record_logprobs("m", logprobs=False)
-    assert learned.gives_logprobs("m") is False
+    learned = ModelQuirks(clock)
+    learned.record_logprobs(logprobs=False)
+    assert learned.gives_logprobs is None  # one is a chance
+    assert learned.ever_gave_logprobs is False
+    learned.record_logprobs(logprobs=False)
+    assert learned.gives_logprobs is False
     clock.at += 61
-    assert learned.gives_logprobs("m") is None
-    learned.record_logprobs("m", logprobs=False)  # no chance any more
-    assert learned.gives_logprobs("m") is False
-    assert learned.logprobs is False  # of who asks one model, to the end
-    learned.record_logprobs("m", logprobs=True)
-    learned.record_logprobs("m", logprobs=False)  # a chance
-    assert learned.gives_logprobs("m") is True
+    assert learned.gives_logprobs is None
+    learned.record_logprobs(logprobs=False)  # no chance any more
+    assert learned.gives_logprobs is False
+    assert learned.ever_gave_logprobs is False  # of who asks one model, to the end
+    learned.record_logprobs(logprobs=True)
+    learned.record_logprobs(logprobs=False)  # a chance
+    assert learned.gives_logprobs is True
     clock.at += 601
     for _ in range(2):
-        assert learned.gives_logprobs("m") is None
-        learned.record_logprobs("m", logprobs=False)
-    assert learned.gives_logprobs("m") is False
+        assert learned.gives_logprobs is None
+        learned.record_logprobs(logprobs=False)
+    assert learned.gives_logprobs is False
 
 
 @pytest.mark.parametrize(

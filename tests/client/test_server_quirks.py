@@ -3,23 +3,14 @@
 import asyncio
 
 import pytest
-from client_runs import BODY, run_client
+from client_runs import BODY, Clock, run_client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.client import ServerQuirks
-from adacompute.client.server_quirks import ModelQuirks, QuirksByModel
+from adacompute.client.server_quirks import ModelQuirks
 from upstream import Reply, Status
 
 GREEDY = "n must be 1 when using greedy sampling, got {n}."
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 async def drawn(client, n: int, **fields) -> int:
@@ -69,7 +60,7 @@ def test_c05_what_one_model_does_with_n_and_usage_says_nothing_of_the_others():
     async def run(client, up):
         for model in ("ignores", "one", "honest") * 2:
             assert await drawn(client, 4, model=model, logprobs=True) == 4
-        assert [client.quirks.models.get_quirks(name).per_choice for name in ("one", "honest")] == [
+        assert [client.quirks.get(name).per_choice for name in ("one", "honest")] == [
             True,
             False,
         ]
@@ -90,7 +81,7 @@ def test_c05_after_some_minutes_one_call_asks_for_more_again(limited):
         return limited if body.get("n", 1) > 1 and not mended else Reply()
 
     async def run(client, up):
-        client.quirks.models = QuirksByModel(clock)
+        client.quirks._now = clock
         await drawn(client, 4)
         for more in (1, 2):
             clock.at += 601
@@ -115,7 +106,7 @@ def test_how_usage_is_told_is_believed_for_minutes_and_not_for_being_believed():
     habits.record_text(400, 100)
     assert (habits.per_choice, habits.characters_a_token) == (True, 4.0)
     clock.at += 601
-    assert (habits.per_choice, habits.characters_a_token, habits.ever_per_choice) == (None, None, True)
+    assert (habits.per_choice, habits.characters_a_token) == (None, None)
     habits.record_text(30, 10)
     habits.record_text(210, 70)
     assert habits.characters_a_token == 3.0
@@ -132,7 +123,7 @@ def test_characters_a_token_follow_what_comes_in_bounded_numbers():
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9), st.booleans(), st.integers(0, 400))))
 def test_whatever_comes_a_portion_is_at_least_one_and_never_more_than_wanted(told):
     clock = Clock()
-    manners = ServerQuirks(clock)
+    manners = ModelQuirks(clock)
     for asked_for, number, refusal, wait in told:
         clock.at += wait
         if refusal:

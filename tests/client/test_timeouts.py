@@ -89,7 +89,7 @@ def test_c04_the_time_to_the_first_byte_runs_also_where_connecting_took_longer_t
         began = loop.time()
 
         async def slow() -> None:
-            async with attempt:
+            with attempt:
                 await asyncio.sleep(0.3)
                 attempt.mark_sent()
                 await asyncio.sleep(10)
@@ -166,7 +166,7 @@ def test_cancelling_a_draw_cancels_its_calls_at_once_and_counts_them():
             async for _ in client.draw(BODY, 8):
                 pass
 
-        client.quirks.record_choices(8, 1, "scripted")
+        client.quirks.ensure("scripted").record_choices(8, 1)
         task = asyncio.create_task(consume())
         while up.count.in_flight < 8:
             await asyncio.sleep(0.005)
@@ -189,7 +189,7 @@ def test_closing_a_draw_cancels_what_is_still_under_way():
         return Reply() if number == 1 else Stall()
 
     async def run(client, up):
-        client.quirks.record_choices(8, 1, "scripted")
+        client.quirks.ensure("scripted").record_choices(8, 1)
         outcomes = client.draw(BODY, 8)
         async for outcome in outcomes:
             assert isinstance(outcome, DrawSuccess)
@@ -203,7 +203,7 @@ def test_closing_a_draw_cancels_what_is_still_under_way():
 
 def test_a_stopped_gate_sends_nothing_more_and_wakes_those_who_wait():
     async def run(client, up):
-        client.quirks.record_choices(8, 1, "scripted")
+        client.quirks.ensure("scripted").record_choices(8, 1)
         threading.Timer(0.2, loop().call_soon_threadsafe, [client.gate.end]).start()
         return [event async for event in client.draw(BODY, 8)]
 

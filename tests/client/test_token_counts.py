@@ -25,14 +25,14 @@ def test_usage_of_one_choice_is_seen_by_the_logprobs_and_corrected():
     assert call.completion_tokens == done.up.count.completion_tokens == 120
     assert call.estimated
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(20, False)] * 6
-    assert done.client.quirks.usage_per_choice is True
+    assert done.client.quirks.get("scripted").per_choice is True
 
 
 def test_usage_of_all_choices_is_taken_as_said():
     done = run_draw(Honest(usage="total", tokens=20), 6, LOGPROBS)
     (call,) = done.heard
     assert (call.completion_tokens, call.estimated) == (120, False)
-    assert done.client.quirks.usage_per_choice is False
+    assert done.client.quirks.get("scripted").per_choice is False
 
 
 def test_the_end_token_that_llama_cpp_lists_is_no_difference():
@@ -56,7 +56,7 @@ def test_usage_of_one_choice_is_seen_by_the_characters_a_token_learned_from_sing
         assert all(response.estimated for response in reply.responses)
 
     done = run_client(Honest(usage="one", tokens=40), run)
-    assert done.client.quirks.usage_per_choice is True
+    assert done.client.quirks.get("scripted").per_choice is True
     assert done.client.totals.completion_tokens == pytest.approx(done.up.count.completion_tokens, rel=0.05)
 
 
@@ -93,7 +93,7 @@ def test_choices_that_were_cut_off_have_as_many_tokens_as_were_allowed():
     done = run_draw(Reply(texts=["a" * 90] * 3, finish="length", usage=usage), 3)
     assert [(r.tokens, r.estimated) for r in done.responses.values()] == [(64, False)] * 3
     assert (done.heard[0].completion_tokens, done.heard[0].estimated) == (192, True)
-    assert done.client.quirks.usage_per_choice is True
+    assert done.client.quirks.get("scripted").per_choice is True
     assert all(response.finished is False for response in done.responses.values())
 
 

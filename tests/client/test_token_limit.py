@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS
-from adacompute.client.server_quirks import TokenLimits, find_refused_limit
+from adacompute.client.server_quirks import ServerQuirks, find_refused_limit
 from adacompute.errors import EndpointRefused
 from upstream import Reply, Status
 
@@ -99,7 +99,7 @@ def test_a_context_that_the_limit_does_not_fit_into_is_its_own_limit(message, le
     done = run_client(script, lambda client, up: ask(client))
     first = [("max_tokens", 32_768), None]
     assert limits(done) == [*first, None] if learned else first * 2
-    assert not done.client.quirks.token_limits.is_unbounded("scripted")
+    assert not done.client.quirks.get("scripted").is_unbounded
 
 
 def test_where_both_names_are_refused_the_call_does_without():
@@ -109,7 +109,7 @@ def test_where_both_names_are_refused_the_call_does_without():
 
     done = run_client(script, lambda client, up: ask(client))
     assert limits(done) == [("max_tokens", 32_768), ("max_completion_tokens", 32_768), None, None]
-    assert done.client.quirks.token_limits.is_unbounded("scripted")
+    assert done.client.quirks.get("scripted").is_unbounded
 
 
 @pytest.mark.parametrize("optional", [frozenset(), LOGPROBS, LIMIT_NAME])
@@ -172,16 +172,16 @@ def test_a_server_that_refuses_everything_is_asked_a_few_times_only():
 
 def test_what_was_learned_is_believed_for_some_minutes_and_of_few_models():
     clock = [0.0]
-    known = TokenLimits(lambda: clock[0])
+    known = ServerQuirks(lambda: clock[0])
     for number in range(1000):
-        known.record_name(f"model {number}", "max_completion_tokens")
+        known.ensure(f"model {number}").record_limit_name("max_completion_tokens")
     assert len(known) <= 256
-    assert known.pick("model 999", 9) == ("max_completion_tokens", 9)
-    known.record_refused("model 998", bounded=False)
-    assert known.pick("model 998", 9) is None
+    assert known.get("model 999").pick_limit(9, "max_tokens") == ("max_completion_tokens", 9)
+    known.ensure("model 998").record_refused_limit(bounded=False)
+    assert known.get("model 998").pick_limit(9, "max_tokens") is None
     clock[0] += 601
-    assert known.pick("model 999", 9) == ("max_tokens", 9)
-    assert known.pick("model 998", 9) == ("max_tokens", 9)
+    assert known.get("model 999").pick_limit(9, "max_tokens") == ("max_tokens", 9)
+    assert known.get("model 998").pick_limit(9, "max_tokens") == ("max_tokens", 9)
 
 
 @given(st.text(), st.none() | st.integers() | st.text(), st.text(), st.sets(st.sampled_from(NAMES)))

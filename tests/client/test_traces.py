@@ -69,7 +69,7 @@ def test_a_tracer_follows_each_attempt_to_its_end():
 def test_a_tracer_follows_every_call_of_a_draw():
     async def run(client, up):
         tracer = Tracer()
-        client.quirks.record_choices(3, 1, "scripted")
+        client.quirks.ensure("scripted").record_choices(3, 1)
         async for _ in client.draw(BODY, 3, tracer=tracer):
             pass
         assert [(trace.before, trace.told) for trace in tracer] == [(0, ["ok"])] * 3

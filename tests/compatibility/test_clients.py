@@ -9,7 +9,7 @@ import suite
 from suite import CLIENTS, Client, Servers, Verdict, judge
 
 SLOWEST = ("aider",)  # its command starts six times
-SOON = ("node",)  # the environments that are made within seconds
+SOON = ("openai (npm)", "ai, `openai()`")  # in an environment that is made within seconds
 PAGE = suite.PAGE.read_text("utf-8")
 
 
@@ -24,7 +24,7 @@ def servers() -> Iterator[Servers]:
 @pytest.mark.parametrize(
     "client",
     [
-        pytest.param(one, id=one.key, marks=[] if one.environment in SOON else [pytest.mark.nightly])
+        pytest.param(one, id=one.key, marks=[] if one.name in SOON else [pytest.mark.nightly])
         for one in CLIENTS
     ],
 )

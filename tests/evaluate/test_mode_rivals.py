@@ -21,7 +21,7 @@ from adacompute.evaluate.mode_rivals import (
     mix_settings,
     shuffle_runs,
 )
-from adacompute.policies.paths import MenuPaths, draw_menu_paths
+from adacompute.policies.paths import ModePaths, draw_paths_by_mode
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from adacompute.replay import PolicyRun
@@ -34,8 +34,8 @@ def make_menu(ballots: Ballots) -> Menu:
     return Menu(modes=tuple(Mode(name=name, cost=0.1 * 10**at) for at, name in enumerate(ballots.names)))
 
 
-def draw(ballots: Ballots, longest: int = 4) -> MenuPaths:
-    return draw_menu_paths(
+def draw(ballots: Ballots, longest: int = 4) -> ModePaths:
+    return draw_paths_by_mode(
         ballots.select(make_menu(ballots).modes),
         weigh=None,
         longest=[longest] * len(ballots.modes),
@@ -44,20 +44,20 @@ def draw(ballots: Ballots, longest: int = 4) -> MenuPaths:
     )
 
 
-def make_votes(paths: MenuPaths) -> JointVotes:
+def make_votes(paths: ModePaths) -> JointVotes:
     return JointVotes(paths, judged=paths.grade, chosen=paths.grade)
 
 
 @pytest.fixture(scope="module")
-def paths() -> MenuPaths:
+def paths() -> ModePaths:
     return draw(make_modes(problems=12, samples=5))
 
 
-def list_classes(paths: MenuPaths, path: int, drawn: list[int]) -> list[list[int]]:
+def list_classes(paths: ModePaths, path: int, drawn: list[int]) -> list[list[int]]:
     return [paths.modes[k].classes[:count, path].tolist() for k, count in enumerate(drawn)]
 
 
-def vote(paths: MenuPaths, path: int, drawn: list[int]) -> float:
+def vote(paths: ModePaths, path: int, drawn: list[int]) -> float:
     """The worth of the joint vote's leader; ties to the class that comes first on the path."""
     counts = Counter(number for mode in list_classes(paths, path, drawn) for number in mode if number >= 0)
     if not counts:
@@ -70,7 +70,7 @@ def commonest(classes: list[int]) -> int:
     return max(Counter(number for number in classes if number >= 0).values(), default=0)
 
 
-def draw_sequentially(paths: MenuPaths, path: int, mode: int, most: int, agree: int) -> tuple[int, bool]:
+def draw_sequentially(paths: ModePaths, path: int, mode: int, most: int, agree: int) -> tuple[int, bool]:
     for count in range(1, most + 1):
         if commonest(paths.modes[mode].classes[:count, path].tolist()) >= agree:
             return count, True
@@ -83,14 +83,14 @@ def find_setting(settings: Settings, cost: np.ndarray, accuracy: np.ndarray) -> 
     return bool((same_cost & np.isclose(settings.accuracy, accuracy).all(axis=1)).any())
 
 
-def follow(paths: MenuPaths, ends: Iterator[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def follow(paths: ModePaths, ends: Iterator[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     drawn = list(ends)
     cost = np.array([0.1 * a + 1.0 * b for a, b in drawn])
     worth = np.array([vote(paths, path, each) for path, each in enumerate(drawn)])
     return cost.reshape(-1, ORDERS).mean(axis=1), worth.reshape(-1, ORDERS).mean(axis=1)
 
 
-def test_uniform_votes_are_votes_of_the_first_samples(paths: MenuPaths):
+def test_uniform_votes_are_votes_of_the_first_samples(paths: ModePaths):
     settings = follow_votes(make_votes(paths), 1)
     assert len(settings) == 4
     for count in range(1, 5):
@@ -100,7 +100,7 @@ def test_uniform_votes_are_votes_of_the_first_samples(paths: MenuPaths):
         assert_allclose(settings.draws[count - 1, 1], count)
 
 
-def test_joint_votes_give_everyone_samples_of_both_modes(paths: MenuPaths):
+def test_joint_votes_give_everyone_samples_of_both_modes(paths: ModePaths):
     settings = follow_joint_votes(make_votes(paths))
     assert find_setting(settings, *follow(paths, ([2, 1] for _ in range(len(paths)))))
     assert len(settings) == 16
@@ -108,7 +108,7 @@ def test_joint_votes_give_everyone_samples_of_both_modes(paths: MenuPaths):
 
 @pytest.mark.parametrize(("count", "least", "draws"), [(1, 1, 2), (3, 2, 1), (4, 4, 3)])
 def test_a_threshold_cascade_asks_the_dear_mode_where_the_share_is_too_small(
-    paths: MenuPaths, count: int, least: int, draws: int
+    paths: ModePaths, count: int, least: int, draws: int
 ):
     def decide() -> Iterator[list[int]]:
         for path in range(len(paths)):
@@ -122,7 +122,7 @@ def test_a_threshold_cascade_asks_the_dear_mode_where_the_share_is_too_small(
     ("most", "agree", "dear", "dear_agree"), [(3, 2, 2, 2), (4, 3, 4, 2), (2, 2, 1, 1), (4, 4, 3, 2)]
 )
 def test_a_sequential_cascade_draws_until_samples_agree(
-    paths: MenuPaths, most: int, agree: int, dear: int, dear_agree: int
+    paths: ModePaths, most: int, agree: int, dear: int, dear_agree: int
 ):
     def decide() -> Iterator[list[int]]:
         for path in range(len(paths)):
@@ -166,7 +166,7 @@ def test_settings_are_chosen_on_the_training_problems_alone():
     assert mix.apply(settings.accuracy).tolist() == [1.0, 0.0]
 
 
-def test_a_random_router_spends_the_budget_without_looking(paths: MenuPaths):
+def test_a_random_router_spends_the_budget_without_looking(paths: ModePaths):
     votes = make_votes(paths)
     settings = join_settings([follow_votes(votes, mode) for mode in (0, 1)])
     everyone = np.arange(len(paths) // ORDERS)
@@ -175,7 +175,7 @@ def test_a_random_router_spends_the_budget_without_looking(paths: MenuPaths):
     assert mix.apply(settings.cost).mean() == pytest.approx(0.55)
 
 
-def test_the_shuffled_control_hands_draws_to_other_prompts(paths: MenuPaths):
+def test_the_shuffled_control_hands_draws_to_other_prompts(paths: ModePaths):
     problems = len(paths) // ORDERS
     drawn = np.stack([paths.problems % 4 + 1, np.zeros_like(paths.problems)], axis=1)
     nothing = np.zeros(len(paths))

@@ -18,7 +18,7 @@ from adacompute.evaluate.published import (
     follow_conformal_cascades,
     trace_posteriors,
 )
-from adacompute.policies.paths import MenuPaths, draw_menu_paths
+from adacompute.policies.paths import ModePaths, draw_menu_paths
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from synthetic import make_ballots, synthetic
@@ -91,7 +91,7 @@ def recorded() -> Ballots:
 
 
 @pytest.fixture(scope="module")
-def paths(recorded: Ballots) -> MenuPaths:
+def paths(recorded: Ballots) -> ModePaths:
     menu = Menu.of(recorded, costs={"small": 0.1, "large": 1.0})
     return draw_menu_paths(
         recorded.select(menu.modes),
@@ -102,7 +102,7 @@ def paths(recorded: Ballots) -> MenuPaths:
     )
 
 
-def cascade(paths: MenuPaths, path: int, counts: tuple[int, int], least: int) -> tuple[float, float, float]:
+def cascade(paths: ModePaths, path: int, counts: tuple[int, int], least: int) -> tuple[float, float, float]:
     """Cost, worth and agreement of one cascade on one path."""
     cost = 0.0
     for place, mode in enumerate(paths.modes):
@@ -115,7 +115,7 @@ def cascade(paths: MenuPaths, path: int, counts: tuple[int, int], least: int) ->
     raise AssertionError
 
 
-def test_c3po_has_the_least_regret_within_each_cap_that_keeps_its_quantile(paths: MenuPaths):
+def test_c3po_has_the_least_regret_within_each_cap_that_keeps_its_quantile(paths: ModePaths):
     train = np.arange(PROBLEMS)
     settings = follow_conformal_cascades(paths, train, by_agreement=False)
     every = {}

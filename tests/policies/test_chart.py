@@ -14,6 +14,7 @@ from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.artefact import compute_digest, read_artefact
 from adacompute.policies.chart import MAX_CHART_BYTES, Chart, ChartRow, read_chart, write_chart
+from adacompute.policies.quality import Quality, QualityCurve
 from adacompute.policies.stopping.prior import load_bundled_chart
 
 NAN, ENDLESS = float("nan"), float("inf")
@@ -31,6 +32,17 @@ CHART = Chart(
     protocol="replay, 300 problems, 20 orders",
     rows=(row(1.5, 0.3), row(2, 0.2), row(4, 0.05)),
 )
+
+
+BAD_CURVE = {
+    "samples": 8,
+    "mode": None,
+    "rival_cost": 8.0,
+    "accuracy": 0.8,
+    "costs": [3.0, 2.0],
+    "gains": [0.0, 0.0],
+    "lows": [0.0, 0.0],
+}
 
 
 @pytest.fixture
@@ -58,12 +70,31 @@ def test_what_is_read_is_what_was_written(folder):
 def test_a_chart_of_the_first_format_is_read_without_lengths(folder):
     path = folder / "chart.json"
     document = json.loads(path.read_text())
-    del document["prompt_tokens"], document["choices"]
+    del document["prompt_tokens"], document["choices"], document["qualities"], document["basis"]
     for row_ in document["rows"]:
         del row_["tokens"]
     path.write_text(json.dumps(document))
     resealed(folder, version=1)
     assert read(folder) == CHART
+
+
+def test_a_chart_of_the_second_format_is_read_without_qualities(folder):
+    path = folder / "chart.json"
+    document = json.loads(path.read_text())
+    del document["qualities"], document["basis"]
+    path.write_text(json.dumps(document))
+    resealed(folder, version=2)
+    assert read(folder) == CHART
+
+
+def test_qualities_are_kept(folder):
+    curve = QualityCurve(
+        samples=8, rival_cost=8.0, accuracy=0.8, costs=(2.0, 3.0), gains=(-0.01, 0.001), lows=(-0.02, -0.004)
+    )
+    chart = replace(CHART, qualities=(curve,), basis="agreement")
+    write_chart(folder, chart)
+    assert read(folder) == chart
+    assert chart.find_quality(Quality.parse("as good as 8")).cost == 3.0
 
 
 def test_a_policy_without_a_chart_has_none(folder):
@@ -126,7 +157,7 @@ def test_c23_no_number_and_a_key_twice_are_refused(folder, text: str):
     [
         ({"schema": "else"}, "not an adacompute chart"),
         ({"schema": None}, "not an adacompute chart"),
-        ({"version": 3}, "newer"),
+        ({"version": 4}, "newer"),
         ({"prompt_tokens": -1}, "prompt_tokens"),
         ({"choices": 0}, "choices"),
         ({"version": 0}, "fields"),
@@ -146,6 +177,9 @@ def test_c23_no_number_and_a_key_twice_are_refused(folder, text: str):
         ({"problems": 2.5}, "problems"),
         ({"protocol": "x" * 1001}, "protocol"),
         ({"protocol": 1}, "protocol"),
+        ({"basis": "luck"}, "basis"),
+        ({"qualities": [{"samples": 8}]}, "Object missing"),
+        ({"qualities": [BAD_CURVE]}, "don't fit together"),
     ],
 )
 def test_c23_fields_that_no_chart_has_are_refused_with_the_reason(folder, changes, words: str):

@@ -11,9 +11,11 @@ from adacompute.errors import NotFitted, PolicyError
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies import POLICIES, load_policy
 from adacompute.policies.base import Policy
+from adacompute.policies.place import place_orders
 from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from adacompute.replay import build_paths, draw_paths, replay, run_policy
+from adacompute.replay.per_problem import count_places, place_requests
 from adacompute.score.grades import grade_samples, measure_classes
 
 UNFITTED = {
@@ -117,12 +119,13 @@ def test_one_by_one_in_batch_after_loading_and_in_replay_it_decides_the_same(kin
             for tally, drawn, count in zip(tallies, samples, more, strict=True):
                 for item in drawn[tally.drawn : tally.drawn + count]:
                     tally.add(item)
-        found = run_policy(policy, ways, dial=dial)
+        own = policy.spread_dial(dial, place_orders(b.prompts))
+        found = run_policy(policy, ways, dial=own)
         assert found.drawn.tolist() == [tally.drawn for tally in tallies]
         assert found.waves.tolist() == waves.tolist()
         leads = [worth[i, LETTERS.index(t.leader)] if t.leader else 0.0 for i, t in enumerate(tallies)]
         assert found.grade.tolist() == leads
-        assert run_policy(again, ways, dial=dial).drawn.tolist() == found.drawn.tolist()
+        assert run_policy(again, ways, dial=own).drawn.tolist() == found.drawn.tolist()
 
 
 DIALED: list[tuple[str, dict[str, object]]] = [
@@ -217,8 +220,11 @@ def test_what_decides_beforehand_never_looks_at_a_tally(kind, given):
         assert not replay(policy, b, price=some(policy)[0], orders=4).exact
         return
     for dial in some(policy):
-        budgets = policy.count_draws(policy.read(b.prompts), VoteState.empty(len(b)), dial)
-        assert replay(policy, b, price=dial).cost == budgets.mean()
+        places = count_places(policy, len(b))
+        reading, own = place_requests(policy, dial, b.prompts, policy.read(b.prompts), places)
+        budgets = policy.count_draws(reading, VoteState.empty(len(reading)), own)
+        assert replay(policy, b, price=dial).cost == pytest.approx(budgets.mean(), rel=1e-12)
+        budgets = budgets[::places]  # each prompt at its own place
         for votes in (["a"], ["a", "b", None], ["a"] * 9):
             left = policy.more_batch(b.prompts, [Tally.of(votes)] * len(b), dial)
             assert left == np.maximum(budgets - len(votes), 0).tolist()

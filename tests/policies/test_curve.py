@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from adacompute import AccuracyTable, Ballots, Tally, VoteWeights, score
-from adacompute.errors import NotFitted, NotRecorded, PolicyError, PolicyInvalid, TooFewSamples
+from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies.curve import (
     CurvePolicy,
     compute_critical_prices,
-    draw_first_sample_votes,
+    draw_first_samples,
     fit_curves,
 )
 from adacompute.policies.votes import VoteState
@@ -153,15 +153,6 @@ def test_a_few_problems_get_the_mean_curve():
     assert policy.more("What is 2 + 2?", Tally(), 0.01) == 1
 
 
-@pytest.mark.parametrize("name", ["rises", "left", "base", "value"])
-def test_stored_arrays_that_no_curve_had_are_refused(name: str):
-    policy = fitted()
-    for changed in ({}, {name: policy.arrays()[name][:-1]}):
-        rest = {key: array for key, array in policy.arrays().items() if key != name}
-        with pytest.raises(PolicyInvalid, match="curve"):
-            CurvePolicy.restore(policy.settings(), {**rest, **changed})
-
-
 @pytest.mark.slow
 def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
     with pytest.raises(NotFitted, match="fit"):
@@ -182,7 +173,8 @@ def test_what_cant_be_asked_or_fitted_is_refused_saying_why():
 
 def test_votes_that_begin_with_a_sample_average_to_the_votes_of_all():
     few = words().only(range(25))
-    found = draw_first_sample_votes(few, (1, 2, 4, 8), orders=640, rng=np.random.default_rng(0)).accuracy
+    paths = draw_first_samples(few, 8, orders=640, rng=np.random.default_rng(0))
+    found = np.moveaxis(paths.grade[[0, 1, 3, 7]].reshape(4, 25, 640), 0, 2)
     exact = score(few, budgets=(1, 2, 4, 8)).accuracy
     assert np.abs(found[:, :, 0].mean(axis=1) - exact[:, 0]).max() < 1e-9  # each sample begins ten orders
     assert np.abs(found.mean(axis=1) - exact).max() < 0.08
@@ -200,7 +192,7 @@ def test_votes_along_an_order_are_those_of_tallies(weighed: bool):
         correct=np.array([[c == 1 for c in classes]], dtype=np.float32),
         **{name: np.array([entropy]) for name in ("tokens", "logprob", "entropy")},
     )
-    found = draw_first_sample_votes(one, (1, 2, 4, 6), orders=400, rng=np.random.default_rng(0), weigh=weigh)
+    paths = draw_first_samples(one, 6, orders=400, rng=np.random.default_rng(0), weigh=weigh)
     possible = set()
     for order in permutations(range(6)):
         worth = []
@@ -208,7 +200,8 @@ def test_votes_along_an_order_are_those_of_tallies(weighed: bool):
             drawn = [Sample(answer=name(classes[i]), entropy=entropy[i]) for i in order[:budget]]
             worth.append(float(Tally.of(drawn, weigh=weigh).leader == name(1)))
         possible.add((entropy[order[0]], *worth))
-    seen = {(float(e), *row) for e, row in zip(found.entropy[0], found.accuracy[0].tolist(), strict=True)}
+    rows = paths.grade[[0, 1, 3, 5]].T.tolist()
+    seen = {(float(e), *row) for e, row in zip(paths.entropy, rows, strict=True)}
     assert seen <= possible
     assert len(seen) > len(possible) / 2
 

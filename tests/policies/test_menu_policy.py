@@ -15,8 +15,8 @@ from adacompute import Sample, StoppingPolicy, calibrate, load_policy, replay
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
-from adacompute.policies.paths import _shuffle, draw_menu_paths
-from adacompute.policies.votes import MenuVotes
+from adacompute.policies.paths import _shuffle, draw_paths_by_mode
+from adacompute.policies.votes import ModeVotes
 from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu
@@ -73,7 +73,7 @@ def test_live_and_replayed_requests_draw_the_same_samples_and_give_the_same_answ
     for price in PRICES:
         rng = np.random.default_rng(7)
         orders = [_shuffle(votes, 1, count, rng) for votes, count in zip(ballots.parts, longest, strict=True)]
-        paths = draw_menu_paths(
+        paths = draw_paths_by_mode(
             ballots.select(MENU.modes),
             weigh=policy.weigh,
             longest=longest,
@@ -359,6 +359,6 @@ def test_votes_of_a_tally_are_kept_by_mode():
         ]
     )
     assert tally.drawn_by_mode == {"small": 2, "large": 2}
-    votes = MenuVotes.from_tallies([tally], ("small", "large"))
+    votes = ModeVotes.from_tallies([tally], ("small", "large"))
     assert votes.counts.tolist() == [[[1, 1], [1, 0]]]
     assert votes.drawn.tolist() == [[2, 2]]

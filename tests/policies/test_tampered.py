@@ -12,6 +12,7 @@ from adacompute.errors import NotFitted, PolicyInvalid
 from adacompute.policies import load_policy
 from adacompute.policies.artefact import write_artefact
 from adacompute.policies.base import Policy
+from tiers import choose_some
 
 WRONG = (None, True, "x", -1, 0, 1.5, 1e300, [], [1, "x"], {}, {"x": 1})
 
@@ -64,13 +65,14 @@ def still_decides(folder: Path, kind: str, settings: dict[str, Any], arrays: Arr
 def test_c23_settings_that_no_policy_has_are_refused_or_keep_their_bounds(kind, tmp_path):
     folder, policy = tmp_path / "p", made(kind)
     settings, arrays = policy.settings(), dict(policy.arrays())
-    refused = 0
-    for name in settings:
+    tried = refused = 0
+    for number, name in enumerate(settings):
         less = {key: value for key, value in settings.items() if key != name}
         assert not still_decides(folder, kind, less, arrays)
-        for value in WRONG:
+        for value in choose_some(WRONG, number):
+            tried += 1
             refused += not still_decides(folder, kind, settings | {name: value}, arrays)
-    assert refused >= 5 * len(settings)
+    assert refused >= 0.45 * tried
     assert not still_decides(folder, kind, settings | {"more": 1}, arrays)
     assert still_decides(folder, kind, settings, arrays)
 
@@ -79,10 +81,10 @@ def test_c23_settings_that_no_policy_has_are_refused_or_keep_their_bounds(kind, 
 def test_c23_arrays_that_no_policy_has_are_refused_or_keep_their_bounds(kind, tmp_path):
     folder, policy = tmp_path / "p", made(kind)
     settings, arrays = policy.settings(), dict(policy.arrays())
-    for name, array in arrays.items():
+    for number, (name, array) in enumerate(arrays.items()):
         less = {key: value for key, value in arrays.items() if key != name}
         assert not still_decides(folder, kind, settings, less)
-        for other in spoiled(array):
+        for other in choose_some(spoiled(array), number):
             still_decides(folder, kind, settings, arrays | {name: other})
     still_decides(folder, kind, settings, arrays | {"more": np.zeros(2)})
     assert still_decides(folder, kind, settings, arrays)

@@ -23,6 +23,7 @@ from adacompute.policies.trees import (
 from tiers import leave_to_nightly
 
 FEATURES = 6
+OUT_OF_RANGE = (("roots", -1), ("roots", 10**6), ("feature", FEATURES), ("output", 3))
 xgboost = import_xgboost()
 
 
@@ -221,31 +222,18 @@ def inner(trees: Trees) -> int:
     return int(np.flatnonzero(trees.left != np.arange(len(trees.left)))[1])
 
 
-@pytest.mark.parametrize("name", ["left", "right"])
-@pytest.mark.parametrize("child", [-1, 0, 10**6])
-def test_children_that_lead_back_or_out_are_refused(trees: Trees, name: str, child: int):
-    array = getattr(trees, name).copy()
-    array[inner(trees)] = child
-    with pytest.raises(PolicyInvalid, match="no such tree"):
-        Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
-
-
 @pytest.mark.parametrize(
-    ("name", "value"), [("roots", -1), ("roots", 10**6), ("feature", FEATURES), ("output", 3)]
+    ("name", "value", "said"),
+    [
+        *((name, child, "no such tree") for name in ("left", "right") for child in (-1, 0, 10**6)),
+        *((name, value, name) for name, value in OUT_OF_RANGE),
+        *((name, value, "finite") for name in ("threshold", "value", "base") for value in (np.nan, np.inf)),
+    ],
 )
-def test_numbers_out_of_range_are_refused(trees: Trees, name: str, value: int):
+def test_one_number_that_no_tree_has_is_refused(trees: Trees, name: str, value: float, said: str):
     array = getattr(trees, name).copy()
-    array[0] = value
-    with pytest.raises(PolicyInvalid, match=name):
-        Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
-
-
-@pytest.mark.parametrize("name", ["threshold", "value", "base"])
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_what_is_not_finite_is_refused(trees: Trees, name: str, value: float):
-    array = getattr(trees, name).copy()
-    array.reshape(-1)[0] = value
-    with pytest.raises(PolicyInvalid, match="finite"):
+    array.reshape(-1)[inner(trees) if said == "no such tree" else 0] = value
+    with pytest.raises(PolicyInvalid, match=said):
         Trees.restore({**trees.arrays(), name: array}, features=FEATURES, outputs=3)
 
 

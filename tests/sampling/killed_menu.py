@@ -15,7 +15,7 @@ import killed  # noqa: E402 - of the folders that were just added
 from collecting import endpoint, problems  # noqa: E402
 from menu_batches import PRICES  # noqa: E402
 
-from adacompute.client.modes import ModeEndpoint  # noqa: E402
+from adacompute.client.settings import ModeEndpoint  # noqa: E402
 from adacompute.policies import load_policy  # noqa: E402
 from adacompute.pool import Pool, open_pool  # noqa: E402
 from adacompute.pool.menu import MODE_PARAMETER  # noqa: E402

@@ -11,7 +11,7 @@ from collecting import endpoint
 
 import adacompute as ac
 from adacompute.answers import Tally
-from adacompute.client.modes import ModeEndpoint
+from adacompute.client.settings import ModeEndpoint
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import open_pool
 from adacompute.problems import Template

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from collecting import asking, count, planned, process, run, stored
 from killed import CONCURRENCY, PROBLEMS, SAMPLES
+from wires import until
 
 from adacompute.client import Timeouts
 from adacompute.errors import PoolFull, PoolLocked
@@ -174,11 +175,3 @@ def test_c30_a_torn_write_at_the_end_of_the_log_takes_only_the_last_calls(tmp_pa
             assert 0 < before < 50
             assert run(torn, up.url, count=10, samples=5).added == 50 - before
             assert set(stored(torn)) == planned(10, 5)
-
-
-def until(condition) -> None:
-    for _ in range(600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come about in 30 seconds")

@@ -21,7 +21,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.serve.messages.stream import keep_alive
 from adacompute.serve.spending.ledger import Caps, Spend
 from adacompute.serve.spending.local_ledger import Ledger
-from adacompute.serve.watching.reporter import ObserverGuard
+from adacompute.serve.watching.logs import ObserverGuard
 from upstream import Upstream
 
 ONE = {"x-adacompute-policy": "single"}
@@ -48,7 +48,8 @@ def test_c14_choices_that_are_no_good_are_not_asked_for_again_beyond_a_cap():
 
 def test_c14_choices_beyond_those_asked_for_take_the_room_of_those_to_come():
     with Upstream(lambda *_: Reply(choices=4)) as up, Running(up.url, cap=12, concurrency=1) as gate:
-        gate.gateway.resources.client.quirks.record_refusal(2, "n must be 1", "scripted")  # one at a time
+        quirks = gate.gateway.resources.client.quirks.ensure("scripted")
+        quirks.record_refusal(2, "n must be 1")  # one at a time
         answer = gate.ask(n=8)
         account = settled(gate)
         assert answer.status == 200
@@ -259,18 +260,6 @@ def test_a_request_that_is_only_passed_on_makes_no_pacer():
         assert made == []
         assert [gate.ask().status for _ in range(3)] == [200] * 3
         assert made == ["stopping"]
-
-
-def test_a_client_of_http_1_0_gets_its_stream_without_chunks():
-    with Upstream() as up, Running(up.url) as gate, connect(gate) as line:
-        line.sendall(post(stream=True).replace(b"HTTP/1.1", b"HTTP/1.0"))
-        got = b""
-        while more := line.recv(65_536):
-            got += more
-        head, _, body = got.partition(b"\r\n\r\n")
-        assert b"transfer-encoding" not in head
-        assert body.startswith(b"data: {")
-        assert body.endswith(b"data: [DONE]\n\n")
 
 
 def test_what_is_remembered_already_is_not_written_again(tmp_path: Path):

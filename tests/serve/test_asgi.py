@@ -34,6 +34,7 @@ from wires import until
 import adacompute as ac
 from adacompute.errors import ConfigError
 from adacompute.serve.http.asgi import GatewayApp
+from tiers import leave_to_nightly
 from upstream import Upstream
 
 MESSAGES: Any = QUESTION["messages"]
@@ -137,7 +138,7 @@ def test_openais_client_is_answered_by_vote_under_a_prefix(build, make, upstream
         assert "hello" in app.get("/hello").text
 
 
-@pytest.mark.parametrize("build", [in_starlette, in_fastapi])
+@pytest.mark.parametrize("build", leave_to_nightly([in_starlette, in_fastapi]))
 def test_streams_stream_under_a_prefix(build, make, upstream):
     upstream.script = Honest(pieces=4, gap=0.3)
     with Served(build(make(vote="never"))) as app, client_of(f"{app.url}/llm") as client:
@@ -149,7 +150,7 @@ def test_streams_stream_under_a_prefix(build, make, upstream):
         assert rest
 
 
-@pytest.mark.parametrize("build", [in_starlette, in_fastapi])
+@pytest.mark.parametrize("build", leave_to_nightly([in_starlette, in_fastapi]))
 def test_pages_and_errors_work_under_a_prefix(build, make):
     with Served(build(make())) as app, client_of(f"{app.url}/llm") as client:
         ask(client)
@@ -256,7 +257,7 @@ def test_a_client_that_leaves_cancels_its_samples_under_a_prefix(make, upstream)
         until(lambda: upstream.count.in_flight == 0)
 
 
-@pytest.mark.parametrize("build", [in_starlette, in_fastapi])
+@pytest.mark.parametrize("build", leave_to_nightly([in_starlette, in_fastapi]))
 def test_a_shutdown_finishes_the_request_in_progress_and_writes_down_what_it_spent(
     build, make, upstream, tmp_path
 ):
@@ -476,15 +477,6 @@ def test_opening_it_twice_at_once_is_refused(make):
     gateway = make()
     with pytest.raises(ConfigError, match="open already"):
         asyncio.run(open_twice(gateway))
-
-
-def test_two_gateways_with_one_state_say_so(make):
-    async def open_both(first: GatewayApp, second: GatewayApp) -> None:
-        async with first.lifespan(), second.lifespan():
-            pass
-
-    with pytest.raises(ac.AdacomputeError, match=r"state\.sqlite"):
-        asyncio.run(open_both(make(), make()))
 
 
 def test_a_websocket_is_closed(make):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -171,6 +172,16 @@ def test_the_gateway_weighs_signals_of_tokens_as_replay_does(tmp_path: Path):
     assert live != without  # signals do matter
 
 
+class Places(random.Random):
+    """Remembers the place that the last request drew."""
+
+    last = 0.5
+
+    def random(self) -> float:
+        self.last = super().random()
+        return self.last
+
+
 def make_order(policy: Policy) -> np.ndarray:
     return np.arange(policy.longest).reshape(1, 1, policy.longest)
 
@@ -200,6 +211,7 @@ def compare_decisions(
             answers={"extract": "line" if recording == "facts" else "auto"},
         ) as gate,
     ):
+        place = gate.gateway.rng = Places()
         for row, one in enumerate(recorded):
             assert one.problem.id == ballots.ids[row]
             served = gate.gateway.policy_registry.get("policy")  # it has learned from the last request
@@ -207,12 +219,13 @@ def compare_decisions(
             message = {"role": "user", "content": one.problem.question}
             body = {"model": "m", "messages": [message], "temperature": 0.7, "stream": stream}
             told = _told(gate.ask(body).raw)
+            own = policy.spread_price(dial, place.last)
             live.append(told["samples"])
             answers.append(told["answer"])
             paths = build_paths(ballots.only([row]), order, weigh=weigh)
             same = copy.copy(served.policy)
             same.weigh = weigh
-            replayed.append(int(run_policy(same, paths, dial=dial).drawn[0]))
+            replayed.append(int(run_policy(same, paths, dial=own).drawn[0]))
     assert live == replayed
     assert sum(live) == sum(script.given.values())
     assert sum(answer is not None for answer in answers) > ASKED / 2

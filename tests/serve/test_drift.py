@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from adacompute.serve.watching.drift import (
+from adacompute.serve.watching.traffic_history import (
     DRIFT_WINDOW,
     MIN_DRIFT_VOTES,
     DriftMonitor,

@@ -69,11 +69,6 @@ def test_this_machine_may_be_named_in_any_way(gate: Running, host: str):
     assert gate.get("/v1/models", {"host": host}).status == 200
 
 
-def test_a_wrong_method_is_told_the_right_ones(gate: Running):
-    answer = gate.get("/v1/chat/completions")
-    assert (answer.status, answer.headers["allow"]) == (405, "POST")
-
-
 def test_who_sends_another_request_before_the_reply_is_cut_off_with_its_calls(
     gate: Running, upstream: Upstream
 ):

@@ -464,15 +464,6 @@ def test_a_stream_with_tools_passes_prose_on_and_holds_calls_back_for_the_vote()
     assert chunks[-1].model_extra["adacompute"]["samples"] > 1
 
 
-def test_the_responses_api_votes_on_calls_too():
-    tool: Any = {"type": "function", **WEATHER["function"], "strict": False}
-    with serve(WRONG, RIGHT, RIGHT, SAME, price=0.001) as (client, _):
-        reply = client.responses.create(model="scripted", input="What is the weather in Rome?", tools=[tool])
-    (call,) = [item for item in reply.output if item.type == "function_call"]
-    assert json.loads(call.arguments)["city"] == "Rome"
-    assert extra(reply)["answer"] == '{"weather":{"city":"Rome","days":1}}'
-
-
 def test_broken_json_is_no_reply_where_another_is_whole():
     replies = ['{"a": 1, "b"', '{"a": 1, "b": 2}', '{"a": 1, "b', '{"b": 2, "a": 1}']
     with serve(*replies, price=0.001) as (client, _):

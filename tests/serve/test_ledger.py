@@ -7,12 +7,12 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
+from client_runs import Clock
 
 from adacompute.errors import CapReached, ConfigError, LedgerUnavailable
 from adacompute.serve.spending.ledger import NANOS, NO_SPEND, Balance, Caps, Reservation, Spend
@@ -24,23 +24,6 @@ NOON = 1_794_744_000.0  # 2026-11-15T12:00Z
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
-
-
-class Clock:
-    def __init__(self, at: float = NOON) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    """Waits until it holds; half a minute at most."""
-    for _ in range(3000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came to hold")
 
 
 async def reserved_again(ledger: Ledger) -> Reservation:
@@ -335,7 +318,7 @@ def test_c17_what_was_reserved_when_it_died_is_logged(
 
 
 def test_c17_a_window_begins_again_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
-    path, clock = tmp_path / "l.sqlite", Clock()
+    path, clock = tmp_path / "l.sqlite", Clock(NOON)
     caps = Caps(per_key=10, window="hour")
 
     async def scenario() -> None:
@@ -551,23 +534,6 @@ def test_notes_are_kept_over_restarts_and_nonsense_is_none(tmp_path: Path) -> No
         assert ledger.recall("prices") == {"a": 2.5}
         assert ledger.recall("odd") is None
         assert ledger.recall("list") is None
-        await ledger.close()
-
-    run(scenario())
-
-
-def test_what_a_reservation_costs_in_time_is_printed(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=10**9, per_key=10**9))
-
-        async def client(name: str) -> None:
-            for _ in range(100):
-                ledger.settle(await ledger.reserve(name, ONE), ONE)
-
-        began = time.process_time()
-        await asyncio.gather(*(client(f"key {n % 8}") for n in range(20)))
-        print(f"reserve + settle: {(time.process_time() - began) / 2000 * 1e6:.0f} µs of CPU")
-        assert ledger.account().spent.samples == 2000
         await ledger.close()
 
     run(scenario())

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from adacompute.errors import RequestInvalid
 from adacompute.serve.routes.chat import (
-    ClientDisconnected,
     check_content_length,
     check_content_type,
     read_body,
@@ -54,26 +53,11 @@ def test_a_body_is_what_came_or_refused_as_too_long(parts: list[bytes]):
     assert len(b"".join(parts[: wire.taken - 1])) <= 10
 
 
-def test_c09_an_announced_length_beyond_the_limit_is_refused_before_anything_is_read():
-    for length in ("11", "000011", "9" * 5000):
-        wire = Wire([b"x"])
-        with pytest.raises(RequestInvalid, match="longer than 10 bytes") as caught:
-            read(wire, {"content-length": length})
-        assert (caught.value.status, wire.taken) == (413, 0)
-    assert read(Wire([b"x"]), {"content-length": "0000000000000000000010"}) == b"x"
-
-
 @pytest.mark.parametrize("length", ["", "-1", "+1", "1.0", "1e3", "ten", "1_0", "²", "٣", "1, 1", " 1"])
 def test_a_malformed_length_is_refused(length: str):
     with pytest.raises(RequestInvalid, match="Content-Length") as caught:
         check_content_length({"content-length": length}, 10)
     assert caught.value.status == 400
-
-
-def test_c08_a_client_that_goes_away_is_noticed():
-    for parts in ([], [b"half"]):
-        with pytest.raises(ClientDisconnected):
-            read(Wire(parts, gone=True))
 
 
 def test_only_plain_json_is_taken():

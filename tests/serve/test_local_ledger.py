@@ -2,15 +2,13 @@
 
 import asyncio
 import sqlite3
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.spending.ledger import Balance, Caps, Spend
+from adacompute.serve.spending.ledger import Caps, Spend
 from adacompute.serve.spending.ledger_file import LedgerChanges, LedgerFile
 from adacompute.serve.spending.local_ledger import Ledger
 
@@ -67,43 +65,6 @@ def test_a_reservation_is_on_disk_when_it_is_granted(tmp_path: Path, writers: li
         await ledger.close()
 
     asyncio.run(scenario())
-
-
-DYING = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from adacompute.serve.spending.ledger import Caps, Spend
-from adacompute.serve.spending.local_ledger import Ledger
-
-async def main():
-    ledger = await Ledger.open(Path(sys.argv[1]), Caps())
-    for number in range(200):
-        reserved = await ledger.reserve(sys.argv[2], Spend(samples=8, tokens=1000))
-        if number % 10 or number < 100:
-            ledger.settle(reserved, Spend(samples=1, tokens=10), Spend(samples=number % 2))
-        if number == 150:
-            await asyncio.sleep(0.2)  # the first 150 are committed
-    await asyncio.sleep(0.2)  # all of it is on the disk
-    os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
-"""
-
-
-def test_a_killed_process_loses_nothing_that_it_wrote_and_counts_nothing_twice(tmp_path: Path) -> None:
-    path = tmp_path / "l.sqlite"
-    assert subprocess.run([sys.executable, "-c", DYING, str(path), "alice"], check=False).returncode == -9
-
-    async def read() -> Balance:
-        ledger = await Ledger.open(path, Caps())
-        balance = ledger.account()
-        await ledger.close()
-        return balance
-
-    for _ in range(2):  # the second start finds what the first has made of it
-        balance = asyncio.run(read())
-        assert balance.spent == Spend(samples=190, tokens=1900)
-        assert balance.maybe == Spend(samples=10 * 8 + 100, tokens=10 * 1000)
 
 
 def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Path) -> None:

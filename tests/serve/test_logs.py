@@ -20,8 +20,7 @@ from traffic import told
 import adacompute.serve
 from adacompute.errors import EndpointRefused
 from adacompute.records import Call, Secret
-from adacompute.serve.watching.logs import MASK, Redactor, RepeatFilter, log_to
-from adacompute.serve.watching.reporter import request_log
+from adacompute.serve.watching.logs import MASK, Redactor, RepeatFilter, log_to, request_log
 
 UPSTREAM = "sk-upstream-canary-1b2c3d4e"
 CLIENT = 'client canary/with+odd"signs\\and é'

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from traffic import Clock, Policy, chart, hour, told
+from traffic import Clock, Policy, chart, told
 
 from adacompute.config import ServeConfig
 from adacompute.errors import EndpointError
 from adacompute.records import Call
-from adacompute.serve.spending.ledger import Spend
 from adacompute.serve.watching.observability import CALL_KINDS, UNVOTED_REASONS, Observability, SpendStatus
 
 
@@ -39,27 +38,6 @@ def seen_of(**settings: object) -> Observability:
 def ended(seen: Observability, **fields: object) -> None:
     seen.on_request_start()
     seen.on_request_end(told(1.0, **fields))
-
-
-def test_c27_everything_that_was_promised_is_there():
-    clock = Clock()
-    seen = Observability(ServeConfig(), now=clock)
-    hour(seen, clock, requests=600)
-    seen.on_reload(ok=True)
-    seen.on_call(Call(at=1.0, seconds=1.0, asked=1, got=0, kind="cancelled", paid="maybe"))
-    ended(seen, status=499, error="client_gone", samples=0, agreement=None, votes={})
-    ended(seen, explored=True, missing=1, maybe=Spend(samples=1, tokens=9))
-    present = set(families(seen))
-    promised = (
-        "requests refused samples agreement request_seconds waves missing_samples unvoted explored "
-        "clients_gone tokens spent maybe_spent upstream_calls upstream_maybe_paid upstream_cancelled "
-        "upstream_resting "
-        "upstream_seconds reloads in_flight price average_samples target_samples overall_average_samples "
-        "overall_target_samples voted_average_samples voted_target_samples "
-        "drift_alarm drift_z agreement_live agreement_expected drift_alarms ledger "
-        "ledger_cap recorder_requests policy_info"
-    )
-    assert set(promised.split()) <= present
 
 
 def test_c27_labels_are_bounded_and_hold_nothing_that_a_client_sent():

@@ -119,13 +119,13 @@ def test_a_budget_in_money_goes_on_after_a_restart_and_old_states_are_still_read
         with Running(up.url, **own) as gate:
             crowd(gate, visits(40), at_once=4)
             before = gate.gateway.pacers.state()['["stopping", 0.002, "money", "EUR"]']
-            mean = gate.gateway.costs.find("money")
+            mean = gate.gateway.costs[""].find("money")
             averages = gate.get("/dashboard/data").json["dials"][0]["averages"]
         with Running(up.url, **own) as gate:
             lanes = gate.gateway.pacers.state()
             assert lanes['["stopping", 0.002, "money", "EUR"]'] == before
             assert lanes['["stopping", 2.0, "samples", ""]']["requests"] == 10
-            assert gate.gateway.costs.find("money") == mean
+            assert gate.gateway.costs[""].find("money") == mean
             dials = {dial["unit"]: dial for dial in gate.get("/dashboard/data").json["dials"]}
             assert dials["money"]["averages"] == pytest.approx(averages)
             assert dials["samples"]["requests"] == 10
@@ -170,7 +170,7 @@ def test_a_call_that_failed_counts_as_samples_cost_and_not_as_the_most_that_it_c
 
     with Upstream(stalls) as up, Running(up.url, budget="400 tokens", unit="tokens") as gate:
         answers = crowd(gate, visits(30), at_once=2)
-        mean = gate.gateway.costs.estimate("tokens")
+        mean = gate.gateway.costs[""].estimate("tokens")
         body = {"messages": [{"role": "user", "content": "What is 3 times 4, and stall?"}]}
         assert gate.ask(QUESTION | body, headers={"x-adacompute-deadline": "0.3"}).status == 504
         (dial,) = gate.get("/dashboard/data").json["dials"]

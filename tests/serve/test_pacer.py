@@ -100,7 +100,7 @@ def test_c18_tokens_and_money_with_long_tails_are_met_within_4_percent(
         for start in (0.005, 0.3):  # what a sample costs is guessed before the first reply
             ratios = []
             for seed in range(delay, delay + 500, 100):
-                one = Pacer(budget, start=start, low=LOW, high=HIGH, least=0.0)
+                one = Pacer(budget, start=start, low=LOW, high=HIGH, unit="money")
                 ratios.append(paced(one, costs, delay=delay, seed=seed).average / budget)
             assert max(abs(ratio - 1) for ratio in ratios) < furthest, (delay, start, ratios)
             assert abs(np.mean(ratios) - 1) < 0.04, (delay, start, ratios)
@@ -108,7 +108,7 @@ def test_c18_tokens_and_money_with_long_tails_are_met_within_4_percent(
 
 def test_a_budget_below_one_sample_gives_every_request_one() -> None:
     costs, each = in_tokens(recorded("facts"), spread=0.5)
-    one = Pacer(0.8 * each, start=0.05, low=LOW, high=HIGH, least=0.0)
+    one = Pacer(0.8 * each, start=0.05, low=LOW, high=HIGH, unit="money")
     outcome = paced(one, costs)
     assert one.price == HIGH
     assert outcome.average == pytest.approx(each, rel=0.05)

@@ -629,8 +629,8 @@ def test_a_policy_in_memory_that_cannot_serve_is_refused():
 
 
 def test_starting_dials_are_kept_for_a_bounded_number_of_budgets(monkeypatch):
-    served = PolicyRegistry.open(ServeConfig(), AdaptiveConsistency()).get("asc")  # has no chart: it guesses
     monkeypatch.setattr("adacompute.serve.pricing.policy_registry._MAX_GUESSES", 3)
+    served = PolicyRegistry.open(ServeConfig(), AdaptiveConsistency()).get("asc")  # has no chart: it guesses
     starts = [served.find_start(1.5 + number / 10) for number in range(6)]
-    assert len(served._guesses) == 3
+    assert served._guess_start.cache_info().currsize == 3
     assert [served.find_start(1.5 + number / 10) for number in range(6)] == starts

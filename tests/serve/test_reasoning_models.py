@@ -1,11 +1,9 @@
 """Caps in tokens or money, and models that take other parameters than the gateway adds."""
 
-import json
 from typing import Any
 
-import openai
 import pytest
-from behaviours import Garbage, Reply, Status
+from behaviours import Reply, Status
 from openai import OpenAI
 from running import Running
 
@@ -68,21 +66,6 @@ def test_a_cap_serves_a_reasoning_model(model: str, caps: dict[str, Any], stream
     assert refused <= 6  # each thing is learned once, by each of the parallel calls at most
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "logprobs", "temperature"])
-def test_only_a_parameter_of_the_clients_own_is_blamed(name: str):
-    fields: Any = {"max_tokens": 50, "logprobs": True, "temperature": 0.3}
-    with (
-        Upstream(reasoning) as up,
-        Running(up.url, **CAPS[0]) as gate,
-        OpenAI(base_url=gate.url, api_key="any", max_retries=0) as client,
-        pytest.raises(openai.BadRequestError) as caught,
-    ):
-        client.chat.completions.create(model="my-reasoner", messages=ASKED, **{name: fields[name]})
-    assert caught.value.param == name
-    assert caught.value.body["message"].startswith(UNSUPPORTED.format(name))  # type: ignore[index]
-    assert {request.body.get(name) for request in up.requests} == {fields[name]}
-
-
 def test_a_model_that_takes_no_limit_at_all_is_served_with_a_note():
     def script(_number: int, body: dict[str, Any]) -> Any:
         name = next((name for name in NAMES if name in body), None)
@@ -95,27 +78,6 @@ def test_a_model_that_takes_no_limit_at_all_is_served_with_a_note():
             assert any("takes no limit of tokens" in note for note in reply.json["adacompute"]["notes"])
     assert dict(sent(up)) == {"max_tokens": 500, "max_completion_tokens": 500}
     assert up.count.statuses == {400: 2, 200: 2}
-
-
-def test_a_context_shorter_than_the_gateways_limit_serves():
-    def script(_number: int, body: dict[str, Any]) -> Any:
-        if "max_tokens" in body:
-            text = "This model's maximum context length is 4096 tokens. However, you requested 32818 tokens"
-            value = {
-                "object": "error",
-                "message": text,
-                "type": "BadRequestError",
-                "param": None,
-                "code": 400,
-            }
-            return Garbage(raw=json.dumps(value).encode(), code=400)
-        return Reply(texts=["The answer is 42."] * body.get("n", 1))
-
-    with Upstream(script) as up, Running(up.url, **CAPS[0]) as gate:
-        for _ in range(2):
-            reply = gate.ask(temperature=0)
-            assert reply.status == 200
-    assert up.count.statuses == {400: 1, 200: 2}
 
 
 def test_without_a_cap_on_tokens_no_limit_is_added():

@@ -13,9 +13,8 @@ from traffic import told
 
 from adacompute.config import ServeConfig
 from adacompute.records import Call
-from adacompute.serve.watching.logs import log_to
+from adacompute.serve.watching.logs import Reporter, log_to, request_log
 from adacompute.serve.watching.observability import Observability
-from adacompute.serve.watching.reporter import Reporter, request_log
 
 SAMPLING: Any = SimpleNamespace(request="the request", votes=SimpleNamespace(samples=()))
 

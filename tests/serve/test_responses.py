@@ -1,8 +1,7 @@
 """/v1/responses: as the official SDK uses it, voted on like chat, over an upstream that has only chats."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import openai
@@ -14,6 +13,7 @@ from other_routes import stream as send_parts
 from pydantic import BaseModel, TypeAdapter
 from running import Running
 from sdk_clients import sdk
+from wires import until
 
 from adacompute.errors import RequestInvalid
 from adacompute.serve.messages.responses import UntranslatableRequest, translate_request
@@ -169,15 +169,6 @@ def test_a_stream_has_every_event_in_its_order_voted_or_passed(gate: Running):
         assert ids == {last["output"][0]["id"]}
 
 
-def test_the_sdk_s_stream_ends_with_the_whole_response(gate: Running):
-    with sdk(gate).responses.stream(model="scripted", input="What is 6 times 7?") as stream:
-        kinds = [event.type for event in stream]
-        final = stream.get_final_response()
-    assert kinds[0] == "response.created"
-    assert kinds[-1] == "response.completed"
-    assert final.output_text == "The answer is 42."
-
-
 def test_a_passed_stream_comes_while_the_upstream_writes():
     story = " ".join(["word"] * 100)
     with (
@@ -268,23 +259,6 @@ def test_a_first_sample_that_is_streamed_at_once_ends_with_the_verdict():
         assert last["adacompute"]["agreed"] is True
         assert last["adacompute"]["samples"] > 1
         assert last["usage"]["output_tokens"] == 12 * last["adacompute"]["samples"]
-
-
-def test_c08_a_client_that_leaves_a_stream_ends_the_upstream_s():
-    with (
-        Upstream(Reply(texts=["word " * 200], pieces=100, gap=0.1)) as up,
-        Running(up.url, mode="pass") as gate,
-    ):
-        stream = sdk(gate).responses.create(model="m", input="Write a story.", stream=True)
-        for event in stream:
-            if event.type == "response.output_text.delta":
-                break
-        stream.close()
-        until = time.monotonic() + 20
-        while up.count.in_flight or gate.gateway.under_way:
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        assert up.count.aborted == 1
 
 
 def test_calls_of_tools_are_streamed_with_their_arguments():
@@ -572,13 +546,6 @@ def test_a_model_that_has_only_this_route_is_asked_there_and_remembered(code: in
         assert gate.gateway.under_way == 0
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def leave_stream(gate: Running, **fields: Any) -> None:
     """Asks for a stream, and leaves it when its first event has come."""
     stream = sdk(gate).responses.create(model="pro", input="Write a story.", stream=True, **fields)
@@ -586,20 +553,20 @@ def leave_stream(gate: Running, **fields: Any) -> None:
         if event.type in ("response.output_text.delta", "response.queued"):
             break
     stream.close()
-    wait_for(lambda: not gate.gateway.under_way)
+    until(lambda: not gate.gateway.under_way)
 
 
 def test_c08_a_client_that_leaves_ends_the_upstream_s_stream_on_the_second_route_too():
     slow = Reply(texts=["word " * 200], pieces=100, gap=0.1)
     with Upstream(slow) as up, Running(up.url, mode="pass") as gate:
         leave_stream(gate, store=True)  # passed on in vain, then a chat
-        wait_for(lambda: up.count.aborted == 1)
+        until(lambda: up.count.aborted == 1)
     event = b'event: response.queued\ndata: {"type": "response.queued"}\n\n'
     refuse = status(404, {"error": REFUSAL})
     routes = {"responses": send_parts(*[event] * 300, gap=0.1), "chat/completions": refuse}
     with OtherRoutes(**routes) as other, Running(other.url) as gate:
         leave_stream(gate)  # a chat in vain, then passed on
-        wait_for(lambda: other.of(PATH)[0].aborted)
+        until(lambda: other.of(PATH)[0].aborted)
 
 
 def test_the_refusal_stays_where_there_is_no_such_route():

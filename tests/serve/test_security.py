@@ -160,17 +160,9 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 BOSS, ALICE = "key-of-the-boss-0123456789", "key-of-alice-0123456789"
-WRONG = (
+WRONG = (  # test_keys.py has every way to write one
     {},
-    {"authorization": "Bearer "},
-    {"authorization": "Bearer key-of-the-boss-012345678"},
     {"authorization": f"Bearer {BOSS}x"},
-    {"authorization": f"Bearer {BOSS.upper()}"},
-    {"authorization": f"Bearer {BOSS}, Bearer {ALICE}"},
-    {"authorization": BOSS},
-    {"authorization": "Bearer boss"},
-    {"authorization": "Basic !"},
-    {"authorization": "Basic " + base64.b64encode(f"{BOSS}:".encode()).decode()},
     {"x-api-key": BOSS},
     {"api-key": BOSS},
     {"cookie": f"key={BOSS}"},

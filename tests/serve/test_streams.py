@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from adacompute.policies.baselines import FixedPolicy
 from adacompute.serve.messages import stream
 from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.messages.stream import StreamGate
-from adacompute.serve.voting.vote_eligibility import VoteEligibility, may_be_short_answer
+from adacompute.serve.voting.request_votes import VoteEligibility, may_be_short_answer
 from upstream import Upstream
 
 CHEAP = 1e-6  # a price at which it goes on while there is any doubt
@@ -111,18 +110,6 @@ def test_what_is_not_voted_on_streams_chunk_for_chunk(prompt: str, mode: str):
     assert (told["samples"], told["votes"]) == (1, {})
     assert any(note.startswith("no vote: ") for note in told["notes"])
     assert plain["votes"] == {}
-
-
-def test_a_first_token_comes_about_as_soon_as_directly():
-    script = Reply(texts=[STORY], pieces=20, gap=0.02, delay=0.15)
-    with Upstream(script) as up, Running(up.url, budget=4.0) as gate:
-        read(gate.base, asked(TEXT))  # opens what the first one opens
-        through, direct = (
-            statistics.median(read(url, asked(TEXT))[2][0][0] for _ in range(5))
-            for url in (gate.base, up.url)
-        )
-    print(f"first chunk: {through * 1000:.0f} ms, directly {direct * 1000:.0f} ms")
-    assert through < 1.2 * direct + 0.2  # 20 ms, and what a loaded machine adds
 
 
 def test_a_short_first_sample_that_was_held_back_is_the_first_of_the_vote():
@@ -250,37 +237,6 @@ def test_the_rest_of_the_first_wave_is_drawn_while_the_first_sample_streams(tmp_
         account = gate.gateway.resources.ledger.account()
         assert account.reserved.samples == 0
         assert account.spent.samples <= up.count.choices <= account.spent.samples + account.maybe.samples
-
-
-def test_the_official_client_reads_both_modes():
-    with (
-        Upstream(Phrases("The answer is 42.")) as up,
-        Running(up.url, price=CHEAP) as gate,
-        OpenAI(base_url=gate.url, api_key="any", timeout=60.0) as client,
-    ):
-        for mode, agreed in (("wait", None), ("first", True)):
-            chunks = list(
-                client.chat.completions.create(
-                    model="scripted",
-                    messages=[{"role": "user", "content": VALUE}],
-                    stream=True,
-                    extra_body={"adacompute": {"stream_mode": mode}},
-                )
-            )
-            assert all(len(chunk.choices) == 1 for chunk in chunks)
-            assert chunks[-1].choices[0].finish_reason == "stop"
-            told = (chunks[-1].model_extra or {})["adacompute"]
-            assert told.get("agreed") is agreed
-            assert told["votes"] == {"42": told["samples"]}
-            assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The answer is 42."
-        text, said = "", None
-        with client.chat.completions.stream(
-            model="scripted", messages=[{"role": "user", "content": VALUE}], extra_headers=FIRST
-        ) as stream:
-            for event in stream:
-                text += event.delta if event.type == "content.delta" else ""
-            said = stream.get_final_completion().choices[0].message.content
-        assert text == said == "The answer is 42."
 
 
 def test_a_first_sample_that_states_nothing_ends_its_stream_without_a_vote():

@@ -36,7 +36,7 @@ def test_a_request_is_a_child_of_its_trace_and_every_call_a_child_of_the_request
     script = [Status(code=500), *[Reply(choices=1)] * 20]
     with Collector() as collector:
         with Upstream(script) as up, Running(up.url, otel=collector.url, price=0.0) as gate:
-            gate.gateway.resources.client.quirks.record_choices(4, 1, "scripted")
+            gate.gateway.resources.client.quirks.ensure("scripted").record_choices(4, 1)
             body = gate.ask(headers=SENT).json
             sent = sent_upstream(up)
         (request,), calls = collector.spans("SERVER"), collector.spans("CLIENT")

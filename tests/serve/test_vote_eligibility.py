@@ -16,7 +16,7 @@ from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.records import Sample
 from adacompute.serve.messages.request_parser import ChatRequest, RequestOptions
-from adacompute.serve.voting.vote_eligibility import VoteEligibility, classify_purpose
+from adacompute.serve.voting.request_votes import VoteEligibility, classify_purpose
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "freeform.json").read_text("utf-8"))
 AUTO = VoteEligibility(ServeConfig(), Task())

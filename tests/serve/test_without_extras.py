@@ -1,13 +1,14 @@
 """Without any extra everything but learning, comparing, reporting and Parquet works, and those say so.
 
-The commands run in processes of their own, in which the libraries of the extras can't be imported.
+The commands run in processes in which the libraries of the extras can't be imported.
 """
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from adacompute.policies.base import Policy
 from adacompute.pool import Ballots, bundled, export_file, open_pool
 from tiers import leave_to_nightly
 from upstream import Upstream
+from warm import Warm
 
 LIBRARIES = {"matplotlib", "pandas", "pyarrow", "scipy", "sklearn", "threadpoolctl", "xgboost"}
 REFUSE = f"""
@@ -45,12 +47,21 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
+@pytest.fixture(scope="module")
+def without_libraries(environ: dict[str, str]) -> Iterator[Warm]:
+    process = Warm(**environ)
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def bare(installed: Callable, environ: dict[str, str]) -> Callable:
+def bare(without_libraries: Warm, environ: dict[str, str], tmp_path: Path) -> Callable:
     """The command without extras: `bare("solve", "facts", "--budget", "2")`."""
 
     def run(*words: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        return installed(*words, code=code, **environ)
+        done = without_libraries.run(*words, folder=tmp_path, environ=os.environ | environ)
+        assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
 
     return run
 
@@ -120,8 +131,8 @@ def test_the_package_and_every_module_of_it_are_imported_without_them(environ: d
     subprocess.run([sys.executable, "-c", code], env=environ, check=True, timeout=120)
 
 
-def test_the_version_is_said(bare: Callable):
-    assert "adacompute" in bare("--version").stdout
+def test_the_version_is_said(installed: Callable, environ: dict[str, str]):
+    assert "adacompute" in installed("--version", **environ).stdout
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 from behaviours import Honest, Reply
 from crowd import Visit, crowd, until
 from running import Answer, Process
-from test_menu_status import make_observability
+from test_mode_status import make_observability
 from test_server import certificate  # noqa: F401 - a fixture
 from traffic import Clock, Policy, chart, menu_request, request
 

@@ -242,7 +242,7 @@ def menu_hour(
 ) -> list[RequestOutcome]:
     """An hour of requests to a menu of two modes; the outcomes."""
     rng, end, outcomes = random.Random(seed), clock.at + 3600, []
-    assert seen.menu is not None
+    assert seen.modes is not None
     seen.on_policy(Policy("menu", "3f9c2a1e", None), budget=0.001, unit="money")
     for i in range(requests):
         clock.at = end - 3600 * (1 - (i + 1) / requests)

@@ -67,11 +67,13 @@ def reply_of(line: socket.socket, *, head: bool = False) -> tuple[int, dict[str,
 
 
 def until(true: Callable[[], Any], seconds: float = PATIENCE) -> float:
-    """Waits until it is true; after how many seconds that was."""
-    began = time.monotonic()
+    """Waits until it is true; after how many seconds that was. What takes long to ask is asked less often."""
+    began = asked = time.monotonic()
     while not true():
-        assert time.monotonic() < began + seconds, "it doesn't come true"
-        time.sleep(0.005)
+        now = time.monotonic()
+        assert now < began + seconds, "it doesn't come true"
+        time.sleep(max(0.005, 2 * (now - asked)))
+        asked = time.monotonic()
     return time.monotonic() - began
 
 

@@ -1,9 +1,8 @@
 """From text to answer to class to vote. Knows nothing of pools, endpoints or policies."""
 
-from adacompute.answers.equal import Classes, classify, same_answer
+from adacompute.answers.equal import Classes, Task, classify, same_answer
 from adacompute.answers.extract import extract_answer, grade_answer, read_answers
 from adacompute.answers.judge import FormulaJudge, shared_judge
-from adacompute.answers.task import Task
 from adacompute.answers.vote import Tally, Vote, VoteWeights, pick_representative, vote
 
 __all__ = [

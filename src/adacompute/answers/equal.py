@@ -1,4 +1,4 @@
-"""Decides which answers are the same, and numbers them by class.
+"""Decides which answers are the same, and numbers them by class; `Task` says how those of a task are read.
 
 Equality isn't transitive where units are left out: "12 cm" and "12 m" differ, and both equal "12". So a
 class keeps the first unit it sees: an answer without a unit joins the first class of its value, and one
@@ -8,18 +8,82 @@ Formulas that the fast path leaves open are compared by math-verify in a helper 
 """
 
 import os
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from adacompute.answers.judge import FormulaJudge, shared_judge
-from adacompute.answers.normalise import Form, find_other_keys, must_differ, normalise
-from adacompute.answers.task import DEFAULT_TASK, Task
+from adacompute.answers.normalise import Form, Percent, find_other_keys, must_differ, normalise
 from adacompute.errors import TaskError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+Extractor = str | Callable[[str], str | None]
+
+EXTRACTORS = ("auto", "boxed", "phrase", "line", "hash", "number", "choice")
+_EXTRACTOR_CHOICES = ", ".join(EXTRACTORS) + ", json:FIELD, regex:PATTERN or a function of the text"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """How answers are read (`extract`), and whether a percent is a unit or a hundredth (`percent`).
+
+    `percent="unit"`: 50% is 50, as graders of "what percent" expect; `"fraction"`: 50% is 1/2.
+
+    >>> Task(extract="boxed").percent
+    'unit'
+    """
+
+    extract: Extractor = "auto"
+    percent: Percent = field(default="unit", kw_only=True)
+
+    def __post_init__(self) -> None:
+        _check_extractor(self.extract)
+        if self.percent not in get_args(Percent):
+            raise TaskError(
+                f"percent {self.percent!r} is not known; give 'unit' (50% is 50) or 'fraction' (1/2)"
+            )
+
+    def to_dict(self) -> dict[str, str]:
+        """The task as plain JSON data; a function can't be stored."""
+        if not isinstance(self.extract, str):
+            raise TaskError(
+                f"the extractor {_name_extractor(self.extract)} is a function and can't be stored; "
+                f"store one of {', '.join(EXTRACTORS)}, json:FIELD or regex:PATTERN"
+            )
+        return {"extract": self.extract, "percent": self.percent}
+
+    @classmethod
+    def from_dict(cls, stored: object) -> "Task":
+        """The task that `to_dict` wrote; missing keys take their defaults."""
+        if not isinstance(stored, Mapping) or not set(stored) <= {"extract", "percent"}:
+            raise TaskError(f"a stored task is an object with 'extract' and 'percent', not {stored!r}")
+        return cls(**stored)
+
+
+def _check_extractor(extract: object) -> None:
+    kind, _, argument = extract.partition(":") if isinstance(extract, str) else ("", "", "")
+    if callable(extract) or extract in EXTRACTORS or (kind == "json" and argument):
+        return
+    if kind != "regex" or not argument:
+        raise TaskError(f"extractor {extract!r} is not known; give {_EXTRACTOR_CHOICES}")
+    try:
+        re.compile(argument)
+    except (re.error, RecursionError, OverflowError) as exc:
+        raise TaskError(
+            f"extractor {extract!r} is not a regular expression ({exc}); give {_EXTRACTOR_CHOICES}"
+        ) from exc
+
+
+def _name_extractor(function: object) -> str:
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+DEFAULT_TASK = Task()  # the task of every function that is given none
+
 
 # After this many pairs or timeouts, one set of classes compares open formulas only as they are written, so
 # that hostile answers can't hold up a request.
@@ -126,8 +190,11 @@ class Classes:
         or two seconds; where it can't start, formulas are compared as they are written.
         """
         _check_answer(answer)
-        form = normalise(answer or "", self.task.percent)
-        if answer is not None and not self._find_in_buckets(answer, form, correct):
+        if answer is None:
+            return -1
+        form = normalise(answer, self.task.percent)
+        group = self._find_in_buckets(answer, form, correct)
+        if group is None:
             if self._select_candidates(form, correct):
                 import asyncio  # imported here: commands without an event loop start faster
 
@@ -135,7 +202,7 @@ class Classes:
                 return await loop.run_in_executor(_get_executor(), self.place, answer, correct)
             if form.kind == "open":  # the next answer may have to be compared with this one
                 _get_executor().submit(self._judge.warm)
-        return self.place(answer, correct)
+        return self._join(answer, form, correct, group)
 
     def _find_in_buckets(self, answer: str, form: Form, correct: float | None) -> _AnswerClass | None:
         group_of_form = self._by_form.get((form.kind, form.key, form.unit, correct))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
-from adacompute.answers.equal import same_answer
+from adacompute.answers.equal import DEFAULT_TASK, Task, same_answer
 from adacompute.answers.marks import (
     SHORT_REPLY,
     find_choice,
@@ -29,7 +29,6 @@ from adacompute.answers.question import (
     Options,
     Question,
     detect_languages,
-    find_options,
     find_sentence_end,
     read_question,
     shorten_question,
@@ -37,7 +36,6 @@ from adacompute.answers.question import (
 )
 from adacompute.answers.sandbox import HelperProcess, Message, Work, find_last_match, search_helper
 from adacompute.answers.structured import read_json_field
-from adacompute.answers.task import DEFAULT_TASK, Task
 from adacompute.errors import TaskError
 
 _BOX_BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,20}\{|\\(?!\\(?:boxed|fbox)).|[{}]", re.DOTALL)
@@ -329,17 +327,16 @@ def read_replies(
             for text, end in zip(texts, ends, strict=True)
         ]
     replies = [strip_thinking(text[-TEXT_LIMIT:]) for text in texts]
-    asked = shorten_question(question)
-    return _read_for_question(replies, asked, _read_question_for(asked, replies), ends)
+    return _read_for_question(replies, _read_question_for(question, replies), ends)
 
 
-def _read_question_for(asked: str, replies: list[str]) -> Question:
+def _read_question_for(prompt: str, replies: list[str]) -> Question:
     """The question, with English words if a reply is in English, as models often reply."""
-    question = read_question(asked)
+    question = read_question(prompt)
     if "en" in question.lexicon.languages:
         return question
     spoken = (detect_languages(reply[:100], least=2) for reply in set(replies[:_REPLIES_FOR_LANGUAGE]))
-    return read_question(asked, _ENGLISH) if _ENGLISH in spoken else question
+    return read_question(prompt, _ENGLISH) if _ENGLISH in spoken else question
 
 
 _ENGLISH = frozenset(("en",))
@@ -376,12 +373,7 @@ CHAT = re.compile(
 _REPLIES_FOR_LANGUAGE = 4  # replies whose beginnings tell in which languages they are written
 
 
-def _read_for_question(
-    replies: list[str],
-    asked: str,
-    question: Question,
-    finished: list[bool],
-) -> list[ReadAnswer]:
+def _read_for_question(replies: list[str], question: Question, finished: list[bool]) -> list[ReadAnswer]:
     """Marked answers as they are, stated ones in few words, and prose compared with prose."""
     readings: list[ReadAnswer] = [SILENT] * len(replies)
     prose: dict[int, str] = {}
@@ -389,7 +381,7 @@ def _read_for_question(
     for at, (text, end) in enumerate(zip(replies, finished, strict=True)):
         marked = _find_marked(text)
         if marked is not None:
-            readings[at] = ReadAnswer(_choose_option(marked, find_options(asked)) or marked)
+            readings[at] = ReadAnswer(_choose_option(marked, question.options) or marked)
         elif (formula := _find_lone_formula(text, question)) is not None:
             readings[at] = ReadAnswer(formula)
         elif question.purpose == "text" or (not question.purpose and CHAT.search(text[:_CHAT_LENGTH])):

@@ -16,12 +16,13 @@ from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from adacompute.answers.formula import FUNCTIONS, FormulaError, Key, NoValueError, compute_keys, parse_formula
 from adacompute.answers.quantity import count_seconds, split_unit
 from adacompute.answers.structured import canonicalise_literal, canonicalise_text
-from adacompute.answers.task import Percent
+
+Percent = Literal["unit", "fraction"]  # what a percent is
 
 _WRAPPING_MARKS = ("$$", "$", "**", "__", "*", "_", "`", '"', "'")
 _WRAPPING_PAIRS = (

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from adacompute.answers.equal import Classes
-from adacompute.answers.task import DEFAULT_TASK, Task
+from adacompute.answers.equal import DEFAULT_TASK, Classes, Task
 from adacompute.errors import TaskError, format_value
 from adacompute.records import SIGNAL_NAMES, Sample
 

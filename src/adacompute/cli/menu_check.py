@@ -23,7 +23,8 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import MenuConfig, ModeConfig, ModeEndpoint, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
+from adacompute.client.settings import ModeEndpoint
 from adacompute.config import CollectConfig
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template
@@ -103,7 +104,7 @@ def menu(
 
 
 def _plan_checks(
-    menu: MenuConfig, settings: CollectConfig
+    menu: ModeConfigs, settings: CollectConfig
 ) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
     """How each mode is asked; a mode that can't be asked, such as one without its key, has failed already."""
     sampling = SamplingOptions().build_parameters(settings)
@@ -126,7 +127,7 @@ def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
     return ModeCheck(name=mode.name, model=mode.endpoint.model, host="–", error=reason)
 
 
-def _show_checks(menu: MenuConfig, checks: list[ModeCheck]) -> None:
+def _show_checks(menu: ModeConfigs, checks: list[ModeCheck]) -> None:
     """Show a row for each mode, then what failed and why."""
     money = [f"cost, {menu.currency}", "ratio"] if menu.has_prices else []
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
@@ -141,7 +142,7 @@ def _show_checks(menu: MenuConfig, checks: list[ModeCheck]) -> None:
             print_message(f"mode {check.name}: {check.error}")
 
 
-def _build_row(menu: MenuConfig, check: ModeCheck, checks: list[ModeCheck]) -> list[str]:
+def _build_row(menu: ModeConfigs, check: ModeCheck, checks: list[ModeCheck]) -> list[str]:
     cells = [check.name, check.model, check.host, "ok" if check.ok else "failed", _find_answer(check) or "–"]
     cells.append(_format_tokens(check.prompt_tokens, check.cached_tokens, "cached"))
     cells.append(_format_tokens(check.completion_tokens, check.reasoning_tokens, "reasoning"))
@@ -172,7 +173,7 @@ def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 
 
-def _build_object(path: Path, menu: MenuConfig, checks: list[ModeCheck]) -> dict[str, Any]:
+def _build_object(path: Path, menu: ModeConfigs, checks: list[ModeCheck]) -> dict[str, Any]:
     names = [
         *("model", "host", "ok", "error", "text", "logprobs", "seconds", "cost"),
         *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),

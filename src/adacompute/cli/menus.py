@@ -44,7 +44,7 @@ from adacompute.cli.terminal import (
     print_table,
     show_progress,
 )
-from adacompute.client.modes import MenuConfig, ModeConfig, read_menu_file, read_prices
+from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.evaluate import evaluate
@@ -314,13 +314,13 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
 
 def read_upstreams(
     menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig, *, vllm: str | None = None
-) -> MenuConfig:
+) -> ModeConfigs:
     """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
     if menu is not None:
         _refuse_endpoint_options({**get_flags(endpoint), "--vllm": vllm})
         return read_menu_file(menu)
     upstream = endpoint.override(settings)
-    return MenuConfig(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
+    return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
 
 
 def refuse_beside_menu(*groups: object, **options: object) -> None:

@@ -29,9 +29,10 @@ from adacompute.config import (
     read_ray_address,
 )
 from adacompute.errors import BudgetInvalid, ConfigError, PoolNotFound, TaskError
+from adacompute.policies.quality import Quality
 from adacompute.pool import Pool, bundled, bundled_names, open_pool
 from adacompute.pool.ballots import PromptCharge
-from adacompute.records import Budget, BudgetUnit, TokenPrices
+from adacompute.records import Budget, BudgetUnit, TokenPrices, names_quality
 
 NO_ANSWER_HINT = (
     "answers are read from the key `text`, where --extract says; or give `answer`"  # printed if none is found
@@ -180,6 +181,9 @@ def _parse_whole(text: str) -> int:
 def parse_budget(text: str) -> float | str:
     """A number where the text is one, else the text; the error names what can't be read."""
     try:
+        if names_quality(text):
+            Quality.parse(text)
+            return text
         Budget.parse(text, currency=None)  # unit and currency are checked with the settings
     except BudgetInvalid as exc:
         raise typer.BadParameter(str(exc)) from None

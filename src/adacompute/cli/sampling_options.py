@@ -23,8 +23,8 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.terminal import print_message
 from adacompute.client import Client, Endpoint, Verifier
-from adacompute.client.modes import ModeConfig, ModeEndpoint, build_mode_endpoint
-from adacompute.client.settings import build_endpoint, describe_key_exposure
+from adacompute.client.modes import ModeConfig, build_mode_endpoint
+from adacompute.client.settings import ModeEndpoint, build_endpoint, describe_key_exposure
 from adacompute.client.verifier import build_verifier
 from adacompute.config import AnswersConfig, CollectConfig, Config, EndpointConfig, VerifierConfig
 from adacompute.errors import ConfigError, EndpointError, EndpointRefused

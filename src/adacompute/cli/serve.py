@@ -34,7 +34,7 @@ from adacompute.cli.options import (
 from adacompute.cli.terminal import format_count, format_curl, print_fact, print_json, print_line
 from adacompute.client.modes import read_menu_file
 from adacompute.config import (
-    MENU_MODEL,
+    EVERY_MODE,
     Config,
     EndpointConfig,
     ServeConfig,
@@ -79,6 +79,8 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "budget": gateway.budget.amount,
         "budget_unit": gateway.budget.unit,
         "budget_text": str(gateway.budget),
+        "quality": None if gateway.quality is None else gateway.quality.to_dict(),
+        "quality_text": str(gateway.quality or ""),
         "patched": bool(gateway.patched_budget),
         "shortfall": gateway.find_shortfall() or None,
         "average": settings.average,
@@ -151,6 +153,8 @@ def show_facts(facts: dict[str, Any]) -> None:
     which = " that can be voted on" if facts["average"] == "voted" else ""
     source = ", as PATCH /admin/budget set it for the fleet" if facts["patched"] else ""
     print_fact("budget", f"{facts['budget_text']}{which}, on average{source}")
+    if facts["quality_text"]:
+        print_fact("quality", facts["quality_text"])
     if facts["shortfall"]:
         print_fact("warning", f"{facts['shortfall']}: every request gets one sample")
     if mode_text := _MODE_TEXTS[facts["mode"]]:
@@ -340,7 +344,7 @@ async def _list_models(config: Config) -> tuple[list[str], str | None]:
         menu = read_menu_file(Path(config.serve.menu))
         for mode in build_mode_endpoints(menu):
             await _ask_for_models(mode.endpoint)
-        return [MENU_MODEL, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
+        return [EVERY_MODE, *menu.names] if len(menu.modes) > 1 else [menu.modes[0].endpoint.model], None
     return await _ask_for_models(build_endpoint(config.endpoint, remedy="give --upstream URL"))
 
 

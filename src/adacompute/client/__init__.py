@@ -5,12 +5,11 @@ Knows nothing of problems, pools or policies.
 
 from adacompute.client.client import Client, ModelList
 from adacompute.client.forward import ForwardReply, ForwardRequest
-from adacompute.client.modes import ModeEndpoint
 from adacompute.client.rate_limit import SendGate
 from adacompute.client.response_parser import CompletionReply, DrawFailure, DrawOutcome, DrawSuccess, Response
 from adacompute.client.retry import AttemptTrace, AttemptTracer, CallTotals
 from adacompute.client.server_quirks import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, ServerQuirks
-from adacompute.client.settings import BreakerSettings, Endpoint, RateLimits, Retries, Timeouts
+from adacompute.client.settings import BreakerSettings, Endpoint, ModeEndpoint, RateLimits, Retries, Timeouts
 from adacompute.client.streaming import Event, Stream
 from adacompute.client.verifier import Verifier, VerifierReply
 

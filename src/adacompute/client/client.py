@@ -5,7 +5,7 @@ import math
 import random
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -180,7 +180,7 @@ class _DrawState:
     def _split_span(self, span: _Span) -> list[_Span]:
         """The span of the first call, and the rest; calls made already are reported with the first."""
         wanted = min(span.count, span.most, self._max_choices)
-        size = max(1, self._context.quirks.pick_n(wanted, self._body.get("model")))
+        size = max(1, self._context.quirks.get(self._body.get("model")).pick_n(wanted))
         if size >= span.count:
             return [span]
         return [replace(span, count=size), _Span(span.first + size, span.count - size, span.most)]
@@ -267,7 +267,7 @@ class Client:
 
     async def __aenter__(self) -> "Client":
         self._context = CallContext(
-            self.endpoint,
+            endpoint=self.endpoint,
             transport=Transport(self.endpoint, agent=_AGENT, share=self.share),
             quirks=self.quirks,
             totals=self.totals,
@@ -397,14 +397,10 @@ class Client:
 
     async def models(self) -> list[str]:
         """The names of the models that the endpoint lists; free, and not in the totals."""
-        return [str(model["id"]) for model in await self._fetch_models()]
+        return [str(model["id"]) for model in await self.list_models()]
 
     async def list_models(self) -> list[dict[str, Any]]:
-        """The models, with what the endpoint says of each: masked, and as far as there is room."""
-        models = await self._fetch_models()
-        return await asyncio.to_thread(_mask_models, models, self.endpoint)
-
-    async def _fetch_models(self) -> list[dict[str, Any]]:
+        """The models, with what the endpoint says of each; `mask_models` before others see that."""
         context, url = self._require_open(), URL(self.endpoint.models)
         timer = context.transport.make_timer(context.loop.time() + _LISTING_SECONDS)
         try:
@@ -424,23 +420,22 @@ class Client:
             )
         return [{**model, "id": replace_surrogates(model["id"])} for model in models]
 
+    def mask_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The models without the endpoint's key and address; of those beyond a limit, only the names."""
+        masked: list[dict[str, Any]] = []
+        size = 0
+        for model in models:
+            fields = {}
+            if size <= _MAX_LISTING:
+                fields = mask_object(model, key=self.endpoint.secret, url=self.endpoint.url)
+                size += len(encode_json(fields))
+            masked.append(fields | {"id": model["id"]})
+        return masked
+
     def _require_open(self) -> CallContext:
         if self._context is None:
             raise EndpointError("the client is not open; use it as `async with Client(endpoint) as client:`")
         return self._context
-
-
-def _mask_models(models: list[dict[str, Any]], endpoint: Endpoint) -> list[dict[str, Any]]:
-    """The models, masked; of those beyond the limit, only the names."""
-    masked: list[dict[str, Any]] = []
-    size = 0
-    for model in models:
-        fields = {}
-        if size <= _MAX_LISTING:
-            fields = mask_object(model, key=endpoint.secret, url=endpoint.url)
-            size += len(encode_json(fields))
-        masked.append(fields | {"id": model["id"]})
-    return masked
 
 
 def _compute_deadline(context: CallContext, deadline: float | None) -> float:

@@ -66,19 +66,6 @@ class HttpResponse:
             name, value = raw_name.decode("latin-1").lower(), raw_value.decode("utf-8", "surrogateescape")
             self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
 
-    @property
-    def content_length(self) -> int | None:
-        """Bytes of its body, where it says so."""
-        length = self.headers.get("content-length")
-        return None if length is None else int(length)
-
-    async def read(self) -> bytes:
-        """All of its body that wasn't read."""
-        parts = []
-        while part := await self.read_some():
-            parts.append(part)
-        return b"".join(parts)
-
     async def read_some(self) -> bytes:
         """What has arrived since, at least one byte; b"" at the end.
 
@@ -228,7 +215,12 @@ class Connector(aiohttp.TCPConnector):
                 auto_decompress=False,
                 read_bufsize=_MAX_BUFFERED,
             )
-            response = await _start(request, connection)
+            response = await request.send(connection)
+            try:
+                await response.start(connection)
+            except BaseException:
+                response.close()
+                raise
         except (OSError, aiohttp.ClientError) as exc:
             connection.close()
             if is_repeatable and not isinstance(exc, aiohttp.ClientResponseError):
@@ -337,6 +329,8 @@ def _make_tls_context(endpoint: Endpoint) -> ssl.SSLContext | bool:
     """What certificates are checked with, and the own one; True: aiohttp's own, of the system's CAs."""
     if not (endpoint.ca_file or endpoint.client_cert or endpoint.client_key):
         return True
+    if not endpoint.client_cert and endpoint.client_key:
+        raise ConfigError(f"client_key {endpoint.client_key!r} is given without client_cert; give both")
     what, problem = f"ca_file {endpoint.ca_file!r}", "it holds no certificate in PEM"
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file or None)
@@ -367,17 +361,6 @@ def _find_proxy(url: URL) -> URL | None:
             "such as http://proxy:3128, or name the host in NO_PROXY"
         )
     return proxy
-
-
-async def _start(
-    request: aiohttp.ClientRequest, connection: aiohttp.connector.Connection
-) -> aiohttp.ClientResponse:
-    response = await request.send(connection)
-    try:
-        return await response.start(connection)
-    except BaseException:
-        response.close()
-        raise
 
 
 async def _iterate(body: bytes) -> AsyncIterator[bytes]:

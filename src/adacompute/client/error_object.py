@@ -383,7 +383,7 @@ def _describe_key(key: Secret | None, status: int) -> str:
     if key is None:
         return (
             "; no key was given: set the environment variable ADACOMPUTE_KEY, or give --key-file FILE "
-            "(in a menu: key_env in the mode's table; in Python: key or key_file)"
+            "(of a mode: key_env in its table; in Python: key or key_file)"
         )
     source = f" in {key.source}" if key.source else ""
     return f"; the key{source} was refused: check it{' and what it allows' if status == 403 else ''}"

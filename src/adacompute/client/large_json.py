@@ -10,7 +10,6 @@ time are parsed, masked and encoded again, and kept as a block of a `PackedList`
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -125,10 +124,6 @@ class PackedList(Sequence[Any]):
         for block in self._blocks:
             yield from _decode_block(block)
 
-    def __reversed__(self) -> Iterator[Any]:
-        for block in reversed(self._blocks):
-            yield from reversed(_decode_block(block))
-
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - a number or a slice; of JSON
         places = range(self._count)[index]  # counted from the start; IndexError, TypeError as of a list
         if isinstance(places, range):
@@ -150,10 +145,6 @@ class PackedList(Sequence[Any]):
                 items += _decode_block(block)
             start = end
         return [items[place - skipped] for place in places]
-
-    def index(self, value: object, start: int = 0, stop: int = sys.maxsize) -> int:
-        """The first place of a value, as of a list; all blocks are decoded, once."""
-        return list(self).index(value, start, stop)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, list | PackedList) and list(self) == list(other)

@@ -14,7 +14,7 @@ import select
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -32,7 +32,6 @@ _LOOPBACK = "127.0.0.1"
 _START_SECONDS = 120.0  # seconds until it serves: a large file has to come from the disk
 _GRACE_SECONDS = 2.0  # seconds from the end of its input to a kill; it needs milliseconds
 _POLL_SECONDS = 0.05  # seconds between two looks at its health
-_JOIN_SECONDS = 2.0  # seconds for what a dying process wrote to arrive
 _TAIL_BYTES = 8_192  # bytes
 _MOST_SLOTS = 256  # llama.cpp's own limit
 # Our own variables, such as keys, are not passed on. Its threads sleep while they wait for each other: with
@@ -45,48 +44,17 @@ _ODD_CHARACTERS = re.compile(r"[^\w.+-]+", re.ASCII)
 _STAMP = re.compile(r"^[\d.]+ [A-Z] (?:\w+ +)?\w+: ")  # 0.00.030.770 E llama_model_load: …
 
 
-class StderrTail:
-    """Reads a process's stderr to its end and keeps the last part.
-
-    It reads in a thread, so that the writer never waits.
-    """
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._tail = b""
-        self._reader = threading.Thread(target=self._follow, daemon=True, name="stderr")
-        self._reader.start()
-
-    def first_line(self) -> str:
-        """The first line of the tail, "" if there is none; for a process that has ended."""
-        return next(iter(self._read_lines()), "")
-
-    def last_line(self) -> str:
-        """The last line of the tail, "" if there is none; for a process that has ended."""
-        return next(reversed(self._read_lines()), "")
-
-    def close(self) -> None:
-        """Ends the reading; the process has ended."""
-        self._reader.join(_JOIN_SECONDS)
-        if not self._reader.is_alive():  # else another process holds it open, and closing would wait for that
-            self._stream.close()
-
-    def _read_lines(self) -> list[str]:
-        self._reader.join(_JOIN_SECONDS)
-        lines = self._tail.decode("utf-8", "replace").splitlines()
-        return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
-
-    def _follow(self) -> None:
-        while piece := os.read(self._stream.fileno(), 4096):
-            self._tail = (self._tail + piece)[-_TAIL_BYTES:]
+def _read_tail(stderr: IO[bytes]) -> list[str]:
+    """The last lines that a process has written to a file."""
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _TAIL_BYTES))
+    lines = stderr.read().decode("utf-8", "replace").splitlines()
+    return [_STAMP.sub("", line).strip() for line in lines if line.strip()]
 
 
 class LocalModel:
     """A model that is served on this machine, until the end of the `with` that started it."""
 
-    def __init__(
-        self, *, url: str, name: str, process: "subprocess.Popen[bytes]", stderr: StderrTail
-    ) -> None:
+    def __init__(self, *, url: str, name: str, process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> None:
         self.url = url  # with /v1
         self.name = name  # as it is to be asked for, and as GET /v1/models lists it
         self.pid = process.pid
@@ -133,35 +101,33 @@ def local_model(
 
 
 @contextlib.contextmanager
-def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], StderrTail]]":
-    """The process and the tail of its stderr; at the end its input is closed, which ends it."""
-    process = subprocess.Popen(  # noqa: S603 - our own program, no shell
-        [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(config)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        env=_ENVIRONMENT,
-        start_new_session=True,  # Ctrl-C is meant for us, not for it
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    stderr = StderrTail(process.stderr)
-    try:
-        yield process, stderr
-    finally:
-        process.stdin.close()
+def _run_process(config: dict[str, Any]) -> "Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]":
+    """The process and the file of its stderr; at the end its input is closed, which ends it."""
+    with tempfile.TemporaryFile("a+b") as stderr:
+        process = subprocess.Popen(  # noqa: S603 - our own program, no shell
+            [sys.executable, "-I", "-W", "ignore", str(_PROGRAM), json.dumps(config)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            bufsize=0,
+            env=_ENVIRONMENT,
+            start_new_session=True,  # Ctrl-C is meant for us, not for it
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-        stderr.close()
+            yield process, stderr
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
 
 
-def _read_address(process: "subprocess.Popen[bytes]", stderr: StderrTail, file: Path, deadline: float) -> str:
+def _read_address(process: "subprocess.Popen[bytes]", stderr: IO[bytes], file: Path, deadline: float) -> str:
     """Where the process says that it serves, e.g. `http://127.0.0.1:41083`."""
     assert process.stdout is not None
     line = b""
@@ -174,7 +140,9 @@ def _read_address(process: "subprocess.Popen[bytes]", stderr: StderrTail, file: 
         line += piece
     reply = json.loads(line)
     if "error" in reply:
-        why = stderr.first_line() or reply["error"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)  # until it has written why
+        why = next(iter(_read_tail(stderr)), reply["error"])
         raise LocalModelError(
             f"llama.cpp can't serve {str(file)!r} ({why}); name another GGUF file, or other settings"
         )
@@ -212,10 +180,10 @@ def _build_late_error(what: str) -> LocalModelError:
     )
 
 
-def _build_died_error(process: "subprocess.Popen[bytes]", stderr: StderrTail) -> LocalModelError:
+def _build_died_error(process: "subprocess.Popen[bytes]", stderr: IO[bytes]) -> LocalModelError:
     code = process.wait()
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    last = stderr.last_line()
+    last = next(reversed(_read_tail(stderr)), "")
     return LocalModelError(
         f"the model's process {process.pid} ended ({how}{f': {last}' if last else ''}); start it again"
     )

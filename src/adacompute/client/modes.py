@@ -1,15 +1,14 @@
 """The modes of a menu: read from its file, each with its endpoint, its options and what its tokens cost."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from adacompute.client.server_quirks import LIMIT_NAMES
-from adacompute.client.settings import Endpoint, build_endpoint
+from adacompute.client.settings import ModeEndpoint, build_endpoint
 from adacompute.config import (
-    MENU_MODEL,
+    EVERY_MODE,
     Config,
     Count,
     EndpointConfig,
@@ -21,9 +20,6 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError
 from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
-
-_MESSAGE_TOKENS = 16  # that a model's template may add for a message
-_INSTRUCTION_ROLES = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +35,7 @@ class ModeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MenuConfig:
+class ModeConfigs:
     """The modes of a menu, in the order of their file, and the currency of all their prices."""
 
     modes: tuple[ModeConfig, ...]
@@ -87,7 +83,7 @@ _REFUSED_OPTIONS = (
     *("best_of", "n_cmpl", "num_return_sequences", "prompt", "suffix", "echo", "tools", "functions"),
     *("max_new_tokens", "max_output_tokens", "max_gen_len", "n_predict", "num_predict"),
 )
-_RESERVED_MODES = ("default", MENU_MODEL)  # names that stand for the whole menu
+_RESERVED_MODES = ("default", EVERY_MODE)  # names that stand for the whole menu
 _MODE_REMEDIES = {
     "upstream": "address of its endpoint with its path, e.g. http://127.0.0.1:8081/v1",
     "model": "its name at the upstream",
@@ -96,7 +92,7 @@ _MAX_MODES = 16
 _MODE_NAME = 64  # characters
 
 
-def read_menu_file(file: Path) -> MenuConfig:
+def read_menu_file(file: Path) -> ModeConfigs:
     """The modes of a menu: one table each. ConfigError names file, table, key, value and remedy.
 
     A mode without `key_env` and `key_file` has no key: a menu may have several upstreams, and none gets
@@ -119,7 +115,7 @@ def read_menu_file(file: Path) -> MenuConfig:
             "give all prices in one currency, as nothing is converted"
         )
     _check_mode_prices(file, tables)
-    return MenuConfig(modes=modes, currency=next(iter(currencies)))
+    return ModeConfigs(modes=modes, currency=next(iter(currencies)))
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
@@ -202,7 +198,7 @@ def _check_mode_options(place: str, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def apply_menu(config: Config, menu: MenuConfig) -> Config:
+def apply_menu(config: Config, menu: ModeConfigs) -> Config:
     """The settings with a menu in the place of the endpoint: its default mode, and its highest prices.
 
     The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
@@ -217,78 +213,19 @@ def apply_menu(config: Config, menu: MenuConfig) -> Config:
         )
     endpoint = replace(
         default.endpoint,
-        model=MENU_MODEL if len(menu.modes) > 1 else default.endpoint.model,
+        model=EVERY_MODE if len(menu.modes) > 1 else default.endpoint.model,
         input_price=max(endpoint.input_price for endpoint in endpoints),
         output_price=max(endpoint.output_price for endpoint in endpoints),
     )
     return replace(config, endpoint=endpoint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeEndpoint:
-    """One way to ask for a sample. Two modes may have the same endpoint, with different options."""
-
-    name: str  # "": the only one, of an endpoint without a menu
-    endpoint: Endpoint
-    model: str  # "": as requests name it
-    prices: TokenPrices = field(default_factory=TokenPrices)
-    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
-    system_suffix: str = ""  # added to the system message
-
-    @property
-    def max_tokens(self) -> int | None:
-        """The limit of one response that the mode itself sets; None: it sets none."""
-        return min((self.options[name] for name in LIMIT_NAMES if name in self.options), default=None)
-
-    @property
-    def all_options(self) -> dict[str, Any]:
-        """What it adds to requests, as it stands in a menu's file."""
-        return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
-
-    @property
-    def added_tokens(self) -> int:
-        """An upper bound on the tokens that the mode adds to a prompt, for any tokenizer of bytes."""
-        options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}
-        suffix = len(self.system_suffix.encode()) + _MESSAGE_TOKENS if self.system_suffix else 0
-        return suffix + (len(json.dumps(options)) if options else 0)
-
-    def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """A request as this mode asks it: with its model, its options and its addition to the system message.
-
-        Of two limits of tokens, the request's and the mode's, the smaller one is kept, under the request's
-        name for it.
-        """
-        built = {**body, "model": self.model} if self.model else dict(body)
-        for name, value in self.options.items():
-            if name not in LIMIT_NAMES:
-                built[name] = value
-        limit = self.max_tokens
-        if limit is not None:
-            names = [name for name in LIMIT_NAMES if body.get(name) is not None]
-            for name in names or [name for name in LIMIT_NAMES if name in self.options]:
-                built[name] = min(limit, built.get(name) or limit)
-        if self.system_suffix:
-            built["messages"] = add_instruction(body["messages"], self.system_suffix)
-        return built
-
-
-def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Messages with a text at the end of the first instruction; one of its own where there is none.
-
-    >>> add_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
-    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
-    """
-    extended = [dict(message) for message in messages]
-    for message in extended:
-        if message.get("role") in _INSTRUCTION_ROLES:
-            content = message.get("content")
-            if isinstance(content, list):
-                message["content"] = [*content, {"type": "text", "text": text}]
-            else:
-                message["content"] = f"{content}\n{text}" if content else text
-            return extended
-    return [{"role": "system", "content": text}, *extended]
+def read_mode_list(config: Config) -> tuple[Config, ModeConfigs | None]:
+    """The settings with their menu in the place of the endpoint, and its modes; None: one upstream."""
+    if not config.serve.menu:
+        return config, None
+    menu = read_menu_file(Path(config.serve.menu))
+    return apply_menu(config, menu), menu
 
 
 def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
@@ -309,6 +246,6 @@ def build_mode_endpoint(mode: ModeConfig) -> ModeEndpoint:
     )
 
 
-def build_mode_endpoints(menu: MenuConfig) -> tuple[ModeEndpoint, ...]:
+def build_mode_endpoints(menu: ModeConfigs) -> tuple[ModeEndpoint, ...]:
     """The modes of a menu, in its order."""
     return tuple(map(build_mode_endpoint, menu.modes))

@@ -1,7 +1,4 @@
-"""When an attempt may be sent: the send gate, the rate limiter and the circuit breakers.
-
-And when a reply may be worked on: turns at the event loop's time.
-"""
+"""When an attempt may be sent: the send gate, the rate limiter and the circuit breakers."""
 
 import asyncio
 import contextlib
@@ -9,7 +6,7 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from adacompute.client.settings import BreakerSettings, RateLimits
@@ -117,9 +114,9 @@ class _Waiter:
 class RateLimiter:
     """Admits calls first come, first served: so many at once, so many requests and tokens a minute.
 
-    Where it is adaptive, it starts with a few at once and doubles that with each round that succeeds
-    (slow start). Where the endpoint is overloaded it halves the number, once a round trip, and then
-    grows it by one a round.
+    If it is adaptive, it starts with a few at once and doubles that with each round that succeeds
+    (slow start). If the endpoint is overloaded it halves the number, once a round trip, and then
+    grows it by one a round. A call that it has admitted waits for the `outer` one next.
     """
 
     def __init__(
@@ -128,15 +125,15 @@ class RateLimiter:
         *,
         loop: asyncio.AbstractEventLoop,
         gate: SendGate | None = None,
-        part: Literal["rates", "window", "both"] = "both",
+        outer: "RateLimiter | None" = None,
     ) -> None:
-        """`part` of the limits: the rates with a fixed window, or a window that may adapt, without rates."""
         self._loop = loop
+        self._outer = outer
         self._gate = gate or SendGate()
         self._gate.on_open(self._admit_waiters)
         now = loop.time()
         self._max_concurrency = limits.concurrency
-        self._adaptive = limits.adaptive and part != "rates"
+        self._adaptive = limits.adaptive
         self._limit = float(
             min(self._max_concurrency, _INITIAL_CONCURRENCY) if self._adaptive else self._max_concurrency
         )
@@ -144,9 +141,9 @@ class RateLimiter:
         self._reduced_at = float("-inf")  # when it was last halved
         per_minute = limits.requests_per_minute, limits.tokens_per_minute
         self._requests, self._tokens = (
-            None if rate is None or part == "window" else TokenBucket(rate, now=now) for rate in per_minute
+            None if rate is None else TokenBucket(rate, now=now) for rate in per_minute
         )
-        self._paused_until = now  # nobody is let in before this time of the loop
+        self.paused_until = now  # nobody is let in before this time of the loop
         self._waiting: deque[_Waiter] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
@@ -159,16 +156,13 @@ class RateLimiter:
     @property
     def counts_tokens(self) -> bool:
         """Whether there is a limit of tokens, so that it needs an estimate of each call's tokens."""
-        return self._tokens is not None
-
-    @property
-    def paused_until(self) -> float:
-        """The time of the loop until which nobody is let in."""
-        return self._paused_until
+        return self._tokens is not None or (self._outer is not None and self._outer.counts_tokens)
 
     def try_enter(self, weight: float = 0.0) -> bool:
         """Takes a turn if one is free now and nobody waits for it."""
         if self._waiting or self._compute_delay(weight) > 0.0:
+            return False
+        if self._outer is not None and not self._outer.try_enter(weight):
             return False
         self._take_turn(weight)
         return True
@@ -185,15 +179,26 @@ class RateLimiter:
                 await waiter.turn
         except BaseException:
             if waiter.turn.done() and not waiter.turn.cancelled():
-                self.return_unused(weight)  # its turn came while the wait was being cancelled
+                self._return_own(weight)  # its turn came while the wait was being cancelled
             else:
                 with contextlib.suppress(ValueError):  # it was removed from the queue already
                     self._waiting.remove(waiter)
                 self._admit_waiters()  # it may have been the head of the queue
             raise
+        if self._outer is not None:
+            try:
+                await self._outer.enter(weight, until=until)
+            except BaseException:
+                self._return_own(weight)
+                raise
 
     def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Ends a turn; `used` is the tokens that it really took, where that is known."""
+        """Ends a turn; `used` is the tokens that it really took, if that is known."""
+        if self._outer is not None:
+            self._outer.leave(weight, used=used)
+        self._end_turn(weight, used)
+
+    def _end_turn(self, weight: float, used: float | None) -> None:
         self.in_flight -= 1
         if self._tokens is not None and used is not None:
             self._tokens.take(used - weight)
@@ -202,16 +207,21 @@ class RateLimiter:
 
     def return_unused(self, weight: float = 0.0) -> None:
         """Gives back a turn in which nothing was sent."""
+        if self._outer is not None:
+            self._outer.return_unused(weight)
+        self._return_own(weight)
+
+    def _return_own(self, weight: float) -> None:
         if self._requests is not None:
             self._requests.take(-1.0)
-        self.leave(weight, used=0.0)
+        self._end_turn(weight, 0.0)
 
     def pause(self, until: float) -> None:
         """Admits nobody before `until`: one caller was told to wait, and that holds for all.
 
         What the endpoint said isn't kept: it may quote that caller's request.
         """
-        self._paused_until = max(self._paused_until, until)
+        self.paused_until = max(self.paused_until, until)
 
     def report_success(self) -> None:
         """Reports a success, before the call leaves; more are admitted if all turns were taken."""
@@ -247,7 +257,7 @@ class RateLimiter:
         if self.in_flight + 1 > self._limit or not self._gate.is_open:  # all of `concurrency` are taken
             return math.inf
         now = self._loop.time()
-        wait = self._paused_until - now if self._paused_until > now else 0.0
+        wait = self.paused_until - now if self.paused_until > now else 0.0
         if self._requests is not None:
             wait = max(wait, self._requests.wait(1.0, now=now))
         if self._tokens is not None:
@@ -290,17 +300,17 @@ class Limiters:
 
     def __init__(self, limits: RateLimits, *, loop: asyncio.AbstractEventLoop, gate: SendGate) -> None:
         self._loop = loop
-        self._limits = limits
-        self._all = RateLimiter(limits, loop=loop, gate=gate, part="rates")
-        self._by_model: OrderedDict[str, CallLimiter] = OrderedDict()
+        self._limits = replace(limits, requests_per_minute=None, tokens_per_minute=None)  # of a model
+        self._all = RateLimiter(replace(limits, adaptive=False), loop=loop, gate=gate)
+        self._by_model: OrderedDict[str, RateLimiter] = OrderedDict()
         self.pick()
 
-    def pick(self, model: object = None) -> "CallLimiter":
+    def pick(self, model: object = None) -> RateLimiter:
         """Where a call to that model waits for its turn."""
         key = model[:_MAX_NAME] if isinstance(model, str) else ""
         limiter = self._by_model.get(key)
         if limiter is None:
-            limiter = CallLimiter(self._all, RateLimiter(self._limits, loop=self._loop, part="window"))
+            limiter = RateLimiter(self._limits, loop=self._loop, outer=self._all)
             self._by_model[key] = limiter
             if len(self._by_model) > _MAX_MODELS:
                 self._by_model.popitem(last=False)
@@ -316,77 +326,6 @@ class Limiters:
         """Restarts all models with one call at a time: the endpoint is back."""
         for limiter in self._by_model.values():
             limiter.restart()
-
-
-class CallLimiter:
-    """The two rate limiters that a call to one model waits for: the model's, then the endpoint's."""
-
-    def __init__(self, all_calls: RateLimiter, model: RateLimiter) -> None:
-        self._all = all_calls
-        self._model = model
-
-    @property
-    def concurrency(self) -> int:
-        """How many calls to the model may run at the same time now."""
-        return self._model.concurrency
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether there is a limit of tokens, so that it needs an estimate of each call's tokens."""
-        return self._all.counts_tokens
-
-    @property
-    def paused_until(self) -> float:
-        """The time of the loop until which nobody is let in."""
-        return self._model.paused_until
-
-    def try_enter(self, weight: float = 0.0) -> bool:
-        """Takes a turn if one is free now and nobody waits for it."""
-        if not self._model.try_enter():
-            return False
-        if self._all.try_enter(weight):
-            return True
-        self._model.return_unused()
-        return False
-
-    async def enter(self, weight: float = 0.0, *, until: float = float("inf")) -> None:
-        """Waits for a turn; TimeoutError where none came in time. Each turn is ended by `leave`."""
-        await self._model.enter(until=until)
-        try:
-            await self._all.enter(weight, until=until)
-        except BaseException:
-            self._model.return_unused()
-            raise
-
-    def leave(self, weight: float = 0.0, *, used: float | None = None) -> None:
-        """Ends a turn; `used` is the tokens that it really took, where that is known."""
-        self._all.leave(weight, used=used)
-        self._model.leave()
-
-    def return_unused(self, weight: float = 0.0) -> None:
-        """Gives back a turn in which nothing was sent."""
-        self._all.return_unused(weight)
-        self._model.return_unused()
-
-    def pause(self, until: float) -> None:
-        """Admits nobody to this model before `until`: one caller was told to wait."""
-        self._model.pause(until)
-
-    def report_success(self) -> None:
-        """Reports a success, before the call leaves."""
-        self._model.report_success()
-
-    def report_answering(self) -> None:
-        """Reports that a call has begun to answer."""
-        self._model.report_answering()
-
-    def report_overload(self, began_at: float) -> bool:
-        """Reports that a call which began then met an overloaded endpoint; returns whether that is news."""
-        return self._model.report_overload(began_at)
-
-    def restart(self) -> None:
-        """Restarts this model with one call at a time: after a rest."""
-        self._model.restart()
 
 
 class CircuitBreaker:
@@ -543,16 +482,23 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     special: set[str] = set()
     if not _EVERYDAY_FIELDS.issuperset(body):
         special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    messages, length = body.get("messages"), 0
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
-        if isinstance(content, str):
-            length += len(content)
-        elif isinstance(content, list) and any(map(_is_media, content)):
-            special.add("media")
-    if length > _LONG_PROMPT:
+    if any(isinstance(content, list) and any(map(_is_media, content)) for content in _read_contents(body)):
+        special.add("media")
+    if count_text(body) > _LONG_PROMPT:
         special.add("long")
     return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
+
+
+def count_text(body: Mapping[str, Any]) -> int:
+    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
+    return sum(len(content) for content in _read_contents(body) if isinstance(content, str))
+
+
+def _read_contents(body: Mapping[str, Any]) -> list[object]:
+    messages = body.get("messages")
+    if not isinstance(messages, (list, tuple)):
+        return []
+    return [message.get("content") for message in messages if isinstance(message, (dict, Mapping))]
 
 
 def _is_media(part: object) -> bool:

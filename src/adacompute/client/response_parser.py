@@ -27,6 +27,7 @@ from adacompute.client.error_object import (
     find_remedy,
 )
 from adacompute.client.large_json import MAX_INLINE, PackedList, load_large_json
+from adacompute.client.rate_limit import count_text
 from adacompute.client.server_quirks import (
     LOGPROBS,
     ModelQuirks,
@@ -118,7 +119,7 @@ class Response:
             logprob=self.logprob,
             entropy=self.entropy,
             finished=self.finished,
-            signals=add_answer_signals(self.signals, tokens, self.text, answer),
+            signals=add_answer_signals(self.signals, tokens, self.text, answer) if tokens else self.signals,
             extra={"tokens_estimated": True, **extra} if self.estimated else {**extra},
         )
 
@@ -242,11 +243,10 @@ def _build_reply(
 ) -> CompletionReply:
     choices, received = parse_choices(http_reply.value, key=key)
     body: dict[str, Any] = http_reply.value  # type: ignore[assignment] # parse_choices has checked it
-    model = request.body.get("model")
-    model_quirks = quirks.record_choices(request.n, received, model)
+    model_quirks = quirks.ensure(request.body.get("model"))
+    model_quirks.record_choices(request.n, received)
     if request.body.get("logprobs"):
-        has_logprobs = any(choice.tokens is not None for choice in choices)
-        quirks.models.record_logprobs(model, logprobs=has_logprobs)
+        model_quirks.record_logprobs(logprobs=any(choice.tokens is not None for choice in choices))
     responses, token_count = build_responses(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
@@ -285,19 +285,9 @@ def _is_unmetered(
     count: TokenCount,
 ) -> bool:
     """Whether what is charged for is unknown: usage that is missing, impossible, or less than what came."""
-    if not prompt or reported is None or prompt * _MAX_RATIO < _count_prompt_characters(body):
+    if not prompt or reported is None or prompt * _MAX_RATIO < count_text(body):
         return True
     return count.estimated and any(choice.tokens is None for choice in choices)
-
-
-def _count_prompt_characters(body: Mapping[str, Any]) -> int:
-    """Characters of the messages that are plain texts: pictures take far fewer tokens than characters."""
-    messages, length = body.get("messages"), 0
-    for message in messages if isinstance(messages, (list, tuple)) else ():
-        content = message.get("content") if isinstance(message, (dict, Mapping)) else None
-        if isinstance(content, str):
-            length += len(content)
-    return length
 
 
 def _interpret_refusal(
@@ -312,9 +302,8 @@ def _interpret_refusal(
         ) or find_refused_limit(message, param, code, request.body, optional=request.optional)
         if fields:
             return FieldsRefused(str(error), fields, status=http_reply.status).copy_reply(error)
-        if is_about_n(message, param) and (
-            fewer := quirks.record_refusal(request.n, message, request.body.get("model"))
-        ):
+        model_quirks = quirks.ensure(request.body.get("model"))
+        if is_about_n(message, param) and (fewer := model_quirks.record_refusal(request.n, message)):
             return TooManyChoices(str(error), fewer, status=http_reply.status).copy_reply(error)
     return error
 

@@ -103,32 +103,23 @@ class CallTotals:
         self.completion_tokens += call.completion_tokens or 0
 
 
+@dataclass(eq=False, kw_only=True)
 class CallContext:
     """What all calls of one client share: transport, rate limiters, breakers, quirks and totals."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        transport: Transport,
-        quirks: ServerQuirks,
-        totals: CallTotals,
-        gate: SendGate,
-        rng: random.Random,
-        on_call: CallListener | None,
-    ) -> None:
+    endpoint: Endpoint
+    transport: Transport
+    quirks: ServerQuirks
+    totals: CallTotals
+    gate: SendGate
+    rng: random.Random
+    on_call: CallListener | None
+
+    def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.endpoint = endpoint
-        self.transport = transport
-        self.quirks = quirks
-        self.totals = totals
-        self.gate = gate
-        self.rng = rng
-        self.on_call = on_call
-        self.url = URL(endpoint.chat)
-        self.limiters = Limiters(endpoint.limits, loop=self.loop, gate=gate)
-        self.limiter = self.limiters.pick()  # of what names no model
-        self.breakers = Breakers(endpoint.breaker, loop=self.loop)
+        self.url = URL(self.endpoint.chat)
+        self.limiters = Limiters(self.endpoint.limits, loop=self.loop, gate=self.gate)
+        self.breakers = Breakers(self.endpoint.breaker, loop=self.loop)
 
 
 class CallAttempt:
@@ -300,8 +291,8 @@ class CallWithRetries(Generic[T]):
         self._weight = 0.0
         self._limit_search: LimitSearch | None = None  # of tokens; None: it has to stay as it is
         if optional and (limit := read_limit(body, optional)) is not None:
-            may_drop, limits = "max_tokens" in optional, context.quirks.token_limits
-            self._limit_search = LimitSearch(limits, body, limit, may_drop=may_drop)
+            quirks = context.quirks.get(body.get("model"))
+            self._limit_search = LimitSearch(quirks, body, limit, may_drop="max_tokens" in optional)
             self._replace_limit()
         self._cap = read_token_cap(self._body)
         self.breaker = context.breakers.pick(body)
@@ -424,12 +415,12 @@ class CallWithRetries(Generic[T]):
 
     def _learn_fields(self) -> None:
         """The call succeeded with the fields in it, and without those that were removed."""
-        models = self.context.quirks.models
-        models.record_accepted(self._body)
+        quirks = self.context.quirks.ensure(self._body.get("model"))
+        quirks.record_accepted(self._body)
         if self._limit_search is not None:
-            self._limit_search.learn(self.context.quirks.token_limits)
+            self._limit_search.learn(quirks)
         if self._removed_fields:
-            models.record_refused_fields(self._body.get("model"), self._removed_fields)
+            quirks.record_refused_fields(self._removed_fields)
 
     def _remove_fields(self, fields: frozenset[str]) -> None:
         if "logprobs" in fields:
@@ -441,7 +432,7 @@ class CallWithRetries(Generic[T]):
     def _prepare_body(self) -> None:
         context = self.context
         if self._optional and (fields := self._optional & self._body.keys()):
-            self._remove_fields(context.quirks.models.find_fields_to_skip(self._body.get("model"), fields))
+            self._remove_fields(context.quirks.get(self._body.get("model")).find_fields_to_skip(fields))
         if not self._data:
             self._data = encode_json(self._body, self._encoded_fields)
             if self.limiter.counts_tokens:

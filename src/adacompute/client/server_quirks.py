@@ -6,11 +6,12 @@ The limit of tokens goes under the name that its model takes, and no higher than
 of OpenAI take `max_completion_tokens` and refuse `max_tokens`, which is all that many other servers know.
 """
 
+import math
 import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from adacompute.errors import EndpointError
@@ -36,7 +37,7 @@ class _Observation:
 
 
 class ModelQuirks:
-    """What one model does with `n` and with usage, each observation believed for some minutes.
+    """How one model treats requests, each observation believed for some minutes.
 
     `n` has two limits. One comes from refusals of more. The other is observed: replies had fewer
     choices than requested. A single short reply of a model that gave more before (or gives more to a
@@ -52,6 +53,14 @@ class ModelQuirks:
         self._per_choice: _Observation | None = None
         self._characters = 0  # of responses whose tokens are known
         self._tokens = _Observation(0, now())
+        self._accepted_at: dict[str, float] = {}  # by field: a request with it succeeded
+        self._refused_at: dict[str, float] = {}  # refused, and the same request without it not
+        self._logprobs: _Observation | None = None  # are log-probabilities given if asked for?
+        self._bare_replies = 0  # replies in a row that had none
+        self._limit_name: _Observation | None = None  # of the limit of tokens: its place in LIMIT_NAMES
+        self._largest_limit: _Observation | None = None  # tokens that it allows
+        # when it refused every limit of tokens: 1 because its context is shorter, else 0
+        self._limit_refusal: _Observation | None = None
 
     @property
     def max_choices(self) -> int | None:
@@ -85,47 +94,39 @@ class ModelQuirks:
         else:
             self._short_replies += 1
             if received > self._recent_max() or self._short_replies >= _SHORT_REPLIES:
-                self._observed_limit = _Observation(received, self._now())
+                self._observed_limit = self._observe(received)
         if received >= self._recent_max():
-            self._largest_reply = _Observation(received, self._now())
+            self._largest_reply = self._observe(received)
 
-    def record_refusal(
-        self, requested: int, limit: int | None, *, request_specific: bool = False
-    ) -> int | None:
-        """Records a refusal of so many choices, with the limit it named; returns how many to request instead.
+    def record_refusal(self, requested: int, message: str) -> int | None:
+        """Records a refusal of so many choices, with what it said; returns how many to request instead.
 
-        None where even 1 is refused, so that it was never about `n`. Nothing is learned where the
-        refusal is `request_specific`: other requests got more than that recently.
+        None if even 1 is refused, so that it was never about `n`. Nothing is learned if the refusal lies in
+        the request itself, or other requests got more than that recently.
         """
         if requested < 2:
             self._refusal_limit = None
             return None
+        limit = parse_choice_limit(message)
         named = limit is not None and 1 <= limit < requested
         fewer = limit if limit is not None and named else max(1, requested // 2)
         recent_max = self._recent_max()
+        request_specific = _REQUEST_SPECIFIC_PATTERN.search(message.lower()) is not None
         if not request_specific and recent_max < requested and not (named and recent_max > fewer):
-            known = (
-                [self._refusal_limit.value]
-                if self._refusal_limit is not None and self._is_fresh(self._refusal_limit)
-                else []
-            )
-            self._refusal_limit = _Observation(min([max(fewer, recent_max), *known]), self._now())
+            before = self._refusal_limit
+            known = [before.value] if before is not None and self._is_fresh(before) else []
+            self._refusal_limit = self._observe(min([max(fewer, recent_max), *known]))
         return fewer
 
     @property
     def per_choice(self) -> bool | None:
-        """Whether usage counts one choice only where n > 1, as far as the last minutes have shown."""
+        """Whether usage counts one choice only if n > 1, as far as the last minutes have shown."""
         observation = self._per_choice
         return bool(observation.value) if observation is not None and self._is_fresh(observation) else None
 
     @per_choice.setter
     def per_choice(self, value: bool) -> None:
-        self._per_choice = _Observation(value, self._now())
-
-    @property
-    def ever_per_choice(self) -> bool | None:
-        """The same, however old the observation."""
-        return None if self._per_choice is None else bool(self._per_choice.value)
+        self._per_choice = self._observe(value)
 
     @property
     def characters_a_token(self) -> float | None:
@@ -144,137 +145,113 @@ class ModelQuirks:
         self._characters += characters
         known.value, known.at = before + tokens, now
 
-    def _recent_max(self) -> int:
-        """The most choices in one reply of the last minutes."""
-        return (
-            self._largest_reply.value
-            if self._largest_reply is not None and self._is_fresh(self._largest_reply)
-            else 0
-        )
-
-    def _is_fresh(self, observation: _Observation) -> bool:
-        return self._now() - observation.at < FRESH_SECONDS
-
-
-@dataclass(slots=True)
-class _ModelRecord:
-    """What one model was observed to do; times are when it was observed, by field."""
-
-    quirks: ModelQuirks
-    accepted_at: dict[str, float] = field(default_factory=dict)  # a request with it succeeded
-    refused_at: dict[str, float] = field(default_factory=dict)  # refused, and the same request without it not
-    gives_logprobs: bool | None = None  # are log-probabilities given where asked for?
-    logprobs_at: float = 0.0  # when that was
-    bare_replies: int = 0  # replies in a row that had none
-
-
-class QuirksByModel:
-    """The quirks of every model behind an endpoint; those unused for longest are forgotten first."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._models: OrderedDict[str, _ModelRecord] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._models)
+    @property
+    def ever_gave_logprobs(self) -> bool | None:
+        """Whether it gave log-probabilities, however old the observation; None: it wasn't asked."""
+        if self._logprobs is None:
+            return False if self._bare_replies else None
+        return bool(self._logprobs.value)
 
     @property
-    def logprobs(self) -> bool | None:
-        """Whether any model gives log-probabilities, however old the observation; None: none was asked."""
-        known = [
-            model.gives_logprobs or False
-            for model in self._models.values()
-            if model.bare_replies or model.gives_logprobs is not None
-        ]
-        return any(known) if known else None
-
-    def get_quirks(self, name: object) -> ModelQuirks:
-        """The quirks of that model; fresh ones where it isn't known, and what they learn is lost."""
-        model = self._models.get(_model_key(name))
-        return ModelQuirks(self._now) if model is None else model.quirks
-
-    def ensure_quirks(self, name: object) -> ModelQuirks:
-        """The quirks of that model, which is kept from now on."""
-        return self._ensure_record(name).quirks
-
-    def gives_logprobs(self, name: object) -> bool | None:
-        """Whether that model gives log-probabilities; None: not known, or no longer."""
-        model = self._models.get(_model_key(name))
-        if model is None:
-            return None
-        if self._is_refused(model, "logprobs"):
+    def gives_logprobs(self) -> bool | None:
+        """Whether it gives log-probabilities; None: not known, or no longer."""
+        if self._is_refused("logprobs"):
             return False
-        return (
-            model.gives_logprobs
-            if self._is_fresh(model.logprobs_at, FRESH_SECONDS if model.gives_logprobs else _BARE_SECONDS)
-            else None
-        )
+        known = self._logprobs
+        if known is None or not self._is_fresh(known, FRESH_SECONDS if known.value else _BARE_SECONDS):
+            return None
+        return bool(known.value)
 
-    def find_fields_to_skip(self, name: object, fields: Collection[str]) -> frozenset[str]:
-        """Those of the fields that are better left out of requests to that model now.
+    def record_logprobs(self, *, logprobs: bool) -> None:
+        """Records whether a reply to a request for log-probabilities had some.
+
+        A single reply without any is an exception: a few in a row are believed, if none had some recently.
+        """
+        known = self._logprobs
+        if logprobs:
+            self._logprobs, self._bare_replies = self._observe(True), 0
+        elif known is None or not (known.value and self._is_fresh(known)):
+            self._bare_replies += 1
+            if self._bare_replies >= _BARE_REPLIES:
+                self._logprobs = self._observe(False)
+
+    def find_fields_to_skip(self, fields: Collection[str]) -> frozenset[str]:
+        """Those of the fields that are better left out of requests now.
 
         After some minutes one request carries them again, to test the model, while the others still don't.
         """
-        model = self._models.get(_model_key(name))
-        if model is None:
-            return frozenset()
-        refused = [field_name for field_name in fields if field_name in model.refused_at]
-        skipped = frozenset(one for one in refused if self._is_refused(model, one))
-        for one in refused:
-            if one not in skipped:
-                model.refused_at[one] = self._now()
+        refused = [name for name in fields if name in self._refused_at]
+        skipped = frozenset(name for name in refused if self._is_refused(name))
+        for name in refused:
+            if name not in skipped:
+                self._refused_at[name] = self._now()
         return skipped
 
     def record_accepted(self, body: Mapping[str, Any]) -> None:
         """Records that a request succeeded: none of the fields in it was a reason to refuse it."""
-        present = [field_name for field_name in _OPTIONAL_FIELDS if body.get(field_name)]
-        if present:
-            model = self._ensure_record(body.get("model"))
-            for one in present:
-                model.accepted_at[one] = self._now()
-                model.refused_at.pop(one, None)
+        for name in _OPTIONAL_FIELDS:
+            if body.get(name):
+                self._accepted_at[name] = self._now()
+                self._refused_at.pop(name, None)
 
-    def record_refused_fields(self, name: object, fields: Collection[str]) -> None:
+    def record_refused_fields(self, fields: Collection[str]) -> None:
         """Records that a request was refused for these fields, and succeeded without them.
 
-        That is not a rule where other requests succeed with them: then the reason lay in this request.
+        That is not a rule if other requests succeed with them: then the reason lay in this request.
         """
-        model = self._ensure_record(name)
-        for field_name in fields:
-            if field_name not in model.accepted_at or not self._is_fresh(model.accepted_at[field_name]):
-                model.refused_at[field_name] = self._now()
-                if field_name == "logprobs":
-                    model.gives_logprobs, model.logprobs_at = False, self._now()
+        for name in fields:
+            if self._now() - self._accepted_at.get(name, -math.inf) >= FRESH_SECONDS:
+                self._refused_at[name] = self._now()
+                if name == "logprobs":
+                    self._logprobs = self._observe(False)
 
-    def record_logprobs(self, name: object, *, logprobs: bool) -> None:
-        """Records whether a reply to a request for log-probabilities had some.
+    def pick_limit(self, wanted: int, name: str, *, model: object = None) -> tuple[str, int] | None:
+        """The name and the value of the limit of tokens to send; None: none, because all were refused.
 
-        A single reply without any is an exception: a few in a row are believed, where none had some
-        recently.
+        `name` is where to begin with a model of which nothing is known, unless its own name tells.
+
+        >>> quirks = ModelQuirks()
+        >>> quirks.pick_limit(100, "max_tokens", model="o3-mini"), quirks.pick_limit(100, "max_tokens")
+        (('max_completion_tokens', 100), ('max_tokens', 100))
         """
-        model = self._ensure_record(name)
-        if logprobs:
-            model.gives_logprobs, model.logprobs_at, model.bare_replies = True, self._now(), 0
-        elif not (model.gives_logprobs and self._is_fresh(model.logprobs_at)):
-            model.bare_replies += 1
-            if model.bare_replies >= _BARE_REPLIES:
-                model.gives_logprobs, model.logprobs_at = False, self._now()
+        if self._limit_refusal is not None and self._is_fresh(self._limit_refusal):
+            return None
+        if self._largest_limit is not None and self._is_fresh(self._largest_limit):
+            wanted = min(wanted, self._largest_limit.value)
+        if self._limit_name is not None and self._is_fresh(self._limit_name):
+            return LIMIT_NAMES[self._limit_name.value], wanted
+        return "max_completion_tokens" if _REASONING_MODEL.search(_model_key(model)) else name, wanted
 
-    def _is_fresh(self, at: float, seconds: float = FRESH_SECONDS) -> bool:
-        return self._now() - at < seconds
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it refuses every limit of tokens, though an answer may be longer than it."""
+        return self._limit_refusal is not None and not self._limit_refusal.value
 
-    def _is_refused(self, model: _ModelRecord, field_name: str) -> bool:
-        return field_name in model.refused_at and self._is_fresh(model.refused_at[field_name])
+    def record_limit_name(self, name: str) -> None:
+        """Records that it took a limit of tokens under that name, after it had refused another."""
+        self._limit_name, self._limit_refusal = self._observe(LIMIT_NAMES.index(name)), None
 
-    def _ensure_record(self, name: object) -> _ModelRecord:
-        key = _model_key(name)
-        model = self._models.get(key)
-        if model is None:
-            model = self._models[key] = _ModelRecord(ModelQuirks(self._now))
-            if len(self._models) > _MAX_MODELS:
-                self._models.popitem(last=False)
-        self._models.move_to_end(key)
-        return model
+    def record_largest_limit(self, largest: int) -> None:
+        """Records that it allows so many tokens at most."""
+        self._largest_limit = self._observe(largest)
+
+    def record_refused_limit(self, *, bounded: bool) -> None:
+        """Records that it took no limit of tokens; `bounded`: because its context is shorter than that."""
+        self._limit_refusal = self._observe(bounded)
+
+    def _recent_max(self) -> int:
+        """The most choices in one reply of the last minutes."""
+        known = self._largest_reply
+        return known.value if known is not None and self._is_fresh(known) else 0
+
+    def _observe(self, value: int) -> _Observation:
+        return _Observation(value, self._now())
+
+    def _is_refused(self, field: str) -> bool:
+        return self._now() - self._refused_at.get(field, -math.inf) < FRESH_SECONDS
+
+    def _is_fresh(self, observation: _Observation, seconds: float = FRESH_SECONDS) -> bool:
+        return self._now() - observation.at < seconds
 
 
 def _model_key(name: object) -> str:
@@ -282,62 +259,38 @@ def _model_key(name: object) -> str:
 
 
 class ServerQuirks:
-    """How one endpoint treats requests, as far as its replies have shown, by model, for some minutes each.
-
-    Properties that name no model are about the model of the last reply, for clients that use one model
-    only.
-    """
+    """How one endpoint treats requests, by model; those unused for longest are forgotten first."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.models = QuirksByModel(now)
-        self.token_limits = TokenLimits(now)
-        self.surplus = 0  # choices received beyond those requested: paid and counted, not used
-        self._last_model: object = None  # the model of the last reply
+        self._now = now
+        self._models: OrderedDict[str, ModelQuirks] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._models)
 
     @property
     def logprobs(self) -> bool | None:
-        """Whether log-probabilities are given where asked for, for clients of one model; None: not known."""
-        return self.models.logprobs
-
-    def gives_logprobs(self, model: object) -> bool | None:
-        """Whether that model gives log-probabilities, as far as the last minutes have shown."""
-        return self.models.gives_logprobs(model)
+        """Whether any model gives log-probabilities, however old the observation; None: none was asked."""
+        known = [model.ever_gave_logprobs for model in self._models.values()]
+        return True if True in known else False if False in known else None
 
     @property
     def max_choices(self) -> int | None:
-        """Choices that one call gives at most: 1 where `n` is ignored or refused; None: no limit is known."""
-        return self.models.get_quirks(self._last_model).max_choices
+        """Choices that one call gives at most, of the model that was used last; None: no limit is known."""
+        return next(reversed(self._models.values())).max_choices if self._models else None
 
-    @property
-    def usage_per_choice(self) -> bool | None:
-        """True: usage counts one choice only where n > 1; None: not known."""
-        return self.models.get_quirks(self._last_model).ever_per_choice
+    def get(self, model: object) -> ModelQuirks:
+        """The quirks of that model; fresh ones if it isn't known, and what they learn is lost."""
+        return self._models.get(_model_key(model)) or ModelQuirks(self._now)
 
-    def pick_n(self, wanted: int, model: object = None) -> int:
-        """How many of the wanted choices to request from that model in one call."""
-        return self.models.get_quirks(model).pick_n(wanted)
-
-    def record_choices(self, requested: int, received: int, model: object = None) -> ModelQuirks:
-        """Records that a reply had so many choices, usable or not; returns the model's quirks."""
-        if received > requested:
-            self.surplus += received - requested
-        model_quirks = self._quirks_of(model)
-        model_quirks.record_choices(requested, received)
-        return model_quirks
-
-    def record_refusal(self, requested: int, message: str, model: object = None) -> int | None:
-        """Records a refusal of so many choices; returns how many to request instead.
-
-        None where even 1 is refused, so that it was never about `n`.
-        """
-        request_specific = _REQUEST_SPECIFIC_PATTERN.search(message.lower()) is not None
-        return self._quirks_of(model).record_refusal(
-            requested, parse_choice_limit(message), request_specific=request_specific
-        )
-
-    def _quirks_of(self, model: object) -> ModelQuirks:
-        self._last_model = model
-        return self.models.ensure_quirks(model)
+    def ensure(self, model: object) -> ModelQuirks:
+        """The quirks of that model, which is kept from now on."""
+        key = _model_key(model)
+        quirks = self._models.setdefault(key, self.get(model))
+        self._models.move_to_end(key)
+        if len(self._models) > _MAX_MODELS:
+            self._models.popitem(last=False)
+        return quirks
 
 
 # whole names only: a client's own `my_logprob` or `x_include_usage` doesn't match
@@ -483,89 +436,17 @@ def find_refused_limit(
     return frozenset()
 
 
-@dataclass(slots=True)
-class _ModelLimit:
-    """What one model takes; times are when it was learned."""
-
-    name: str = ""  # the name that it takes; "": not known
-    name_at: float = 0.0
-    refused_at: float | None = None  # when it refused every limit
-    bounded: bool = False  # it refused because its context is shorter than the limit
-    largest: int | None = None  # tokens that it allows
-    largest_at: float = 0.0
-
-
-class TokenLimits:
-    """The limits that the models of an endpoint take; those unused for longest are forgotten first."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._models: OrderedDict[str, _ModelLimit] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._models)
-
-    def pick(self, model: object, wanted: int, name: str = "max_tokens") -> tuple[str, int] | None:
-        """The name and the value to send; None: none, because all were refused.
-
-        `name` is where to begin with a model of which nothing is known, unless its name tells.
-
-        >>> TokenLimits().pick("o3-mini", 100), TokenLimits().pick("llama", 100)
-        (('max_completion_tokens', 100), ('max_tokens', 100))
-        """
-        known = self._models.get(_model_key(model), _ModelLimit())
-        if known.refused_at is not None and self._is_fresh(known.refused_at):
-            return None
-        if known.largest is not None and self._is_fresh(known.largest_at):
-            wanted = min(wanted, known.largest)
-        if known.name and self._is_fresh(known.name_at):
-            return known.name, wanted
-        return "max_completion_tokens" if _REASONING_MODEL.search(_model_key(model)) else name, wanted
-
-    def is_unbounded(self, model: object) -> bool:
-        """Whether the model refuses every limit, though an answer may be longer than it."""
-        known = self._models.get(_model_key(model))
-        return known is not None and known.refused_at is not None and not known.bounded
-
-    def record_name(self, model: object, name: str) -> None:
-        """Records that the model took a limit under that name, after it had refused another."""
-        known = self._ensure(model)
-        known.name, known.name_at, known.refused_at = name, self._now(), None
-
-    def record_largest(self, model: object, largest: int) -> None:
-        """Records that the model allows so many tokens at most."""
-        known = self._ensure(model)
-        known.largest, known.largest_at = largest, self._now()
-
-    def record_refused(self, model: object, *, bounded: bool) -> None:
-        """Records that the model took none."""
-        known = self._ensure(model)
-        known.refused_at, known.bounded = self._now(), bounded
-
-    def _is_fresh(self, at: float) -> bool:
-        return self._now() - at < FRESH_SECONDS
-
-    def _ensure(self, model: object) -> _ModelLimit:
-        key = _model_key(model)
-        known = self._models.setdefault(key, _ModelLimit())
-        self._models.move_to_end(key)
-        if len(self._models) > _MAX_MODELS:
-            self._models.popitem(last=False)
-        return known
-
-
 class LimitSearch:
     """Finds the limit that one request is accepted with; what it finds is learned when the call succeeds."""
 
-    def __init__(self, limits: TokenLimits, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
-        self._model = body.get("model")
+    def __init__(self, quirks: ModelQuirks, body: Mapping[str, Any], wanted: int, *, may_drop: bool) -> None:
         self._wanted = wanted
         self._may_drop = may_drop  # whether it may also be lowered, or left out
         self._refused: set[str] = set()  # names
         self._lowered = self._about_context = False
         self._tries = 0
         own_name = next(name for name in LIMIT_NAMES if name in body)
-        picked = limits.pick(self._model, wanted, own_name)
+        picked = quirks.pick_limit(wanted, own_name, model=body.get("model"))
         if not may_drop:
             picked = (own_name, wanted) if picked is None else (picked[0], wanted)
         self.current: tuple[str, int] | None = picked  # the name and the value to send; None: none
@@ -598,19 +479,19 @@ class LimitSearch:
         self.current = other, value
         return True
 
-    def learn(self, limits: TokenLimits) -> None:
+    def learn(self, quirks: ModelQuirks) -> None:
         """The call succeeded with what is chosen now."""
         if not self._tries:
             return
         if self.current is None:
             if self._about_context or len(self._refused) == len(LIMIT_NAMES):
-                limits.record_refused(self._model, bounded=self._about_context)
+                quirks.record_refused_limit(bounded=self._about_context)
             return
         name, value = self.current
         if self._refused:
-            limits.record_name(self._model, name)
+            quirks.record_limit_name(name)
         if self._lowered:
-            limits.record_largest(self._model, value)
+            quirks.record_largest_limit(value)
 
 
 def _find_lower(message: str, value: int) -> int | None:

@@ -1,21 +1,26 @@
-"""Settings of one endpoint: address, key, timeouts, retries, rate limits and circuit breaker.
+"""Settings of one endpoint: address, key, timeouts, retries, rate limits and circuit breaker; its modes.
 
 `build_endpoint` makes an `Endpoint` from the user's configuration. Nothing is sent here.
 """
 
+import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from numbers import Integral, Real
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
 
+from adacompute.client.server_quirks import LIMIT_NAMES
 from adacompute.config import EndpointConfig, read_key
 from adacompute.errors import ConfigError
-from adacompute.records import Secret
+from adacompute.records import Secret, TokenPrices
+
+_MESSAGE_TOKENS = 16  # that a model's template may add for a message
+_INSTRUCTION_ROLES = ("system", "developer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +196,73 @@ def build_endpoint(settings: EndpointConfig, *, remedy: str = "give --endpoint U
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeEndpoint:
+    """One way to ask for a sample. Two modes may have the same endpoint, with different options."""
+
+    name: str  # "": the only one, of an endpoint by itself
+    endpoint: Endpoint
+    model: str  # "": as requests name it
+    prices: TokenPrices = field(default_factory=TokenPrices)
+    cached_price: float | None = None  # a million cached prompt tokens; None: as other prompt tokens
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # merged into every request
+    system_suffix: str = ""  # added to the system message
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The limit of one response that the mode itself sets; None: it sets none."""
+        return min((self.options[name] for name in LIMIT_NAMES if name in self.options), default=None)
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """What it adds to requests, as it stands in a file of modes."""
+        return {**self.options, **({"system_suffix": self.system_suffix} if self.system_suffix else {})}
+
+    @property
+    def added_tokens(self) -> int:
+        """An upper bound on the tokens that the mode adds to a prompt, for any tokenizer of bytes."""
+        options = {name: value for name, value in self.options.items() if name not in LIMIT_NAMES}
+        suffix = len(self.system_suffix.encode()) + _MESSAGE_TOKENS if self.system_suffix else 0
+        return suffix + (len(json.dumps(options)) if options else 0)
+
+    def build_body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A request as this mode asks it: with its model, its options and its addition to the system message.
+
+        Of two limits of tokens, the request's and the mode's, the smaller one is kept, under the request's
+        name for it.
+        """
+        built = {**body, "model": self.model} if self.model else dict(body)
+        for name, value in self.options.items():
+            if name not in LIMIT_NAMES:
+                built[name] = value
+        limit = self.max_tokens
+        if limit is not None:
+            names = [name for name in LIMIT_NAMES if body.get(name) is not None]
+            for name in names or [name for name in LIMIT_NAMES if name in self.options]:
+                built[name] = min(limit, built.get(name) or limit)
+        if self.system_suffix:
+            built["messages"] = add_instruction(body["messages"], self.system_suffix)
+        return built
+
+
+def add_instruction(messages: Sequence[Mapping[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Messages with a text at the end of the first instruction; one of its own where there is none.
+
+    >>> add_instruction([{"role": "user", "content": "Hi"}], "Be brief.")
+    [{'role': 'system', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]
+    """
+    extended = [dict(message) for message in messages]
+    for message in extended:
+        if message.get("role") in _INSTRUCTION_ROLES:
+            content = message.get("content")
+            if isinstance(content, list):
+                message["content"] = [*content, {"type": "text", "text": text}]
+            else:
+                message["content"] = f"{content}\n{text}" if content else text
+            return extended
+    return [{"role": "system", "content": text}, *extended]
+
+
 def split_pairs(texts: Iterable[str], what: str, example: str) -> dict[str, str]:
     """Names and their values, which are behind a colon or an equals sign; no message shows a value.
 
@@ -227,14 +299,17 @@ def _copy_texts(values: Mapping[str, object], what: str) -> dict[str, str]:
 
 def describe_key_exposure(endpoint: Endpoint) -> str | None:
     """A warning where the key is sent unencrypted; None where it isn't."""
-    if endpoint.key is None or not endpoint.url.startswith("http://") or _is_loopback(endpoint.url):
+    if endpoint.key is None or not endpoint.url.startswith("http://") or is_loopback(endpoint.url):
         return None
     return f"{endpoint.url}: the key goes there unencrypted; use https:// where you can"
 
 
-def _is_loopback(url: str) -> bool:
-    """Whether an address is on this machine."""
-    host = urlsplit(url).hostname or ""
+def is_loopback(url: str) -> bool:
+    """Whether an address is on this machine; False if it can't be read."""
+    try:
+        host = (urlsplit(url).hostname or "") if url.isprintable() else ""
+    except ValueError:  # half an address of IPv6
+        return False
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -87,8 +87,9 @@ def find_reply_limits(body: Mapping[str, Any], n: int, max_tokens: int | None) -
 class AttemptTimer:
     """The deadlines of one request, and how far it has come; readable also after it was cancelled.
 
-    A context manager that raises TimeoutError, as `asyncio.timeout` does. A reply that is read in pieces
-    enters it again for each piece, since the task does other work in between.
+    A context manager that raises TimeoutError, as `asyncio.timeout` does; when it is due, it looks whether
+    there is more time by now. A reply that is read in pieces enters it again for each piece, since the task
+    does other work in between.
     """
 
     def __init__(self, endpoint: Endpoint, until: float, on_sent: Callable[[], None] | None = None) -> None:
@@ -96,7 +97,6 @@ class AttemptTimer:
         own_deadline = self._loop.time() + endpoint.timeouts.total
         self._ends = min(own_deadline, until)
         self._first_byte = endpoint.timeouts.first_byte
-        self._timeout: asyncio.Timeout | None = None  # while it is entered
         self._on_sent = on_sent
         # the caller's deadline comes before our own timeout
         self.caller_deadline_first = until < own_deadline
@@ -109,36 +109,39 @@ class AttemptTimer:
         self.sent = self._loop.time()
         if self._on_sent is not None:
             self._on_sent()
-        self._reschedule()
 
     def mark_answering(self) -> None:
         """The headers have arrived; for a stream, its first event."""
         self.headers = True
-        self._reschedule()
 
-    async def __aenter__(self) -> None:
-        self._timeout = asyncio.timeout_at(self._due)
-        await self._timeout.__aenter__()
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling, self.expired = task, task.cancelling(), False
+        self._handle = self._loop.call_at(self._find_due(self._loop.time()), self._look)
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._timeout is not None
-        timeout, self._timeout = self._timeout, None
-        self.expired = timeout.expired()
-        if self.expired:
-            self.caller_deadline_first = self.caller_deadline_first and self._due == self._ends
-        await timeout.__aexit__(kind, error, trace)
+        self._handle.cancel()
+        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
 
-    @property
-    def _due(self) -> float:
-        if self.sent is None or self.headers:
-            return self._ends
-        return min(self._ends, self.sent + self._first_byte)
+    def _look(self) -> None:
+        """Cancels the task if its time is over; else looks again when it may be."""
+        now = self._loop.time()
+        due = self._find_due(now)
+        if now < due:
+            self._handle = self._loop.call_at(due, self._look)
+            return
+        self.expired = True
+        self.caller_deadline_first = self.caller_deadline_first and due == self._ends
+        self._task.cancel()
 
-    def _reschedule(self) -> None:
-        if self._timeout is not None and not self._timeout.expired():
-            self._timeout.reschedule(self._due)
+    def _find_due(self, now: float) -> float:
+        """When its time is over, at the earliest: until it is sent, that may always be later."""
+        since = now if self.sent is None else self.sent
+        return self._ends if self.headers else min(self._ends, since + self._first_byte)
 
 
 _ROUND_SECONDS = 0.004  # a round of the event loop; after it, work on replies waits for the next
@@ -254,7 +257,7 @@ class Transport:
     ) -> "ReplyStream | HttpReply":
         """Posts JSON, and returns a success as a stream to read; errors as above."""
         try:
-            async with timer:
+            with timer:
                 response = await self._send(
                     "POST", url, timer, data, {**headers, **_EVENT_HEADERS} if headers else _EVENT_HEADERS
                 )
@@ -281,7 +284,7 @@ class Transport:
         wasn't asked for, is refused unread.
         """
         try:
-            async with timer:
+            with timer:
                 response = await self._send(method, url, timer, body, headers)
             timer.mark_answering()
             _check_encoding(response)
@@ -298,7 +301,7 @@ class Transport:
         headers: Mapping[str, str] | None,
         limits: ReplyLimits,
     ) -> HttpReply:
-        async with timer:
+        with timer:
             response = await self._send("GET" if data is None else "POST", url, timer, data, headers)
             timer.mark_answering()
             raw = await _read_body(response, limits.size)
@@ -456,7 +459,7 @@ class ReplyStream:
         A read that is cancelled loses nothing.
         """
         try:
-            async with self._timer:
+            with self._timer:
                 chunk = await self._response.read_some()
             self.size += len(chunk)
             if self.size > self.limits.size and self.has_limit:
@@ -553,13 +556,9 @@ def _build_compressed_error(response: HttpResponse, encoding: str, though: str) 
 
 def _find_encoding(response: HttpResponse) -> str:
     """The body's encoding, as a few known names or "an unknown encoding"; "": it is as it is."""
-    if "content-encoding" not in response.headers:
-        return ""
-    names = response.headers["content-encoding"].lower().split(",")
-    encodings = [name.strip() for name in names if name.strip() not in ("", "identity")]
-    if not encodings:
-        return ""
-    return encodings[0] if encodings[0] in _ENCODINGS else "an unknown encoding"
+    names = map(str.strip, response.headers.get("content-encoding", "").lower().split(","))
+    encoding = next((name for name in names if name not in ("", "identity")), "")
+    return encoding if not encoding or encoding in _ENCODINGS else "an unknown encoding"
 
 
 async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
@@ -570,27 +569,18 @@ async def _read_body(response: HttpResponse, limit: int) -> bytes | bytearray:
     elif encoding := _find_encoding(response):  # the status says enough, and is kept
         response.close()
         return f"(a message in {encoding}, which wasn't asked for)".encode()
-    max_size = limit if success else _MAX_ERROR_BODY
+    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
     try:
-        length = response.content_length
-        if length is not None and length <= min(max_size, MAX_INLINE):
-            return await response.read()
-        return await _read_parts(response, max_size)
+        while part := await response.read_some():
+            raw += part
+            if success and len(raw) > limit:
+                raise _build_too_large_error(response, limit)
+            if not success and len(raw) > _MAX_ERROR_BODY:
+                response.close()
+                break
     except BaseException:
         response.close()
         raise
-
-
-async def _read_parts(response: HttpResponse, max_size: int) -> bytearray:
-    """The body of a reply that doesn't say its length, or is too long: only an error may be cut off."""
-    raw = bytearray()  # to join the parts of many megabytes at the end would hold up others
-    while part := await response.read_some():
-        raw += part
-        if len(raw) > max_size:
-            response.close()
-            if response.status != 200:
-                break
-            raise _build_too_large_error(response, max_size)
     return raw
 
 

@@ -19,10 +19,12 @@ from adacompute.errors import PolicyError, ScoreError
 from adacompute.evaluate.measure import CachedPolicy
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
-from adacompute.evaluate.verdict import PairedResults
+from adacompute.evaluate.verdict import PairedResults, draw_bootstrap, estimate_intervals, match_neighbours
 from adacompute.policies.base import Dial, Policy
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
+from adacompute.policies.place import place_orders
+from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
@@ -34,6 +36,8 @@ FoldFit = tuple[Policy, Sequence[str]]  # a policy, and the prompts that it was 
 BUDGETS = (1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 ORDERS = 20
 
+_QUALITY_COSTS = 60  # average costs at which a quality is measured
+_QUALITY_DIGITS = 5
 _FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
 _PRICE_RANGE = (1e-9, 1e3)  # of prices per sample that are searched, beside 0
 _STEPS = 60
@@ -55,7 +59,8 @@ class PolicyReplays:
             (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].convert_price, _PRICE_RANGE))
         )
         self.problems = sum(len(paths.ballots) for _, paths in parts)
-        self._parts = [(CachedPolicy(policy, paths), paths) for policy, paths in parts]
+        self._parts = [(policy, CachedPolicy(policy, paths), paths) for policy, paths in parts]
+        self._places = [place_orders(paths.ballots.prompts, paths.orders) for _, paths in parts]
         self._share = np.concatenate(
             [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
         )  # of a path
@@ -66,8 +71,12 @@ class PolicyReplays:
         """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
         if dial not in self._known:
             values_by_name: dict[str, list[Floats]] = {}
-            runs = self._map(lambda part: part[0].run(dial), self._parts)
-            for run, (_, paths) in zip(runs, self._parts, strict=True):
+            wanted = [
+                (cached, policy.spread_dial(dial, places))
+                for (policy, cached, _), places in zip(self._parts, self._places, strict=True)
+            ]
+            runs = self._map(lambda part: part[0].run(part[1]), wanted)
+            for run, (*_, paths) in zip(runs, self._parts, strict=True):
                 at = (run.drawn - 1, np.arange(len(paths)))
                 share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
                 values = {"cost": run.drawn, "waves": run.waves, "agreement": share, "square": share**2}
@@ -96,9 +105,9 @@ class PolicyReplays:
 
     def uniform_samples(self, accuracy: float) -> float:
         """Uniform samples that are as accurate on the same paths; the longest where none is."""
-        longest = min(paths.longest for _, paths in self._parts)
+        longest = min(paths.longest for *_, paths in self._parts)
         accuracies = [
-            self._mean(np.concatenate([paths.grade[step] for _, paths in self._parts]))
+            self._mean(np.concatenate([paths.grade[step] for *_, paths in self._parts]))
             for step in range(longest)
         ]
         corners = find_hull(np.arange(1.0, longest + 1), accuracies)
@@ -204,13 +213,40 @@ def build_chart(
 
 def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
     """The chart with a verdict's accuracies, and the uniform samples that it found to be as accurate."""
-    if results is None or results.basis != "accuracy":
+    if results is None:
+        return chart
+    chart = replace(chart, qualities=measure_qualities(results), basis=results.basis)
+    if results.basis != "accuracy":
         return chart
     rows = []
     for row in chart.rows:
         need = results.find_need(row.budget)
         rows.append(row if need is None else replace(row, accuracy=need[0], uniform=need[1]))
     return replace(chart, rows=tuple(rows))
+
+
+def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
+    """What a policy gains over so many samples for every request, by its average cost, paired by problem.
+
+    Samples are voted on as the policy's are. Each interval is of one cost alone, by bootstrap-t.
+    """
+    mean = results.points.cost.mean(axis=1)  # (settings,)
+    costs = sorted({round(cost, 2) for cost in np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()})
+    matched = [(cost, mix) for cost in costs if (mix := match_neighbours(results.points, cost)) is not None]
+    own = np.stack([mix.each for _, mix in matched], axis=1)  # (questions, costs)
+    boot = draw_bootstrap(len(own))
+    curves = {}
+    for rival_cost, rights in zip(results.uniform.cost.mean(axis=1), results.uniform.accuracy, strict=True):
+        alone, _, _ = estimate_intervals(own - rights[:, None], boot)
+        curves[round(rival_cost)] = QualityCurve(
+            samples=round(rival_cost),
+            rival_cost=float(round(rival_cost)),
+            accuracy=round(float(rights.mean()), _QUALITY_DIGITS),
+            costs=tuple(cost for cost, _ in matched),
+            gains=tuple(round(gain.mean, _QUALITY_DIGITS) for gain in alone),
+            lows=tuple(round(gain.low or 0.0, _QUALITY_DIGITS) for gain in alone),
+        )
+    return tuple(curves[samples] for samples in sorted(curves))
 
 
 def assemble_chart(

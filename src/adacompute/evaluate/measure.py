@@ -197,7 +197,7 @@ class CachedPolicy:
         self._paths = replace(paths, ballots=_PlaceholderRows(len(paths)), orders=1)  # type: ignore[arg-type]
         self._reading = np.arange(len(paths), dtype=np.float64)[:, None]
 
-    def run(self, dial: float | None) -> PolicyRun:
+    def run(self, dial: float | Floats | None) -> PolicyRun:
         """As `run_policy`."""
         rule = None if self._find_rule is None else self._find_rule(dial)
         if rule is None:

@@ -22,7 +22,7 @@ from adacompute.evaluate.measure import EvaluationSetup, SplitData, SplitResult
 from adacompute.evaluate.resampling import Split
 from adacompute.policies.curve import CurvePolicy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.paths import MenuPaths, PolicyRun, draw_menu_paths
+from adacompute.policies.paths import ModePaths, PolicyRun, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
 from adacompute.replay.per_problem import run_policy
@@ -129,7 +129,7 @@ def mix_modes(settings: Settings, train: Ints, budget: float) -> SettingMix:
 class JointVotes:
     """Joint votes along recorded paths, looked up by how many samples of each mode were drawn."""
 
-    def __init__(self, paths: MenuPaths, *, judged: Floats, chosen: Floats) -> None:
+    def __init__(self, paths: ModePaths, *, judged: Floats, chosen: Floats) -> None:
         """`judged` and `chosen` are the worth of each path's classes, (paths, classes)."""
         self.paths = paths
         self._judged, self._chosen = judged, chosen
@@ -368,7 +368,7 @@ def follow_router(router: CurvePolicy, prompts: Sequence[str], single: Mapping[s
     )
 
 
-def follow_runs(paths: MenuPaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
+def follow_runs(paths: ModePaths, runs: Sequence[PolicyRun], *, agreement: bool) -> Settings:
     """A policy's runs as settings; they are chosen elsewhere, so that their worth isn't known."""
     judged = [run.agrees if agreement else run.grade for run in runs]
     accuracy = np.stack([paths.mean_per_problem(each) for each in judged])
@@ -418,13 +418,13 @@ class ModeRivals:
 
 def draw_mode_paths(
     setup: EvaluationSetup, weigh: VoteWeights | None, longest: Sequence[int], number: int
-) -> MenuPaths:
+) -> ModePaths:
     """Random orders of every problem's samples: on one split the same ones, however votes are weighed."""
     rng = np.random.default_rng([setup.seed, number, 2])
-    return draw_menu_paths(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
+    return draw_paths_by_mode(setup.ballots, weigh=weigh, longest=longest, orders=setup.orders, rng=rng)
 
 
-def _make_votes(setup: EvaluationSetup, paths: MenuPaths) -> JointVotes:
+def _make_votes(setup: EvaluationSetup, paths: ModePaths) -> JointVotes:
     judged = paths.agrees if setup.basis == "agreement" else paths.grade
     chosen = paths.agrees if setup.learns_by_agreement else judged
     return JointVotes(paths, judged=judged, chosen=chosen)
@@ -436,7 +436,7 @@ def list_targets(setup: EvaluationSetup) -> tuple[float, ...]:
 
 
 def _measure_menu(
-    setup: EvaluationSetup, policy: MenuPolicy, paths: MenuPaths, split: Split, number: int
+    setup: EvaluationSetup, policy: MenuPolicy, paths: ModePaths, split: Split, number: int
 ) -> dict[str, SplitResult]:
     """The policy at the corners of its own hull that the targets need, and the shuffled control."""
     mixes = [mix_points(policy.cost_, policy.accuracy_, target) for target in list_targets(setup)]
@@ -459,8 +459,8 @@ def _measure_menu(
 def _measure_rivals(
     setup: EvaluationSetup,
     policy: MenuPolicy,
-    weighed_paths: MenuPaths,
-    plain_paths: MenuPaths,
+    weighed_paths: ModePaths,
+    plain_paths: ModePaths,
     split: Split,
 ) -> dict[str, SplitResult]:
     """Every rival, its settings chosen on the training problems."""

@@ -34,7 +34,7 @@ from adacompute.evaluate.mode_rivals import (
     list_targets,
     mix_settings,
 )
-from adacompute.policies.paths import MenuPaths, PathLayout, compute_class_worth, compute_full_vote
+from adacompute.policies.paths import ModePaths, PathLayout, compute_class_worth, compute_full_vote
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 
@@ -161,7 +161,7 @@ class PublishedCascades:
         }
 
 
-def follow_conformal_cascades(paths: MenuPaths, train: Ints, *, by_agreement: bool) -> Settings:
+def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bool) -> Settings:
     """The thresholds of C3PO at every cap on costs, from the tightest to the widest.
 
     One half of the training problems tells how often a cascade disagrees with the dearest mode, the other the
@@ -181,7 +181,7 @@ def follow_conformal_cascades(paths: MenuPaths, train: Ints, *, by_agreement: bo
     return Settings(cost=cost[chosen], accuracy=judged[chosen], worth=agreement[chosen], draws=draws[chosen])
 
 
-def _list_cascades(paths: MenuPaths) -> Iterator[tuple[Floats, ...]]:
+def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     """What every cascade of C3PO gives on each problem: cost, worth, agreement, samples by mode, (modes,
     problems), and the cost of one request of each.
     """

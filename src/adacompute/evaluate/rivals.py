@@ -29,9 +29,9 @@ from adacompute.policies.baselines import (
     MAX_SEED,
     OneShotPolicy,
     draw_budgets,
-    hash_to_unit,
     mix_adjacent,
 )
+from adacompute.policies.place import hash_to_unit
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve

@@ -322,6 +322,11 @@ def _sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
     return sums * (count / len(groups))
 
 
+def draw_bootstrap(questions: int) -> Bootstrap:
+    """The draws of questions that all intervals of one verdict share."""
+    return Bootstrap.of(questions, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
+
+
 def judge(results: PairedResults) -> Verdict:
     """Judge what was measured: at each budget alone, and over all of them at once."""
     if results.problems < FEWEST_PROBLEMS:
@@ -338,7 +343,7 @@ def judge(results: PairedResults) -> Verdict:
             problems=results.problems,
         )
     gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
-    boot = Bootstrap.of(len(gains), draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
+    boot = draw_bootstrap(len(gains))
     alone, joint, critical = estimate_intervals(gains, boot)
     joint = _raise_upper_ends(joint, results, pairs, boot)
     curves, usage = UniformCurves.of(results.uniform, boot), results.usage

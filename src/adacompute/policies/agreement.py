@@ -19,7 +19,6 @@ from adacompute.policies.base import (
     Arrays,
     Dial,
     Policy,
-    check_dial,
     check_dials,
     check_flag,
     check_integer,
@@ -87,13 +86,13 @@ class AdaptiveConsistency(AgreementPolicy):
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self.limit_draw(state, self.wave))
 
-    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+    def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """One sample first, and the doubt above which one more is drawn, again and again; None where samples
         are drawn several at a time.
         """
         if self.wave > 1 or type(self).count_draws is not AdaptiveConsistency.count_draws:
             return None
-        return 1, check_dial("threshold", dial, high=1.0)
+        return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The probability that the leader's share of the votes of the first two is below a half."""
@@ -205,12 +204,12 @@ class BayesPolicy(AgreementPolicy):
         stops = (state.drawn > 0) & (self.compute_doubt(reading, state) <= limit)
         return np.where(stops, 0, self.limit_draw(state, 1))
 
-    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+    def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """One sample first, and the doubt above which one more is drawn, again and again."""
         self._get_table()
         if type(self).count_draws is not BayesPolicy.count_draws:
             return None
-        return 1, check_dial("threshold", dial, high=1.0)
+        return 1, self.check_doubt(dial)
 
     def compute_doubt(self, reading: Floats, state: VoteState) -> Floats:  # noqa: ARG002
         """The posterior probability that the answer that leads isn't the one the model gives most often."""

@@ -23,7 +23,8 @@ import numpy.typing as npt
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
-from adacompute.policies.votes import Floats, Ints, MenuVotes, VoteState, read_tallies
+from adacompute.policies.place import OwnPrice, place_orders, spread_price
+from adacompute.policies.votes import Floats, Ints, ModeVotes, VoteState, read_tallies
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu
@@ -59,7 +60,7 @@ def score_votes(ballots: Ballots, budgets: Sequence[int], weigh: VoteWeights | N
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """So many samples to draw now, of one mode of a menu; `mode` is None where there is only one."""
+    """So many samples to draw now, of one mode; `mode` is None if that has no name."""
 
     mode: str | None = None
     count: int = 1
@@ -88,6 +89,7 @@ class Policy(ABC):
     needs_plain_votes: ClassVar[bool] = False  # True: no verifier's scores may weigh them
     draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
     max_waves: int | None = None  # None: as many as there are samples
+    spreads_price: bool = True  # False: all requests are decided at the very dial that is given
     one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally
     reads_entropy: bool = False  # True: uses the first sample's entropy, so ask the endpoint for it
     source_model: str | None = None  # whose samples it was fitted on; None: not known, or none
@@ -122,7 +124,8 @@ class Policy(ABC):
         """
         if reading is None:
             reading = np.zeros((1, 0)) if self.skips_prompt(tally) else self.read([prompt])
-        return int(self.count_draws(reading, VoteState.from_tallies([tally]), dial)[0])
+        own = self.place_price(dial, prompt)
+        return int(self.count_draws(reading, VoteState.from_tallies([tally]), own)[0])
 
     def next(
         self,
@@ -131,15 +134,40 @@ class Policy(ABC):
         price: float | None = None,
         *,
         reading: Floats | None = None,
-        modes: Collection[str] | None = None,  # noqa: ARG002 - for policies over a menu
+        modes: Collection[str] | None = None,
     ) -> Draw | None:
-        """What to draw now, or None: stop. A policy over a menu names the mode.
+        """What to draw now, or None: stop. A policy over modes names the mode.
 
         `reading` is what `read` gave for the prompt, if that was called already. `modes` are those that may
         be drawn from; None: all.
         """
+        name = self.names[0]
+        if name and modes is not None and name not in modes:
+            return None
         count = self.more(prompt, tally, price, reading=reading)
-        return Draw(count=count) if count else None
+        return Draw(mode=name or None, count=count) if count else None
+
+    def place_price(self, dial: float | None, prompt: str) -> float | None:
+        """The dial that a prompt is decided at, by its place; an `OwnPrice` as it is."""
+        if dial is None or isinstance(dial, OwnPrice):
+            return dial
+        return self.spread_price(dial, float(place_orders([prompt])[0]))
+
+    def spread_price(self, dial: float | None, place: float) -> float | None:
+        """As `spread_dial`, of one request."""
+        own = self.spread_dial(dial, np.array([place]))
+        return float(own[0]) if isinstance(own, np.ndarray) else own
+
+    def spread_dial(self, dial: float | None, places: Floats) -> float | Floats | None:
+        """The dial of each request, (requests,), by its place; for all the same, if none or not spread."""
+        if self.dial is None or dial is None or not self.spreads_price:
+            return dial
+        value = check_dial(self.dial, dial, high=1.0 if self.dial == "threshold" else math.inf)
+        return spread_price(value, places, dial=self.dial)
+
+    def repeat_reading(self, reading: Floats, orders: int) -> Floats:
+        """What was read of each prompt, for each order of its samples, (prompts * orders, numbers)."""
+        return np.repeat(reading, orders, axis=0)
 
     def convert_price(self, price: float) -> float:
         """A price of one sample in the unit of the policy's own prices, such as tokens."""
@@ -156,7 +184,9 @@ class Policy(ABC):
         if len(prompts) != len(tallies):
             raise PolicyError(f"{len(prompts)} prompts and {len(tallies)} tallies don't pair up")
         counts: list[int] = self.decide(
-            self.read(prompts), read_tallies(tallies, self.names), dial
+            self.read(prompts),
+            read_tallies(tallies, self.names),
+            self.spread_dial(dial, place_orders(prompts)),
         ).counts.tolist()
         return counts
 
@@ -164,7 +194,7 @@ class Policy(ABC):
         """What the policy sees of prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
-    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Draws:
+    def decide(self, reading: Floats, state: VoteState | ModeVotes, dial: float | Floats | None) -> Draws:
         """What each request draws now. A price or threshold may be given for each, (requests,).
 
         Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.
@@ -183,7 +213,7 @@ class Policy(ABC):
     def mask_certified(
         self,
         state: VoteState,  # noqa: ARG002
-        dial: float | None = None,  # noqa: ARG002
+        dial: float | Floats | None = None,  # noqa: ARG002
     ) -> npt.NDArray[np.bool_] | None:
         """As `certifies`, for many requests at once, (requests,)."""
         return None
@@ -383,11 +413,12 @@ def check_dials(name: str, dials: object, *, high: float = math.inf) -> float | 
 def log_price(price: float | Floats) -> float | Floats:
     """The natural logarithm of a price, or of each; of 0 minus infinity.
 
-    It is libm's either way, so that a request is decided alike alone and among others.
+    It is numpy's either way, so that a request is decided alike alone and among others.
     """
     if isinstance(price, np.ndarray):
-        return np.array([log_price(value) for value in price.tolist()])
-    return math.log(price) if price > 0 else -math.inf
+        with np.errstate(divide="ignore"):
+            return np.log(price)
+    return float(np.log(price)) if price > 0 else -math.inf
 
 
 def check_flag(name: str, value: object) -> bool:

@@ -4,7 +4,6 @@ Random choices hash the seed and the prompt, so the same request gets the same b
 in replay.
 """
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -26,6 +25,7 @@ from adacompute.policies.base import (
     check_source,
     get_ballots,
 )
+from adacompute.policies.place import hash_prompt, hash_to_unit
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool
@@ -34,24 +34,6 @@ from adacompute.solve.hull import compute_slopes, round_slopes
 
 BUDGETS = (1, 2, 4, 8, 16)  # the paper's
 MAX_SEED = 2**63 - 1
-
-
-def hash_to_unit(prompts: Sequence[str], *, seed: int) -> Floats:
-    """A number from 0 to below 1 for each prompt, (prompts,): a hash of the seed and the prompt.
-
-    >>> first, second = hash_to_unit(["What is 2 + 2?", "What is 2 + 3?"], seed=0).tolist()
-    >>> first == hash_to_unit(["What is 2 + 2?"], seed=0).item(), first == second
-    (True, False)
-    """
-    return np.array(
-        [(hash_prompt(prompt, seed=seed) >> 11) * 2.0**-53 for prompt in prompts], dtype=np.float64
-    )
-
-
-def hash_prompt(prompt: str, *, seed: int = 0) -> int:
-    """A 64-bit hash of the seed and the prompt."""
-    text = prompt.encode("utf-8", "surrogatepass")  # a cut conversation may end in half a surrogate pair
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8, salt=seed.to_bytes(8, "big")).digest(), "big")
 
 
 def mix_adjacent(budgets: Sequence[int], average: float) -> Floats:

@@ -8,12 +8,14 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from adacompute.errors import PolicyError, PolicyInvalid
+import msgspec
+
+from adacompute.errors import BudgetInvalid, PolicyError, PolicyInvalid
 from adacompute.policies.artefact import (
     CHART_FILE,
     DOCUMENT,
@@ -23,12 +25,14 @@ from adacompute.policies.artefact import (
     compute_digest,
     parse_json,
     publish_beside,
+    read_artefact,
     read_content,
 )
 from adacompute.policies.base import Dial
+from adacompute.policies.quality import MARGIN, Quality, QualityCost, QualityCurve, choose_curve
 from adacompute.pool.ballots import count_calls
 
-SCHEMA, VERSION = "adacompute.chart", 2
+SCHEMA, VERSION = "adacompute.chart", 3
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 
 _MAX_ROWS = 64
@@ -36,10 +40,13 @@ _MAX_SAMPLES = 1e6  # a request: more is taken for a mistake
 _MAX_PROTOCOL = 1000  # characters of the protocol
 _TOLERANCE = 1e-9
 _MIN_PRICE = 1e-12  # lower prices count as this one where a logarithm is taken
+_DAY = re.compile(r"(\d{4}-\d\d-\d\d)?", re.ASCII)
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
 _LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
+_QUALITIES = {"qualities", "basis", "measured"}  # since format 3
+_MAX_CURVES = 256
 _MAX_TOKENS = 1e12  # a request: more is taken for a mistake
 
 
@@ -85,6 +92,9 @@ class Chart:
     rows: tuple[ChartRow, ...]
     prompt_tokens: float | None = None  # of an average prompt; None: not known
     choices: int | None = None  # samples that one call gave at most, and paid one prompt for; None: not known
+    qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
+    basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
+    measured: str = ""  # the day, e.g. 2026-11-18; "": not known
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
@@ -94,6 +104,12 @@ class Chart:
         """The dial for an average number of samples; None outside of the rows, or without a dial."""
         row = self.row_at(budget)
         return None if row is None else row.price
+
+    def find_quality(self, quality: Quality, margin: float = MARGIN) -> QualityCost:
+        """The average cost that a quality stands for; BudgetInvalid if it wasn't shown."""
+        curve = choose_curve(self.qualities, quality)
+        found = curve.find_cost(quality, problems=self.problems, margin=margin)
+        return replace(found, basis=self.basis, measured=self.measured)
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
         """What a sample costs where a request costs about `target`, by the lengths that were recorded.
@@ -162,9 +178,24 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
             protocol=document["protocol"],
             rows=tuple(ChartRow(**row) for row in document["rows"]),
             **{name: document.get(name) for name in _LENGTHS},
+            qualities=msgspec.convert(document.get("qualities", []), tuple[QualityCurve, ...]),
+            basis=document.get("basis", "accuracy"),
+            measured=document.get("measured", ""),
         )
-    except (PolicyError, TypeError) as exc:
+    except (PolicyError, TypeError, msgspec.ValidationError) as exc:
         raise PolicyInvalid(f"{path}: {exc}; {_REMEDY}") from exc
+
+
+def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> QualityCost:
+    """What a quality costs by the policy in a folder; BudgetInvalid if that wasn't shown."""
+    wanted = Quality.parse(quality)
+    chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
+    if chart is None:
+        raise BudgetInvalid(
+            f"budget '{wanted}' needs a policy that was measured; fit one on recorded samples, and give its "
+            "folder"
+        )
+    return chart.find_quality(wanted, margin)
 
 
 def _check_document(document: object, path: Path) -> Mapping[str, Any]:
@@ -176,9 +207,11 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
         raise PolicyInvalid(
             f"{path}: is of format {written}, newer than this version reads ({VERSION}); upgrade adacompute"
         )
-    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS
+    names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS | _QUALITIES
     if written == 1:
         names, keys = names - {"tokens"}, _FIELDS
+    elif written == 2:
+        keys = _FIELDS | _LENGTHS
     rows = document.get("rows")
     valid = (
         type(written) is int
@@ -242,6 +275,12 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
     for row in chart.rows:
         if fault := _find_row_fault(row, chart.dial):
             return fault
+    if chart.basis not in ("accuracy", "agreement"):
+        return f"basis {chart.basis!r:.60}"
+    if not isinstance(chart.measured, str) or not _DAY.fullmatch(chart.measured):
+        return f"measured {chart.measured!r:.60}"
+    if len(chart.qualities) > _MAX_CURVES or not all(curve.is_sound for curve in chart.qualities):
+        return "qualities whose numbers don't fit together"
     for lower, upper in pairwise(chart.rows):
         if not lower.budget < upper.budget or lower.cost > upper.cost + _TOLERANCE:
             return f"budgets and costs that don't rise, at {upper.budget:g}"

@@ -14,10 +14,8 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from adacompute.answers import Tally, VoteWeights
-from adacompute.answers.vote import WEIGHT_UNIT
 from adacompute.errors import PolicyError, format_value
 from adacompute.policies.base import (
     DEFAULT_LONGEST,
@@ -32,14 +30,13 @@ from adacompute.policies.base import (
 )
 from adacompute.policies.baselines import BUDGETS
 from adacompute.policies.features import FeaturePolicy, FeatureSet, RowCache
+from adacompute.policies.paths import Paths, build_paths
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.ballots import number_prompts
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score import MenuColumn, list_columns, score
-from adacompute.score.aggregates import compute_weight_units
-from adacompute.score.grades import grade_samples, measure_classes
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
@@ -64,55 +61,25 @@ _MAX_FALL = 0.05  # share of the gains that may be lost on other problems where 
 _ORDERS = (8, 32)  # of a problem, at least and at most
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FirstSampleVotes:
-    """Votes along random orders of each problem's samples, with the entropy of the first sample."""
-
-    entropy: Floats  # (problems, orders) of the first sample, nats; NaN: not known
-    accuracy: Floats  # (problems, orders, budgets) worth of the answer that leads after so many samples
-
-
-def draw_first_sample_votes(
+def draw_first_samples(
     ballots: Ballots,
-    budgets: Sequence[int],
+    longest: int,
     *,
     orders: int,
     rng: np.random.Generator,
     weigh: VoteWeights | None = None,
-) -> FirstSampleVotes:
-    """Votes along random orders, ties to the first seen; every sample comes first about equally often.
+) -> Paths:
+    """Random orders of each problem's samples, so that every sample comes first about equally often.
 
     A policy that looks at the first sample keeps it, so the votes to compare are those that begin with
-    it. Problems must have grades, and as many samples as the largest budget.
+    it. Problems must have grades, and as many samples as `longest`.
     """
-    sample_counts, longest = ballots.drawn, budgets[-1]
-    weights = (
-        np.full(ballots.classes.shape, WEIGHT_UNIT) if weigh is None else compute_weight_units(ballots, weigh)
-    )
-    sizes, worth = measure_classes(ballots.classes, grade_samples(ballots))
-    worth = np.where(sizes > 0, worth, 0.0)
-    entropy = np.empty((len(ballots), orders))
-    accuracy = np.empty((len(ballots), orders, len(budgets)))
     chunk = max(1, _CELLS // (orders * longest**2))
-    for start in range(0, len(ballots), chunk):
-        rows = np.arange(start, min(start + chunk, len(ballots)))
-        order = _draw_orders(
-            sample_counts[rows], orders, ballots.classes.shape[1], longest, rng
-        )  # (rows, orders, longest)
-        problem = rows[:, None, None]
-        entropy[rows] = ballots.entropy[rows[:, None], order[:, :, 0]]
-        classes = ballots.classes[problem, order].reshape(-1, longest)
-        leaders = _find_leaders(
-            classes, weights[problem, order].reshape(-1, longest), budgets
-        )  # (paths, budgets)
-        owner = np.repeat(rows, orders)[:, None]
-        value = (
-            np.where(leaders >= 0, worth[owner, np.maximum(leaders, 0)], 0.0)
-            if worth.shape[1]
-            else leaders * 0.0
-        )
-        accuracy[rows] = value.reshape(len(rows), orders, len(budgets))
-    return FirstSampleVotes(entropy=entropy, accuracy=accuracy)
+    parts = [
+        _draw_orders(ballots.drawn[start : start + chunk], orders, ballots.classes.shape[1], longest, rng)
+        for start in range(0, len(ballots), chunk)
+    ]
+    return build_paths(ballots, np.concatenate(parts), weigh=weigh)
 
 
 def _draw_orders(
@@ -127,24 +94,6 @@ def _draw_orders(
     first = np.take_along_axis(first_order, position, axis=1)
     np.put_along_axis(sort_keys, first[:, :, None], -1.0, axis=2)
     return np.asarray(np.argsort(sort_keys, axis=2)[:, :, :longest])
-
-
-def _find_leaders(classes: npt.NDArray[np.int32], weights: Ints, budgets: Sequence[int]) -> Ints:
-    """The class that leads after each budget, (paths, budgets); -1 where none has answered."""
-    longest = classes.shape[1]
-    first_draw = (classes[:, :, None] == classes[:, None, :]).argmax(
-        axis=2
-    )  # (paths, longest) first such draw
-    cast = np.where(classes >= 0, weights, 0)
-    sums = np.zeros(classes.shape, dtype=np.int64)
-    rows, leaders, counted = np.arange(len(classes)), [], 0
-    for budget in budgets:
-        for draw in range(counted, min(budget, longest)):
-            sums[rows, first_draw[:, draw]] += cast[:, draw]
-        counted = budget
-        best = sums.argmax(axis=1)  # ties go to the first seen
-        leaders.append(np.where(sums[rows, best] > 0, classes[rows, best], -1))
-    return np.stack(leaders, axis=1).astype(np.int64)
 
 
 def fit_curves(
@@ -290,7 +239,7 @@ class CurvePolicy(FeaturePolicy):
         weigh: VoteWeights | None = None,
         menu: Menu | None = None,
     ) -> None:
-        self.route = None if menu is None else MenuRoute.of(menu, budgets, longest=longest)
+        self.route = None if menu is None else ModeRoute.of(menu, budgets, longest=longest)
         super().__init__(
             budgets=self.route.counts if self.route else budgets,  # type: ignore[arg-type] # checked there
             features=features,
@@ -347,10 +296,10 @@ class CurvePolicy(FeaturePolicy):
         else:
             orders = int(np.clip(_TARGET_ROWS // len(ballots), *_ORDERS))
             rng = np.random.default_rng(self.seed)
-            votes = draw_first_sample_votes(ballots, self.modes, orders=orders, rng=rng, weigh=self.weigh)
-            targets, entropy = votes.accuracy.reshape(-1, len(self.modes)), votes.entropy.reshape(-1)
+            paths = draw_first_samples(ballots, self.modes[-1], orders=orders, rng=rng, weigh=self.weigh)
+            targets, entropy = paths.grade[np.array(self.modes) - 1].T, paths.entropy
             if not feature_set.entropy:
-                orders, targets = 1, votes.accuracy.mean(axis=1)
+                orders, targets = 1, paths.mean_per_problem(targets)
                 entropy = np.full(len(ballots), np.nan)
         rows = feature_set.build_rows(np.repeat(reading, orders, axis=0), entropy)
         owner = np.repeat(np.arange(len(ballots)), orders)
@@ -362,7 +311,7 @@ class CurvePolicy(FeaturePolicy):
         self.source_model = ballots.model
         return self
 
-    def _fit_route(self, route: "MenuRoute", pool: Pool | JoinedPool | Ballots) -> Self:
+    def _fit_route(self, route: "ModeRoute", pool: Pool | JoinedPool | Ballots) -> Self:
         """Learns one curve for each mode, from the prompts' texts."""
         ballots = read_modes(pool)
         table = score(ballots, route.budgets, menu=route.menu, mixed=False)
@@ -409,7 +358,8 @@ class CurvePolicy(FeaturePolicy):
         if not self.route:
             return super().next(prompt, tally, price, reading=reading, modes=modes)
         allowed = [name for name in self.route.menu.names if modes is None or name in modes]
-        (number,) = self.choose([prompt], check_dial("price", price)).tolist()
+        own = check_dial("price", self.place_price(price, prompt))
+        (number,) = self.choose([prompt], own).tolist()
         drawn = tally.drawn_by_mode
         for mode, count in self.columns[number].draws if allowed else ():
             name = mode if mode in allowed else allowed[-1]
@@ -486,7 +436,7 @@ class CurvePolicy(FeaturePolicy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MenuRoute:
+class ModeRoute:
     """The columns of a router: each mode's votes, and what they cost."""
 
     menu: Menu

@@ -51,6 +51,7 @@ class GuaranteePolicy(Policy):
 
     kind = "guarantee"
     needs_plain_votes = True
+    spreads_price = False  # its delta is a promise
     dial: Dial | None = "threshold"
     setting_names = ("delta", "longest")
 
@@ -68,7 +69,7 @@ class GuaranteePolicy(Policy):
         """Whether the leader of these votes is certified, at `delta` or at the dial."""
         return bool(self.mask_certified(VoteState.from_tallies([tally]), dial)[0])
 
-    def mask_certified(self, state: VoteState, dial: float | None = None) -> npt.NDArray[np.bool_]:
+    def mask_certified(self, state: VoteState, dial: float | Floats | None = None) -> npt.NDArray[np.bool_]:
         """Which requests' leaders are certified, (requests,); none beyond `longest` votes."""
         reached = state.first >= self._find_votes(state, dial)
         return np.asarray(reached & (state.answered <= self.longest))

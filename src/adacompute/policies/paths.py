@@ -4,7 +4,7 @@ A problem's samples are shuffled and cut into disjoint windows as long as a poli
 window is one path, as if the samples had come in that order. The counts equal those of
 `adacompute.answers.Tally` to the last bit, with ties going to the answer seen first.
 
-`Paths` are of one mode, `MenuPaths` of several: there the tally depends on how many samples each mode gave.
+`Paths` are of one mode, `ModePaths` of several: there the tally depends on how many samples each mode gave.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from adacompute.answers import VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, scale_units
 from adacompute.errors import TooFewSamples
 from adacompute.policies.base import Draws
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, Rows, VoteState
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, Rows, VoteState
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
@@ -385,7 +385,7 @@ class _ModePath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MenuPaths(_RecordedPaths):
+class ModePaths(_RecordedPaths):
     """Recorded samples of every mode in random orders."""
 
     modes: tuple[_ModePath, ...] = field(repr=False)
@@ -402,7 +402,7 @@ class MenuPaths(_RecordedPaths):
         """The most classes of a path."""
         return int(self.grade.shape[1])
 
-    def only(self, problems: Ints) -> "MenuPaths":
+    def only(self, problems: Ints) -> "ModePaths":
         """The paths of some problems, by their rows."""
         rows = (problems[:, None] * self.orders + np.arange(self.orders)).reshape(-1)
         names = [each.name for each in fields(_ModePath)]
@@ -429,7 +429,7 @@ class MenuPaths(_RecordedPaths):
             by_mode=walk.drawn,
         )
 
-    def state_of(self, walk: "Walk", rows: Ints) -> MenuVotes:
+    def state_of(self, walk: "Walk", rows: Ints) -> ModeVotes:
         """The votes of some requests of a walk."""
         return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
 
@@ -442,7 +442,7 @@ class MenuPaths(_RecordedPaths):
                 new = (number >= 0) & (walk.seen[drawing, np.maximum(number, 0)] == NEVER_SEEN)
                 walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
 
-    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> MenuVotes:
+    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> ModeVotes:
         """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
 
         `seen` is in which order classes were first given, (requests, classes); None takes the cheapest
@@ -455,7 +455,7 @@ class MenuPaths(_RecordedPaths):
         joint = np.sum([mode.joint[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0)
         if seen is None:
             seen = np.broadcast_to(np.arange(self.class_count), (len(rows), self.class_count))
-        return MenuVotes(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+        return ModeVotes(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
         """What the draws of paths cost, (requests,)."""
@@ -468,14 +468,14 @@ class MenuPaths(_RecordedPaths):
         return np.asarray(np.where(classes >= 0, known, known * 0.0))
 
 
-def draw_menu_paths(
+def draw_paths_by_mode(
     ballots: Ballots,
     *,
     weigh: VoteWeights | None,
     longest: Sequence[int],
     orders: int,
     rng: np.random.Generator,
-) -> MenuPaths:
+) -> ModePaths:
     """Random orders of each mode's samples; costs are those of the modes."""
     parts = ballots.parts
     for name, votes, count in zip(ballots.names, parts, longest, strict=True):
@@ -510,7 +510,7 @@ def draw_menu_paths(
             )
         )
     joined = np.concatenate(classes, axis=1)
-    return MenuPaths(
+    return ModePaths(
         ballots=ballots,
         orders=orders,
         weigh=weigh,
@@ -595,7 +595,7 @@ def _spread_worth(
 class Walk:
     """Requests that draw along paths, one a path, and the order in which each was given its answers."""
 
-    def __init__(self, paths: Paths | MenuPaths) -> None:
+    def __init__(self, paths: Paths | ModePaths) -> None:
         self._paths = paths
         self._longest = np.atleast_1d(paths.longest)
         self.drawn = np.zeros((len(paths), len(self._longest)), dtype=np.int64)  # (paths, modes)
@@ -616,7 +616,7 @@ class Walk:
         """Those of the requests that have samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
-    def state(self, rows: Ints) -> VoteState | MenuVotes:
+    def state(self, rows: Ints) -> VoteState | ModeVotes:
         """The votes of these requests, which have all drawn."""
         return self._paths.state_of(self, rows)
 

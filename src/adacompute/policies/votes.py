@@ -1,6 +1,6 @@
 """The votes on several requests as arrays: what a policy may look at.
 
-`VoteState` holds the tallies of one mode's samples, `MenuVotes` the votes of several modes by class. The
+`VoteState` holds the tallies of one mode's samples, `ModeVotes` the votes of several modes by class. The
 numbers are the same, to the last bit, from live tallies and from replayed paths.
 """
 
@@ -84,7 +84,7 @@ def _nan_if_none(value: float | None) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MenuVotes:
+class ModeVotes:
     """The votes of several requests by mode and class."""
 
     drawn: Ints  # (requests, modes) samples, with and without an answer
@@ -97,7 +97,7 @@ class MenuVotes:
         return len(self.drawn)
 
     @classmethod
-    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "MenuVotes":
+    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "ModeVotes":
         """The votes of live tallies, whose samples have modes of these names."""
         kinds = max([1, *(tally.kinds for tally in tallies)])
         shape = (len(tallies), len(names), kinds)
@@ -116,14 +116,9 @@ class MenuVotes:
                     weights[row, mode, number] = votes.weights[number]
         return cls(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
-    @classmethod
-    def empty(cls, requests: int, modes: int) -> "MenuVotes":
-        """The votes of requests that nothing was drawn for yet."""
-        return cls.from_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))
-
-    def select(self, rows: Rows) -> "MenuVotes":
+    def select(self, rows: Rows) -> "ModeVotes":
         """Some of the requests."""
-        return MenuVotes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+        return ModeVotes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     def find_leaders(self) -> tuple[Ints, Ints]:
         """The classes that lead and come second in the joint vote, (requests,) each; -1: none."""
@@ -170,11 +165,11 @@ def take_classes(values: Ints, classes: Ints) -> Ints:
     return np.asarray(np.where(classes >= 0, taken, 0))
 
 
-def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | MenuVotes:
+def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | ModeVotes:
     """What a policy over modes of these names looks at, of live tallies; of one mode their vote state."""
-    return VoteState.from_tallies(tallies) if len(names) == 1 else MenuVotes.from_tallies(tallies, names)
+    return VoteState.from_tallies(tallies) if len(names) == 1 else ModeVotes.from_tallies(tallies, names)
 
 
-def make_empty_state(requests: int, modes: int) -> VoteState | MenuVotes:
+def make_empty_state(requests: int, modes: int) -> VoteState | ModeVotes:
     """What a policy over so many modes looks at before anything was drawn."""
-    return VoteState.empty(requests) if modes == 1 else MenuVotes.empty(requests, modes)
+    return read_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))

@@ -1,7 +1,7 @@
 """How votes are weighed by confidence, signals and scores: learned from samples, kept in artefacts.
 
-A sample weighs by its mean log-probability, by a model of further signals, and by a verifier's score; over a
-menu also by its mode.
+A sample weighs by its mean log-probability, by a model of further signals, and by a verifier's score; where
+there are several modes, also by its own.
 """
 
 from collections.abc import Mapping, Sequence

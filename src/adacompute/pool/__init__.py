@@ -1,7 +1,7 @@
 """The recorded samples: stored, read, written, checked. Knows nothing of endpoints or policies."""
 
 from adacompute.pool.ballots import Ballots, Mode
-from adacompute.pool.menu import JoinedPool, Menu, join_pools, read_modes
+from adacompute.pool.menu import MODE_PARAMETER, JoinedPool, Menu, join_pools, read_modes
 from adacompute.pool.pool import DrawnSamples, Pool, PoolCounts
 from adacompute.pool.pool_files import (
     ExportResult,
@@ -19,6 +19,7 @@ from adacompute.pool.sqlite import fingerprint
 from adacompute.pool.verification import Verification
 
 __all__ = [
+    "MODE_PARAMETER",
     "Ballots",
     "DrawnSamples",
     "ExportResult",

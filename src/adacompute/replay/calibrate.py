@@ -24,7 +24,9 @@ from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bou
 from adacompute.replay.per_problem import (
     PathBlock,
     compute_mean_tokens,
+    count_places,
     decide_first_wave,
+    place_requests,
     run_policy,
     split_paths,
 )
@@ -53,7 +55,7 @@ def calibrate(
     budget: float | str | Budget,
     *,
     prices: TokenPrices | None = None,
-    orders: int = 50,
+    orders: int = 100,
     rng: np.random.Generator | None = None,
     tolerance: float = 0.005,
     too_few: Literal["error", "drop"] = "error",
@@ -64,13 +66,13 @@ def calibrate(
     A number is samples; "500 tokens" counts prompts and responses, "2 USD per 1000" needs `prices`, in that
     currency. Both need recorded tokens; tokens of prompts are as in `prices`, else estimated from questions.
 
-    Cost falls with the dial in steps, so a budget is seldom met exactly: this is the lowest dial found
-    whose cost is not above it, and within `tolerance` of it (a share of the budget) where the steps
-    allow. All dials are tried on the same orders. A policy that can `settle` on a pool's samples (their
-    scale of confidence, a prior that hasn't seen them) does so, in place: the policy that was
-    calibrated is the one to run. A policy without a dial is fitted again for this budget, and None is
-    returned. Problems with fewer samples than the policy may draw are an error, or are left out with
-    `too_few="drop"`; this and `map_blocks` are as in `replay`.
+    This is the lowest dial found whose cost is not above the budget, and within `tolerance` of it (a share of
+    the budget). Each request is decided at a dial of its own, near this one (`policies.place`): so budgets
+    are met where many requests are in the same state, too. All dials are tried on the same orders. A policy
+    that can `settle` on a pool's samples (their scale of confidence, a prior that hasn't seen them) does so,
+    in place: the policy that was calibrated is the one to run. A policy without a dial is fitted again for
+    this budget, and None is returned. Problems with fewer samples than the policy may draw are an error, or
+    are left out with `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
     """
     menu = check_policy(policy).menu
     if menu is not None:
@@ -130,8 +132,8 @@ def _find_price(
 ) -> float:
     """The lowest price at which a policy over several modes costs the budget or less, on average.
 
-    Between two corners of its hull it divides requests by their hash, so that the cost there is known from
-    what the two corners cost on each problem: only corners are replayed.
+    Between two corners of its hull it divides requests by their place, so that the cost there is known from
+    what the two corners cost on each path: only corners are replayed.
     """
     reading, costs = policy.read(ballots.prompts), dict[int, Floats]()
     layout = arrange_paths(policy, ballots, orders)
@@ -143,7 +145,7 @@ def _find_price(
             for number, block in enumerate(blocks):
                 paths = block.paths if number < _KEPT_BLOCKS else block.draw()
                 run = run_policy(policy, paths, dial=price, reading=block.reading)
-                parts.append(paths.mean_per_problem(run.cost))
+                parts.append(run.cost)
             costs[corner] = np.concatenate(parts)
         return costs[corner]
 
@@ -159,7 +161,7 @@ def _find_price(
         low, high = (middle, high) if cost_of(middle).mean() <= budget else (low, middle - 1)
     if low == len(policy.prices_) - 1:
         return float(policy.prices_[low])
-    hashes = reading[:, -1]
+    hashes = policy.repeat_reading(reading, layout.orders)[:, -1]
     order = np.argsort(hashes, kind="stable")
     added = np.cumsum((cost_of(low + 1) - cost_of(low))[order]) / len(order)
     within = int(np.flatnonzero(np.append(0.0, added) <= budget - cost_of(low).mean()).max())
@@ -295,7 +297,8 @@ def _make_cost(
 ) -> Callable[[float], float]:
     """A function from a dial to its mean cost; each dial is replayed once."""
     reading = policy.read(ballots.prompts)
-    rows = np.arange(len(ballots))
+    places = count_places(policy, len(ballots))
+    rows = np.repeat(np.arange(len(ballots)), places)
     mean_tokens = compute_mean_tokens(ballots)
     costs: dict[float, float] = {}
     tried: list[float] = []
@@ -308,8 +311,9 @@ def _make_cost(
 
     def cost(dial: float) -> float:
         if dial not in costs and policy.one_shot:
-            counts = decide_first_wave(policy, reading, dial).counts
-            amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens, rows)
+            placed, own = place_requests(policy, dial, ballots.prompts, reading, places)
+            counts = decide_first_wave(policy, placed, own).counts
+            amounts = request_costs.compute(counts, np.ones_like(counts), counts * mean_tokens[rows], rows)
             costs[dial] = float(amounts.mean())
         elif dial not in costs:
             dials = [dial]
@@ -330,7 +334,8 @@ def _sum_costs(
     """What the requests of a block cost together, (dials,)."""
     problems, sums = block.start + block.paths.problems, []
     for dial in dials:
-        run = run_policy(policy, block.paths, dial=dial, reading=block.reading)
+        reading, own = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
+        run = run_policy(policy, block.paths, dial=own, reading=reading)
         sums.append(request_costs.compute(run.drawn, run.waves, run.tokens, problems).sum())
     return np.array(sums)
 

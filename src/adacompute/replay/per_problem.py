@@ -17,15 +17,16 @@ from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
 from adacompute.policies.base import Draws, Policy
 from adacompute.policies.paths import (
-    MenuPaths,
+    ModePaths,
     PathLayout,
     Paths,
     PolicyRun,
     Walk,
     build_paths,
     compute_full_vote,
-    draw_menu_paths,
+    draw_paths_by_mode,
 )
+from adacompute.policies.place import place_orders
 from adacompute.policies.votes import Floats, Ints, make_empty_state
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
@@ -33,21 +34,23 @@ from adacompute.score.grades import BlockMap, grade_samples
 from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
-_MENU_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
+_MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
+_PLACES, _MOST_PLACES = 1 << 15, 64  # of all prompts, about, and of one prompt, at most
 
 
 def run_policy(
-    policy: Policy, paths: Paths | MenuPaths, *, dial: float | Floats | None, reading: Floats | None = None
+    policy: Policy, paths: Paths | ModePaths, *, dial: float | Floats | None, reading: Floats | None = None
 ) -> PolicyRun:
     """Runs the policy along every path, wave by wave, until it stops there.
 
     `dial` may be given for each path, (paths,). `reading` is what `policy.read` gives for the prompts of the
-    paths' problems, where the caller has it.
+    paths' problems, where the caller has it; or that of each path.
     """
     check_paths(policy, paths)
     reading = policy.read(paths.ballots.prompts) if reading is None else reading
-    owner, walk = paths.problems, Walk(paths)
+    walk = Walk(paths)
+    owner = np.arange(len(paths)) if len(reading) == len(paths) else paths.problems
     active, waves = np.arange(len(paths)), np.zeros(len(paths), dtype=np.int64)
     if isinstance(dial, np.ndarray):
         draws = decide_first_wave(policy, reading[owner], dial)
@@ -76,7 +79,7 @@ def decide_first_wave(policy: Policy, reading: Floats, dial: float | Floats | No
     return draws
 
 
-def check_paths(policy: Policy, paths: Paths | MenuPaths) -> None:
+def check_paths(policy: Policy, paths: Paths | ModePaths) -> None:
     """PolicyError where the paths are too short for the policy, or their votes are weighted otherwise."""
     if isinstance(paths.longest, int) and paths.longest < policy.longest:
         raise PolicyError(
@@ -105,7 +108,7 @@ class ProblemResults:
     certified: Floats | None = None  # share of requests whose answer is certified; None: not measured
 
     @classmethod
-    def from_run(cls, paths: Paths | MenuPaths, policy_run: PolicyRun) -> "ProblemResults":
+    def from_run(cls, paths: Paths | ModePaths, policy_run: PolicyRun) -> "ProblemResults":
         """The means over each problem's paths."""
         return cls(
             cost=paths.mean_per_problem(policy_run.cost),
@@ -120,7 +123,12 @@ class ProblemResults:
 
     @classmethod
     def from_policy(
-        cls, policy: Policy, paths: Paths | MenuPaths, *, dial: float | None, reading: Floats | None = None
+        cls,
+        policy: Policy,
+        paths: Paths | ModePaths,
+        *,
+        dial: float | Floats | None,
+        reading: Floats | None = None,
     ) -> "ProblemResults":
         """The results of the policy along paths."""
         policy_run = run_policy(policy, paths, dial=dial, reading=reading)
@@ -156,15 +164,15 @@ class PathBlock:
     weigh: VoteWeights | None
 
     @cached_property
-    def paths(self) -> Paths | MenuPaths:
+    def paths(self) -> Paths | ModePaths:
         """Their paths, drawn when they are first asked for."""
         return self.draw()
 
-    def draw(self) -> Paths | MenuPaths:
+    def draw(self) -> Paths | ModePaths:
         """Their paths, to be used once."""
         rng, layout = copy.deepcopy(self.rng), self.layout
         if layout.by_mode:
-            return draw_menu_paths(
+            return draw_paths_by_mode(
                 self.ballots, weigh=self.weigh, longest=layout.by_mode, orders=layout.orders, rng=rng
             )
         return build_paths(self.ballots, layout.draw_orders(self.ballots, rng), weigh=self.weigh)
@@ -180,7 +188,7 @@ def split_paths(
     several = len(ballots.modes) > 1
     seed = int(rng.integers(2**31)) if several else 0
     draws = layout.shuffles * ballots.classes.shape[1]  # one problem's
-    step = max(1, _MENU_PATHS // layout.orders if several else _MAX_CELLS // draws)
+    step = max(1, _MODE_PATHS // layout.orders if several else _MAX_CELLS // draws)
     for number, start in enumerate(range(0, len(ballots), step)):
         rows = np.arange(start, min(start + step, len(ballots)))
         yield PathBlock(
@@ -210,7 +218,20 @@ def skip_draws(rng: np.random.Generator, draws: int) -> None:
 
 def replay_block(policy: Policy, dial: float | None, block: PathBlock) -> ProblemResults:
     """The results of the policy on a block's problems."""
-    return ProblemResults.from_policy(policy, block.paths, dial=dial, reading=block.reading)
+    reading, dials = place_requests(policy, dial, block.ballots.prompts, block.reading, block.layout.orders)
+    return ProblemResults.from_policy(policy, block.paths, dial=dials, reading=reading)
+
+
+def place_requests(
+    policy: Policy, dial: float | None, prompts: Sequence[str], reading: Floats, orders: int
+) -> tuple[Floats, float | Floats | None]:
+    """What is read of each order of each prompt's samples, and the dial it is decided at, by its place."""
+    return policy.repeat_reading(reading, orders), policy.spread_dial(dial, place_orders(prompts, orders))
+
+
+def count_places(policy: Policy, requests: int) -> int:
+    """In how many places each prompt is decided by a policy that needs no orders: enough for smooth costs."""
+    return 1 if policy.dial is None else max(1, min(_MOST_PLACES, _PLACES // max(1, requests)))
 
 
 class ExactReplay:
@@ -223,24 +244,33 @@ class ExactReplay:
         self._agreement = compute_agreement(ballots)
         self._scores: dict[int, tuple[Floats, Floats]] = {}  # accuracy and agreement, (problems,) both
 
-    def replay(self, policy: Policy, *, dial: float | None, reading: Floats | None = None) -> ProblemResults:
-        """The results of a policy that decides from the prompt alone and weighs no votes."""
+    def replay(
+        self, policy: Policy, *, dial: float | Floats | None, reading: Floats | None = None
+    ) -> ProblemResults:
+        """The results of a policy that decides from the prompt alone and weighs no votes.
+
+        `reading` and `dial` may be given for several places of each prompt, (prompts * places,).
+        """
         reading = policy.read(self._ballots.prompts) if reading is None else reading
-        budgets = decide_first_wave(policy, reading, dial).counts
-        self._score(np.unique(budgets).tolist())
+        budgets = decide_first_wave(policy, reading, dial).counts.reshape(len(self._ballots), -1)
+        chosen = np.unique(budgets).tolist()
+        self._score(chosen)
         accuracy, agreement = np.zeros(len(budgets)), np.zeros(len(budgets))
-        for budget in np.unique(budgets).tolist():
-            rows = budgets == budget
-            accuracy[rows], agreement[rows] = (values[rows] for values in self._scores[budget])
+        for budget in chosen:
+            share = (budgets == budget).mean(axis=1)
+            rows = share > 0
+            for total, values in zip((accuracy, agreement), self._scores[budget], strict=True):
+                total[rows] += share[rows] * values[rows]
+        cost = budgets.mean(axis=1)
         return ProblemResults(
-            cost=budgets.astype(np.float64),
+            cost=cost,
             accuracy=accuracy,
             agreement=agreement,
             waves=np.ones(len(budgets)),
-            tokens=budgets * compute_mean_tokens(self._ballots),
-            counts=np.bincount(budgets, minlength=policy.longest + 1),
+            tokens=cost * compute_mean_tokens(self._ballots),
+            counts=np.bincount(budgets.reshape(-1), minlength=policy.longest + 1),
             most_waves=1,
-            by_mode=budgets[:, None].astype(np.float64),
+            by_mode=cost[:, None],
         )
 
     def _score(self, budgets: Iterable[int]) -> None:

@@ -17,6 +17,8 @@ from adacompute.replay.per_problem import (
     ExactReplay,
     ProblemResults,
     can_replay_exactly,
+    count_places,
+    place_requests,
     replay_block,
     split_paths,
 )
@@ -251,7 +253,9 @@ def replay(
         policy = policy.copy_for(ballots)
     reading, order_count = policy.read(ballots.prompts), 0
     if can_replay_exactly(policy):
-        results = ExactReplay(ballots, map_blocks=map_blocks).replay(policy, dial=value, reading=reading)
+        places = count_places(policy, len(ballots))
+        reading, dials = place_requests(policy, value, ballots.prompts, reading, places)
+        results = ExactReplay(ballots, map_blocks=map_blocks).replay(policy, dial=dials, reading=reading)
     else:
         if map_blocks is map:
             check_memory(ballots, orders, policy)

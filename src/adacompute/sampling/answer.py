@@ -22,6 +22,7 @@ from adacompute.client import Endpoint
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.place import place_orders
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Menu, Mode, Pool
@@ -56,7 +57,7 @@ from adacompute.sampling.plan import (
 from adacompute.sampling.waves import (
     BatchVotes,
     BatchWave,
-    MenuPlanner,
+    ModePlanner,
     WavePlanner,
     highest_dial,
 )
@@ -402,10 +403,11 @@ class _Batch:
 
     def _make_planner(self) -> WavePlanner:
         policy = self.policy
-        reading = policy.read([problem.question for problem in self.problems])
+        prompts = [problem.question for problem in self.problems]
+        reading = policy.read(prompts)
         if len(self.plans) > 1 and isinstance(policy, MenuPolicy):
             self.guess = self.costs = _guess_costs(self.problems, policy, self.plans)
-            return MenuPlanner(
+            return ModePlanner(
                 policy,
                 self.votes,
                 reading,
@@ -415,7 +417,14 @@ class _Batch:
             )
         dial = None if policy.dial is None else highest_dial(policy)
         opening = decide_first_wave(policy, reading, dial).counts
-        return WavePlanner(policy, self.votes, reading, opening=opening, find_room=self._find_room)
+        return WavePlanner(
+            policy,
+            self.votes,
+            reading,
+            opening=opening,
+            places=place_orders(prompts),
+            find_room=self._find_room,
+        )
 
     def _find_money(self) -> float:
         """What is left of a budget in money."""

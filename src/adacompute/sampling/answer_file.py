@@ -16,7 +16,7 @@ from adacompute.sampling.collect import SourcePlan
 from adacompute.sampling.plan import Asking
 
 ANSWER_COLUMNS = ("answer", "response", "votes", "agreement", "samples", "tokens", "error")
-MODE_COLUMNS = ("modes", "costs")  # of a menu
+MODE_COLUMNS = ("modes", "costs")  # where there are several
 _PROBLEM_FIELDS = ("id", "question", "gold", "subject", "level")
 _ROW_GROUP = 1000  # rows of Parquet held in memory at a time
 OutputRow = dict[str, Any]
@@ -36,8 +36,8 @@ class RequestAnswer:
     best: int | None = None
     correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known
     error: str | None = None  # why it has fewer samples than it was to have
-    mode: str = ""  # of a menu, that `best` is of; "": there is no menu
-    modes: Mapping[str, int] = field(default_factory=dict)  # samples by mode of a menu
+    mode: str = ""  # that `best` is of; "": its source has no name
+    modes: Mapping[str, int] = field(default_factory=dict)  # samples by mode
     costs: Mapping[str, float] = field(default_factory=dict)  # money by mode, with its share of prompts
 
 
@@ -63,7 +63,7 @@ def write_answers(
 ) -> None:
     """Writes one row a request, with all its own fields; texts are read from the pool one by one.
 
-    Over a menu, rows have the samples and the cost by mode.
+    Over several modes, rows have the samples and the cost by mode.
     """
     plans = (plans,) if isinstance(plans, SourcePlan) else plans
     askings = {plan.name: plan.asking for plan in plans}

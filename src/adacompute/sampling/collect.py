@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from adacompute.client import Endpoint, Verifier
-from adacompute.client.modes import ModeEndpoint
 from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.client.settings import ModeEndpoint
 from adacompute.errors import CollectError
 from adacompute.pool import Pool
 from adacompute.problems import Template

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adacompute.client.modes import add_instruction
+from adacompute.client.settings import add_instruction
 from adacompute.errors import (
     BudgetInvalid,
     BudgetOutOfRange,

@@ -4,7 +4,7 @@ For one tally a policy continues below some price and stops from there up. So tw
 what the policy was asked already, and only what they leave open is asked. Tallies are rebuilt from the
 pool whenever a request has new samples, so a run that was killed continues with the same numbers.
 
-With one source, `WavePlanner` lets the price fall from the top. With several, `MenuPlanner` begins requests
+With one source, `WavePlanner` lets the price fall from the top. With several, `ModePlanner` begins requests
 at the price that the budget buys, and lets it fall once all have ended.
 """
 
@@ -20,7 +20,7 @@ from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, make_empty_state, read_tallies
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
@@ -99,7 +99,7 @@ class BatchVotes:
         """Samples of all requests."""
         return int(self.drawn_by_mode.sum())
 
-    def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources MenuVotes
+    def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources ModeVotes
         """The state of the vote on some requests."""
         return type(self._empty)(**{name: values[rows] for name, values in self._arrays.items()})
 
@@ -213,13 +213,17 @@ class WavePlanner:
         reading: Floats,
         *,
         opening: Ints | None = None,
+        places: Floats | None = None,
         find_room: Callable[[], int],
     ) -> None:
-        """`opening` is the first wave, (requests,); `find_room` says how many samples are left to draw."""
+        """`opening` is the first wave and `places` those of requests, by which their dials are spread,
+        (requests,) both; `find_room` says how many samples are left to draw.
+        """
         self._policy = policy
         self._votes = votes
         self._find_room = find_room
         self._reading = reading
+        self._places = np.full(len(votes), 0.5) if places is None else places
         self._opening = np.zeros(len(votes), dtype=np.int64) if opening is None else opening
         self._dial_search = DialSearch(len(votes), self._ask_policy)
         self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
@@ -300,7 +304,8 @@ class WavePlanner:
 
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), dial).counts
+        own = self._policy.spread_dial(dial, self._places[rows])
+        return self._policy.decide(self._reading[rows], self._votes.state(rows), own).counts
 
     def _count_least(self, width: int) -> int:
         """How many requests the next wave should have at least.
@@ -347,7 +352,7 @@ def split_room(requested: Ints, room: int, *, empty: Bools, rank: Floats) -> Int
     return np.asarray(granted + extra)
 
 
-class MenuPlanner(WavePlanner):
+class ModePlanner(WavePlanner):
     """Plans the waves of a batch over several modes.
 
     Requests are begun some at a time. Each is decided to its end at the price that what is left buys for
@@ -355,6 +360,8 @@ class MenuPlanner(WavePlanner):
     rules, the second of which wouldn't have drawn what the first did. Then the price falls until what is left
     is spent. A wave has one sample of each of its requests.
     """
+
+    _policy: MenuPolicy
 
     def __init__(
         self,
@@ -368,7 +375,6 @@ class MenuPlanner(WavePlanner):
     ) -> None:
         """`budget` is that of a request; `find_costs` says what a sample of each source costs, (sources,)."""
         super().__init__(policy, votes, reading, find_room=self._count_room)
-        self._menu_policy = policy
         self._budget = budget
         self._find_money = find_money
         self._find_costs = find_costs
@@ -393,7 +399,7 @@ class MenuPlanner(WavePlanner):
     def begin(self, policy: Policy) -> None:  # noqa: ARG002 - it stays as it is
         """Takes up the requests that have samples of an earlier run; votes were recounted."""
         stored = np.flatnonzero(self._votes.drawn > 0)
-        self.prices[stored] = self._menu_policy.find_price(self._budget / self._find_scale())
+        self.prices[stored] = self._policy.find_price(self._budget / self._find_scale())
 
     def plan_next(self, width: int) -> BatchWave | None:
         """The next wave; None: the money is spent, or no request continues at any price."""
@@ -442,7 +448,7 @@ class MenuPlanner(WavePlanner):
         """The source of each request at its own price, (rows,); -1 stops. `paid=False`: whatever it costs."""
         prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
         votes = self._votes.state(rows)
-        wanted = self._menu_policy.choose(self._reading[rows], votes, prices)
+        wanted = self._policy.choose(self._reading[rows], votes, prices)
         usable = ~self._failed[rows] & ~(self._unpaid & paid)
         blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
         for place in blocked.tolist():
@@ -454,7 +460,7 @@ class MenuPlanner(WavePlanner):
                 wanted[place] = self._find_substitute(row, own, mode, usable[place], prices[place])
         return wanted
 
-    def _find_substitute(self, row: int, votes: MenuVotes, wanted: int, usable: Bools, price: float) -> int:
+    def _find_substitute(self, row: int, votes: ModeVotes, wanted: int, usable: Bools, price: float) -> int:
         """Another mode for a request whose mode can't be drawn: a cheaper one, for as long as that pays.
 
         A dearer one only where the request has no answer yet: that it would pay isn't known.
@@ -468,10 +474,10 @@ class MenuPlanner(WavePlanner):
             drawn = int(votes.drawn[0, mode])
             if drawn == 0:
                 return mode
-            if drawn >= self._menu_policy.mode_longest:
+            if drawn >= self._policy.mode_longest:
                 continue
-            critical = self._menu_policy.estimate_critical_prices(self._reading[[row]], votes)[0, mode]
-            if np.exp(np.nan_to_num(critical)) > price * float(self._menu_policy.costs[mode]):
+            critical = self._policy.estimate_critical_prices(self._reading[[row]], votes)[0, mode]
+            if np.exp(np.nan_to_num(critical)) > price * float(self._policy.costs[mode]):
                 return mode
         return STOP
 
@@ -486,19 +492,19 @@ class MenuPlanner(WavePlanner):
             count = min(count, _TRIAL_REQUESTS)
         if count <= 0:
             return
-        expected = self._find_scale() * self._menu_policy.find_costs(self.prices[begun])
+        expected = self._find_scale() * self._policy.find_costs(self.prices[begun])
         paid = self._votes.drawn_by_mode[begun] @ self._find_costs()
         is_open = self._choose(begun) != STOP
         to_come = np.where(is_open, np.maximum(expected - paid, 0.0), 0.0)
         trial = _TRIAL_REQUESTS * self._budget  # requests so far count for more, the more they are
         hardness = (float((paid + to_come).sum()) + trial) / (float(expected.sum()) + trial)
         each = (_PACED_SHARE * self._find_money() - float(to_come.sum())) / len(waiting)
-        price = self._menu_policy.find_price(each / (hardness * self._find_scale()))
+        price = self._policy.find_price(each / (hardness * self._find_scale()))
         self.prices[waiting[:count]] = price
 
     def _find_scale(self) -> float:
         """What a sample costs here, as a multiple of what the policy learned: the mean over modes."""
-        costs, learned = self._find_costs(), self._menu_policy.costs
+        costs, learned = self._find_costs(), self._policy.costs
         known = (learned > 0) & (costs > 0)
         if (measured := known & (self._votes.drawn_by_mode.sum(axis=0) > 0)).any():
             known = measured

@@ -24,7 +24,7 @@ from adacompute.errors import BudgetOutOfRange, NotFitted, PolicyError, ScaleErr
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
 from adacompute.policies.classifier import ClassifierPolicy
-from adacompute.policies.curve import CurvePolicy, MenuRoute
+from adacompute.policies.curve import CurvePolicy, ModeRoute
 from adacompute.policies.features import FeaturePolicy
 from adacompute.policies.votes import VoteState
 from adacompute.scale.cluster import cluster, map_blocks
@@ -173,7 +173,7 @@ class BudgetRule:
         return isinstance(self.policy, CurvePolicy)
 
     @property
-    def route(self) -> MenuRoute | None:
+    def route(self) -> ModeRoute | None:
         """The columns of a router; None: it gives numbers of samples."""
         return self.policy.route if isinstance(self.policy, CurvePolicy) else None
 

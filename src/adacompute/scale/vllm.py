@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from adacompute.answers import Task
+from adacompute.answers.equal import DEFAULT_TASK
 from adacompute.answers.signals import NO_TOKENS, summarise_tokens
-from adacompute.answers.task import DEFAULT_TASK
 from adacompute.client.client import step_seed
 from adacompute.client.response_parser import (
     Response,

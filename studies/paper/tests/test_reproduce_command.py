@@ -109,14 +109,13 @@ def test_a_recordings_name_is_what_stands_before_its_models(name: str, model: st
     assert _remove_model(name, model) == short
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("words", "said_so"),
-    leave_to_nightly(
-        [
-            (("--recordings", "nowhere"), "nowhere: there is no such folder; give one with *.jsonl.gz files"),
-            (("nothing",), "nothing"),
-        ]
-    ),
+    [
+        (("--recordings", "nowhere"), "nowhere: there is no such folder; give one with *.jsonl.gz files"),
+        (("nothing",), "nothing"),
+    ],
 )
 def test_what_isnt_there_is_named(paper: Run, words: tuple, said_so: str):
     done = paper("reproduce", *words, code=1)
@@ -124,6 +123,7 @@ def test_what_isnt_there_is_named(paper: Run, words: tuple, said_so: str):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_a_recording_without_grades_is_refused_by_name(paper: Run, tmp_path: Path):
     rows = [
         {key: value for key, value in row.items() if key != "gold"} for row in recorded.lines(4, 4, seed=1)

@@ -34,7 +34,6 @@ from adacompute.policies.base import (
     log_price,
     read_array,
 )
-from adacompute.policies.baselines import hash_to_unit
 from adacompute.policies.menu.lattice import (
     FEATURES_PER_MODE,
     JOINT_FEATURES,
@@ -57,11 +56,12 @@ from adacompute.policies.menu.rules import (
     list_plain_cascades,
     load_rule,
 )
-from adacompute.policies.paths import MenuPaths, draw_menu_paths
-from adacompute.policies.stopping import StoppingPolicy
+from adacompute.policies.paths import ModePaths, draw_paths_by_mode
+from adacompute.policies.place import hash_to_unit
 from adacompute.policies.stopping.critical_price import compute_state_features
+from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, MenuVotes, VoteState
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, VoteState
 from adacompute.policies.weights import (
     check_weights,
     dump_mode_weights,
@@ -71,7 +71,6 @@ from adacompute.policies.weights import (
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.score.grades import grade_samples, mask_graded
 from adacompute.solve.hull import find_hull
 
 _LONGEST = 16  # samples of one mode, at most
@@ -149,6 +148,7 @@ class MenuPolicy(Policy):
         if len(self.modes) == 1:
             self._take_stopper(self._make_stopper(self.mode_longest, cost=self.modes[0].cost))
         else:
+            self.spreads_price = False  # rules are mixed by the hash that is read of the prompt
             longest = min(self.mode_longest, _UNFITTED_LONGEST)
             stoppers = [self._make_stopper(longest) for _ in self.modes]
             self._take_cascades(stoppers)
@@ -189,7 +189,7 @@ class MenuPolicy(Policy):
         self.weigh = join_weights(self.names, [stopper.weigh for stopper in stoppers], factors)
         longest, firsts = [stopper.longest for stopper in stoppers], None
         if ballots is not None:
-            paths = draw_menu_paths(
+            paths = draw_paths_by_mode(
                 ballots,
                 weigh=None,
                 longest=longest,
@@ -221,14 +221,14 @@ class MenuPolicy(Policy):
         """
         ballots = self.get_ballots(pool)
         if len(self.modes) == 1:
-            self.labels_ = _choose_labels(ballots, labels)
+            self.labels_ = choose_labels(ballots, labels)
             longest = min(self.mode_longest, int(ballots.drawn.min(initial=self.mode_longest)))
             stopper = self._make_stopper(max(1, longest), cost=self.modes[0].cost)
             self._take_stopper(stopper.fit(ballots, labels=labels))
             return self
         if not len(ballots):
             raise TooFewSamples("a pool without samples teaches nothing; collect some first")
-        self.labels_ = _choose_labels(ballots, labels)
+        self.labels_ = choose_labels(ballots, labels)
         recorded = [min(self.mode_longest, int(votes.drawn.min())) for votes in ballots.parts]
         with ThreadPoolExecutor() as executor:  # trees are learned outside of Python's lock
             self.stoppers_ = tuple(executor.map(self._fit_stopper, ballots.parts, recorded))
@@ -247,7 +247,7 @@ class MenuPolicy(Policy):
         )
         counts = [min(8, count) for count in recorded]
         rng = np.random.default_rng(self.seed)
-        paths = draw_menu_paths(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
+        paths = draw_paths_by_mode(ballots, weigh=weigh, longest=counts, orders=4, rng=rng)
         cells = rng.integers(1, np.array(counts) + 1, (_FACTOR_CELLS, len(counts)))
         rows = np.arange(len(paths))
         weights = [
@@ -265,7 +265,7 @@ class MenuPolicy(Policy):
                 factors[mode] = _FACTORS[int(np.argmax(scores))]
         return join_weights(self.names, [stopper.weigh for stopper in self.stoppers_], factors)
 
-    def _get_worth(self, paths: MenuPaths) -> Floats:
+    def _get_worth(self, paths: ModePaths) -> Floats:
         """What each answer is worth, (paths, classes): its grade where labels are used and known."""
         if not self.labels_:
             return paths.agrees
@@ -273,7 +273,7 @@ class MenuPolicy(Policy):
 
     def _fit_rules(self, ballots: Ballots, recorded: Sequence[int]) -> None:
         orders = int(np.clip(_PATHS // len(ballots), *_ORDERS))
-        paths = draw_menu_paths(
+        paths = draw_paths_by_mode(
             ballots,
             weigh=self.weigh,
             longest=recorded,
@@ -349,7 +349,7 @@ class MenuPolicy(Policy):
         return np.geomspace(0.002 / costs.max(), 0.6 / costs.min(), _PRICES)
 
     def _follow_modes(
-        self, paths: MenuPaths, readings: Sequence[Floats]
+        self, paths: ModePaths, readings: Sequence[Floats]
     ) -> tuple[list[Floats], list[Floats], list[Floats]]:
         """Each mode alone after 0, 1, ... draws: critical prices, those of the prior, the leader's worth."""
         rows, known = np.arange(len(paths)), self._get_worth(paths)
@@ -396,6 +396,12 @@ class MenuPolicy(Policy):
         hints = [stopper.read(prompts) for stopper in self.stoppers_]
         return np.hstack([*hints, hash_to_unit(prompts, seed=self.seed)[:, None]])
 
+    def repeat_reading(self, reading: Floats, orders: int) -> Floats:
+        repeated = super().repeat_reading(reading, orders)
+        if len(self.modes) > 1:
+            repeated[:, -1] = (repeated[:, -1] + np.resize(np.arange(orders) / orders, len(repeated))) % 1
+        return repeated
+
     def next(
         self,
         prompt: str,
@@ -410,13 +416,10 @@ class MenuPolicy(Policy):
         Where the mode to draw from is none of `modes`, the dearest of these goes on as it would alone.
         """
         if len(self.modes) == 1:
-            if modes is not None and self.names[0] not in modes:
-                return None
-            count = self.stoppers_[0].more(prompt, tally, price, reading=reading)
-            return Draw(mode=self.names[0], count=count) if count else None
+            return super().next(prompt, tally, price, reading=reading, modes=modes)
         self._check_tally(tally)
         reading = self.read([prompt]) if reading is None else reading
-        votes = MenuVotes.from_tallies([tally], self.names)
+        votes = ModeVotes.from_tallies([tally], self.names)
         choice = int(self.choose(reading, votes, price)[0])
         if modes is not None and choice != STOP and self.names[choice] not in modes:
             choice = self._choose_among(modes, reading, votes, price)
@@ -436,7 +439,7 @@ class MenuPolicy(Policy):
             )
 
     def _choose_among(
-        self, modes: Collection[str], reading: Floats, votes: MenuVotes, price: float | None
+        self, modes: Collection[str], reading: Floats, votes: ModeVotes, price: float | None
     ) -> int:
         """The dearest of these modes while its own stopping goes on at this price; -1 stops."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
@@ -453,7 +456,7 @@ class MenuPolicy(Policy):
         """Whether it decides on this tally without looking at the prompt: with several modes, never."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
-    def decide(self, reading: Floats, state: VoteState | MenuVotes, dial: float | Floats | None) -> Draws:
+    def decide(self, reading: Floats, state: VoteState | ModeVotes, dial: float | Floats | None) -> Draws:
         if isinstance(state, VoteState):
             return super().decide(reading, state, dial)
         chosen = self.choose(reading, state, dial)
@@ -463,7 +466,7 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].count_draws(reading, state, dial)
 
-    def choose(self, reading: Floats, votes: MenuVotes, price: float | Floats | None) -> Ints:
+    def choose(self, reading: Floats, votes: ModeVotes, price: float | Floats | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
@@ -495,7 +498,7 @@ class MenuPolicy(Policy):
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
 
-    def _prepare(self, reading: Floats, votes: MenuVotes, rules: Sequence[Rule]) -> StateInputs:
+    def _prepare(self, reading: Floats, votes: ModeVotes, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
@@ -507,7 +510,7 @@ class MenuPolicy(Policy):
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
     def estimate_critical_prices(
-        self, reading: Floats, votes: MenuVotes, *, by_prior: bool = False
+        self, reading: Floats, votes: ModeVotes, *, by_prior: bool = False
     ) -> Floats:
         """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
 
@@ -644,14 +647,6 @@ class MenuPolicy(Policy):
 def _list_factors(weigh: VoteWeights | None) -> list[tuple[str, float]]:
     """What a vote of each mode weighs beside others; the scale of confidence within a mode may move."""
     return [] if weigh is None else [(name, own.factor) for name, own in weigh.modes]
-
-
-def _choose_labels(ballots: Ballots, labels: bool | None) -> bool:
-    """Whether to learn from labels: as asked for, else where there are any."""
-    graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
-    if labels and not graded:
-        raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
-    return graded if labels is None else labels
 
 
 def _select_inputs(inputs: StateInputs, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> StateInputs:

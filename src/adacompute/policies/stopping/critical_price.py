@@ -5,7 +5,6 @@ over the features of a state that take one step of policy improvement over that 
 critical prices into how many samples to draw now.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -300,15 +299,21 @@ class WavePlan:
         if not self.draws_one_by_one:
             counts = self.count_draws(price, np.array([drawn]), np.array([critical]), quantiles)
             return int(counts[0])
-        log = math.log(price) if price > 0 else -math.inf
+        log = float(log_price(price))
         start = self._first_wave(log, quantiles[0])
         target = start if drawn < start else drawn + (critical > log)
         return max(min(target, self.longest) - drawn, 0)
 
-    def find_stopping_rule(self, price: float, quantiles: Floats) -> tuple[int, float]:
-        """The first wave, and the log of the price: one more is drawn above it, where `draws_one_by_one`."""
-        log = math.log(price) if price > 0 else -math.inf
-        return self._first_wave(log, quantiles[0]), log
+    def find_stopping_rule(
+        self, price: float | Floats, quantiles: Floats
+    ) -> tuple[int, float | Floats] | None:
+        """The first wave, and the log of the price: one more is drawn above it, where `draws_one_by_one`.
+
+        None if prices differ so much that first waves do.
+        """
+        log = log_price(price)
+        start = self._first_waves(log, quantiles[0])
+        return None if isinstance(start, np.ndarray) else (start, log)
 
     @property
     def draws_one_by_one(self) -> bool:
@@ -326,8 +331,9 @@ class WavePlan:
 
     def _first_waves(self, log: float | Floats, critical: Floats) -> int | Ints:
         """As `_first_wave`, of one price or of one for each request."""
-        if not isinstance(log, np.ndarray):
-            return self._first_wave(log, critical)
+        fewest, most = (self._first_wave(value, critical) for value in (np.max(log), np.min(log)))
+        if fewest == most:
+            return fewest
         going = np.cumprod(critical[:, None] > log, axis=0, dtype=np.int64)
         return np.asarray(np.minimum(1 + going.sum(axis=0), self.longest))
 

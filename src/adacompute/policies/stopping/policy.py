@@ -35,6 +35,7 @@ from adacompute.policies.stopping.critical_price import (
     compute_state_features,
     compute_tally_features,
     is_unweighted,
+    look_up_price,
 )
 from adacompute.policies.stopping.pool_model import PoolModel, fit_pool_model
 from adacompute.policies.stopping.prior import (
@@ -160,13 +161,11 @@ class StoppingPolicy(Policy):
             raise TooFewSamples(
                 "a pool without samples teaches nothing; collect some, or use the prior as it is"
             )
-        has_labels = bool(mask_graded(ballots, grade_samples(ballots)).any())
-        if labels is not None and check_flag("labels", labels) and not has_labels:
-            raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
+        labels = choose_labels(ballots, labels)
         self.pool_model_, self.source_model = None, ballots.model
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
-            self.weigh = self._fit_weights(ballots, labels=has_labels if labels is None else labels)
+            self.weigh = self._fit_weights(ballots, labels=labels)
             self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
@@ -176,7 +175,7 @@ class StoppingPolicy(Policy):
                 self.prior_,
                 weigh=self.weigh,
                 longest=self.longest,
-                labels=has_labels if labels is None else labels,
+                labels=labels,
                 features=self.features,
                 seed=self.seed,
             )
@@ -261,7 +260,8 @@ class StoppingPolicy(Policy):
         """As `decide`, of one request and without arrays: that takes 20 µs instead of 90."""
         if not self._decides_by_price:
             return super().more(prompt, tally, dial, reading=reading)
-        price, critical, drawn = float(self._read_prices(dial)), 0.0, tally.drawn
+        own = self.place_price(dial, prompt)
+        price, critical, drawn = float(self._read_prices(own)), 0.0, tally.drawn
         if drawn:
             hints = self.read([prompt]) if reading is None else reading
             critical = self.estimate_critical_price(hints, tally)
@@ -278,13 +278,13 @@ class StoppingPolicy(Policy):
             critical[started] = self.estimate_critical_prices(reading[started], state.select(started))
         return self._plan.count_draws(price, state.drawn, critical, self.prior_.price_quantiles)
 
-    def find_stopping_rule(self, dial: float | None) -> tuple[int, float] | None:
+    def find_stopping_rule(self, dial: float | Floats | None) -> tuple[int, float | Floats] | None:
         """How many samples come first, and the log of a critical price above which one more is drawn, again
-        and again; None where samples are drawn several at a time.
+        and again; None where samples are drawn several at a time, or first waves differ.
         """
         if not self._decides_by_price or not self._plan.draws_one_by_one:
             return None
-        return self._plan.find_stopping_rule(float(self._read_prices(dial)), self.prior_.price_quantiles)
+        return self._plan.find_stopping_rule(self._read_prices(dial), self.prior_.price_quantiles)
 
     @property
     def _decides_by_price(self) -> bool:
@@ -318,7 +318,9 @@ class StoppingPolicy(Policy):
         """As `estimate_critical_prices`, of one tally."""
         pool_model = self.pool_model_
         row = None if is_unweighted(tally) else compute_tally_features(tally)
-        price = self.prior_.estimate_critical_price(tally, row)
+        price = look_up_price(self.prior_.table, tally)
+        if row is not None:
+            price = self.prior_.add_trees(price, row)
         share = 0.0 if pool_model is None else pool_model.share
         if pool_model is None or share == 0.0:
             return price
@@ -359,6 +361,16 @@ class StoppingPolicy(Policy):
             self.pool_model_ = PoolModel.restore(
                 arrays, problems=count, labels=labels, weighted=self.weigh is not None, has_hints=hinted
             )
+
+
+def choose_labels(ballots: Ballots, labels: bool | None) -> bool:
+    """Whether to learn from labels: as asked for, else where there are any."""
+    graded = bool(mask_graded(ballots, grade_samples(ballots)).any())
+    if labels is None:
+        return graded
+    if check_flag("labels", labels) and not graded:
+        raise PolicyError("labels were asked for, and no problem of this pool has any; give labels=False")
+    return labels
 
 
 def _build_weights(prior: Prior) -> VoteWeights:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from adacompute.answers import Tally
 from adacompute.answers.vote import SignalModel
 from adacompute.errors import PolicyError, PolicyInvalid
 from adacompute.policies.artefact import read_artefact
@@ -30,7 +29,6 @@ from adacompute.policies.stopping.critical_price import (
     compute_state_features,
     fit_critical_prices,
     is_unweighted,
-    look_up_price,
     look_up_prices,
 )
 from adacompute.policies.votes import Floats, VoteState
@@ -90,10 +88,9 @@ class Prior:
             prices[weighted] = share * self.trees.predict(rows[weighted]) + (1 - share) * prices[weighted]
         return prices
 
-    def estimate_critical_price(self, tally: Tally, row: Sequence[float] | None) -> float:
-        """As `estimate_critical_prices`, of one tally; `row` are its features, None if it is unweighted."""
-        price = look_up_price(self.table, tally)
-        if self.trees is None or row is None:
+    def add_trees(self, price: float, row: Sequence[float]) -> float:
+        """The table's critical price of one weighted tally with these features, and the trees' together."""
+        if self.trees is None:
             return price
         share = self._tree_share
         return share * self.trees.predict_row(row) + (1 - share) * price

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Never, Self, TypedDict, Unpack
 
 from adacompute.client import BreakerSettings, Endpoint, RateLimits
-from adacompute.client.modes import MenuConfig, apply_menu, read_menu_file
+from adacompute.client.modes import ModeConfigs, apply_menu, read_menu_file
 from adacompute.client.settings import build_endpoint
 from adacompute.config import (
     Config,
@@ -28,7 +28,7 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, RequestInvalid, suggest_name
 from adacompute.policies.base import Policy
-from adacompute.records import DEFAULT_CURRENCY, Budget, Secret
+from adacompute.records import DEFAULT_CURRENCY, Budget, Secret, names_quality
 from adacompute.serve.ask.prompt_engine import (
     Engine,
     Prompt,
@@ -39,6 +39,7 @@ from adacompute.serve.ask.prompt_engine import (
     check_prompts,
     wait_for,
 )
+from adacompute.serve.pricing.policy_registry import settle_quality
 from adacompute.serve.spending.ledger import Spend
 
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
@@ -95,7 +96,8 @@ class Asker:
         `endpoint` is an address with its path, such as http://127.0.0.1:8081/v1, or an Endpoint, which has
         its own key, limits and retries. `menu` is a file of several modes, menu.toml, in the place of an
         endpoint, its model, key and prices; the budget is in money then. `model` is the only one that the
-        endpoint lists, if None. `budget` is what a prompt may cost on average: samples, if it is a number.
+        endpoint lists, if None. `budget` is what a prompt may cost on average: samples, if it is a number;
+        or a quality such as "as good as 8", with a policy that was measured.
         `policy` is a folder of `adacompute fit`, a policy, or None for the one in the package. The key is
         `key`, else in the file `key_file`, else in the environment variable `key_env`. Prices are for a
         million tokens, in `currency`. `concurrency` is how many prompts, and calls, are under way at the
@@ -123,7 +125,8 @@ class Asker:
         amounts = {
             name: convert_value(price, float, name) for name, price in prices.items() if price is not None
         }
-        average = write_budget(Budget.parse(budget, currency=currency))
+        by_quality = names_quality(budget)
+        average = str(budget) if by_quality else write_budget(Budget.parse(budget, currency=currency))
         config = Config(
             endpoint=EndpointConfig(
                 url="" if upstream is None else upstream.url,
@@ -138,7 +141,7 @@ class Asker:
                 state=ServeConfig().state if state is None else _read_path(state, "state"),
                 deadline=convert_value(deadline, float, "deadline"),
                 budget=average,
-                max_budget=average,
+                max_budget=ServeConfig().max_budget if by_quality else average,
             ),
             verifier=_read_verifier(verifier),
         )
@@ -179,12 +182,13 @@ class Asker:
         in_memory: bool,
         concurrency: int,
         has_prices: bool,
-        menu: MenuConfig | None,
+        menu: ModeConfigs | None,
     ) -> None:
         config = replace(config, serve=replace(config.serve, max_messages=_MAX_MESSAGES))
         if menu is not None:
             config, has_prices = apply_menu(config, menu), menu.has_prices
         self._name = config.serve.menu if upstream is None else upstream.url
+        config, _ = settle_quality(config)
         self._budget = average_budget(config)
         self._engine = Engine(
             config,

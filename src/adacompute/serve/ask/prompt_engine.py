@@ -91,7 +91,7 @@ class Reply:
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
     model: str = ""  # as the endpoint names it
-    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each mode of a menu
+    modes: Mapping[str, int] = field(default_factory=dict, hash=False)  # samples of each of several modes
     message: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     # ^ the winner's whole message in OpenAI's shape, with calls of tools
     error: AdacomputeError | None = None  # why nothing came; None: something did
@@ -266,7 +266,7 @@ class Engine:
         has_prices: bool,
         breaker: BreakerSettings | None = None,
     ) -> None:
-        """`endpoint` is None where the settings name a menu, whose modes have this `breaker`."""
+        """`endpoint` is None if the settings name several modes, which have this `breaker`."""
         self.model = config.endpoint.model  # "": not known before it is open
         self._config = config
         self._endpoint = endpoint
@@ -406,7 +406,7 @@ class Engine:
                 is_outage = isinstance(error, EndpointUnreachable | EndpointResting)
                 is_outage = is_outage or self.gateway.resources.client.is_unreachable
                 self._outages, self._outage = (self._outages + 1, str(error)) if is_outage else (0, "")
-                spent = NO_SPEND if active is None else active.sampling.drawer.spent
+                spent = NO_SPEND if active is None else active.sampling.drawer.sum_costs()[0]
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
         self._outages = 0

@@ -14,9 +14,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import orjson
 from starlette.datastructures import Headers
@@ -26,6 +25,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from adacompute.client.settings import is_loopback
 from adacompute.config import KeyConfig, average_budget
 from adacompute.errors import (
     ConfigError,
@@ -163,8 +163,8 @@ class _Pages:
         """The models as the upstream lists them."""
         self.authenticate(headers)
         models = await self._gateway.list_models()
-        listing = {"object": "list", "data": [_describe_model(model) for model in models.values()]}
-        return 200, _JSON_HEADERS, dump_json(listing)
+        described = await asyncio.to_thread(self._describe_models, models.values())
+        return 200, _JSON_HEADERS, dump_json({"object": "list", "data": described})
 
     async def describe_model(self, scope: Scope, headers: Mapping[str, str]) -> Reply:
         """One model."""
@@ -177,7 +177,12 @@ class _Pages:
                 status=404,
                 code="model_not_found",
             )
-        return 200, _JSON_HEADERS, dump_json(_describe_model(model))
+        (described,) = self._describe_models([model])
+        return 200, _JSON_HEADERS, dump_json(described)
+
+    def _describe_models(self, models: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Models as the upstream describes them, masked."""
+        return [_describe_model(model) for model in self._gateway.resources.client.mask_models(models)]
 
     async def health(self, _scope: Scope, _headers: Mapping[str, str]) -> Reply:
         """The process runs."""
@@ -465,7 +470,7 @@ def _read_secret(authorization: str) -> str:
 
 def _check_host(host: str) -> None:
     """Without keys only names of this machine are served: a web page may point its own name here."""
-    if not _is_loopback(host):
+    if host and not _is_loopback(f"//{host}"):  # HTTP/1.0 may have none; browsers always send one
         raise Unauthorized(
             f"Host {host[:100]!r} is not this machine; other names are served only with keys (keys_file)",
             status=403,
@@ -473,18 +478,8 @@ def _check_host(host: str) -> None:
         )
 
 
-@lru_cache(maxsize=256)  # clients send the same host each time, and parsing takes 20 µs
-def _is_loopback(host: str) -> bool:
-    if not host:  # as in HTTP/1.0; browsers always send one
-        return True
-    try:
-        name = (urlsplit(f"//{host}").hostname or "") if host.isprintable() else ""
-    except ValueError:  # half an address of IPv6
-        return False
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost" or name.endswith(".localhost")
+# clients send the same host each time, and parsing takes 20 µs
+_is_loopback = lru_cache(maxsize=256)(is_loopback)
 
 
 def _describe_model(model: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,13 @@ import warnings
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 from starlette.types import Receive, Scope, Send
 
-from adacompute.client.modes import build_mode_endpoints, read_menu_file
+from adacompute.client.modes import build_mode_endpoints, read_mode_list
 from adacompute.client.settings import build_endpoint
-from adacompute.config import Config, ServeConfig
+from adacompute.config import MODES_KEY, Config, ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, NotOpen
 from adacompute.serve.http.app import PREFIX_KEY, RequestTracker, build_app
 from adacompute.serve.messages.reply import build_error
@@ -53,13 +52,16 @@ def gateway(config: Config | ServeConfig, *, upstream: str = "", model: str = ""
     endpoint = replace(
         config.endpoint, url=upstream or config.endpoint.url, model=model or config.endpoint.model
     )
-    if config.serve.menu:
+    _, modes = read_mode_list(config)
+    if modes is not None:
         for name, value in (("upstream", upstream), ("model", model)):
             if value:
-                raise ConfigError(f"{name} is given beside a menu, which has it for each mode; leave one out")
-        build_mode_endpoints(read_menu_file(Path(config.serve.menu)))
+                raise ConfigError(
+                    f"{name} is given beside {MODES_KEY}, which has it for each mode; leave one out"
+                )
+        build_mode_endpoints(modes)
     else:
-        build_endpoint(endpoint, remedy="give upstream=URL, or menu=FILE in the settings")
+        build_endpoint(endpoint, remedy=f"give upstream=URL, or {MODES_KEY}=FILE in the settings")
     _warn_of_server_settings(config.serve)
     return GatewayApp(replace(config, endpoint=endpoint, serve=replace(config.serve, workers=1)))
 

@@ -227,13 +227,13 @@ async def run(
             stack.callback(sock.close)
         with cancel_at_signals():
             gateway = await stack.enter_async_context(open_gateway(config, timing=timing))
-        if reread is not None:
-            gateway.reload_settings = partial(reload_settings, gateway, config, reread)
-        if on_open is not None:
-            on_open(gateway)
-        url = build_local_url(settings, sockets[0].getsockname()[1])
-        stop = asyncio.Event() if stop is None else stop
-        await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
+            if reread is not None:
+                gateway.reload_settings = partial(reload_settings, gateway, config, reread)
+            if on_open is not None:
+                on_open(gateway)
+            url = build_local_url(settings, sockets[0].getsockname()[1])
+            stop = asyncio.Event() if stop is None else stop
+            await serve_gateway(gateway, sockets, stop, on_start=lambda: on_listening(url))
     _log.info("stopped")
 
 
@@ -250,7 +250,8 @@ def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Conf
         )
     except AdacomputeError as exc:
         return [f"settings not reloaded: {exc}"]
-    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(config.serve), strict=True)
+    settings = gateway.config.serve
+    budgets = zip(_LIVE_SETTINGS, parse_serve_budgets(before), parse_serve_budgets(settings), strict=True)
     lines = [f"{name} {new} now, in place of {old}" for name, old, new in budgets if new != old]
     if lines and gateway.patched_budget:
         lines.append(f"PATCH /admin/budget keeps the budget at {gateway.budget} until the next start")
@@ -379,7 +380,7 @@ def _build_uvicorn_config(settings: ServeConfig, app: RequestTracker) -> uvicorn
 
 @contextlib.contextmanager
 def cancel_at_signals() -> Iterator[None]:
-    """While the gateway opens, SIGTERM and SIGINT cancel the task; then they are handled as before.
+    """SIGTERM and SIGINT cancel the task, until `handle_signals` takes them; then they are handled as before.
 
     A handler that raises would do so inside the event loop, and uvloop ignores that.
     """

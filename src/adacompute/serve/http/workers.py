@@ -124,12 +124,12 @@ def serve(
                 )
             with server.cancel_at_signals():
                 gateway = await stack.enter_async_context(open_gateway(config, keys=keys))
-            gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
-            on_open(gateway)
-            await _offer(folder, gateway, stack)
-            port = sockets[0].getsockname()[1]
-            url = server.build_local_url(config.serve, port)
-            await WorkerPool(gateway, keys, port, folder, on_start=lambda: on_listening(url)).run()
+                gateway.reload_settings = partial(server.reload_settings, gateway, config, reread)
+                on_open(gateway)
+                await _offer(folder, gateway, stack)
+                port = sockets[0].getsockname()[1]
+                url = server.build_local_url(config.serve, port)
+                await WorkerPool(gateway, keys, port, folder, on_start=lambda: on_listening(url)).run()
 
     with asyncio.Runner(loop_factory=server.loop_factory()) as runner:
         runner.run(run())

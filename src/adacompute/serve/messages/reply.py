@@ -123,7 +123,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeUse:
-    """What a request drew from one mode of a menu, and what that cost."""
+    """What a request drew from one of several modes, and what that cost."""
 
     name: str
     model: str = ""  # as its upstream names it
@@ -192,12 +192,13 @@ class RequestOutcome:
     spent: Spend = field(default_factory=Spend)
     prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
-    modes: tuple[ModeUse, ...] = ()  # of a menu, in the order of their first draws; (): there is none
-    response_modes: tuple[str, ...] = ()  # the mode of each response; (): there is no menu
+    modes: tuple[ModeUse, ...] = ()  # of several, in the order of their first draws; (): one upstream
+    response_modes: tuple[str, ...] = ()  # of each response, if there are several; else ()
     answered_by: str = ""  # the mode whose sample is the reply
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
     server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
+    quality: Mapping[str, Any] | None = field(default=None, hash=False)  # that its budget stands for
     best: int | None = None  # index of the response that represents the winner
     prompt: str = field(default="", repr=False)
 
@@ -229,7 +230,7 @@ class RequestOutcome:
 
     @property
     def mode_counts(self) -> str:
-        """The samples of each mode of a menu, e.g. "small:3,large:1"; "": there is no menu."""
+        """The samples of each of several modes, e.g. "small:3,large:1"; "": there is one upstream."""
         return ",".join([f"{use.name}:{use.samples}" for use in self.modes])
 
     @property
@@ -469,6 +470,7 @@ def build_extra(outcome: RequestOutcome, *, unit: Unit) -> dict[str, Any]:
         "agreed": outcome.agreed,
         "weak": outcome.weak or None,
         "certified": outcome.certified,
+        "quality": outcome.quality,
     }
     fields |= {name: value for name, value in optional.items() if value is not None}
     if outcome.modes:

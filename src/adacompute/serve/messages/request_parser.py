@@ -17,9 +17,9 @@ import msgspec
 import orjson
 from msgspec import Meta
 
-from adacompute.answers.task import EXTRACTORS
+from adacompute.answers.equal import EXTRACTORS
 from adacompute.client.server_quirks import LIMIT_NAMES
-from adacompute.config import MENU_MODEL, ServeConfig, parse_serve_budgets
+from adacompute.config import EVERY_MODE, ServeConfig, parse_serve_budgets
 from adacompute.errors import BudgetInvalid, RequestInvalid, explain_misfit, format_value
 from adacompute.policies.features import PROMPT_LIMIT
 from adacompute.records import Budget, BudgetUnit, quick_dataclass
@@ -49,7 +49,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclude: _Texts = ()  # fields of JSON, and arguments of tools, that don't count in a vote
     fields: _Texts = ()  # fields of JSON that alone count
     stream_mode: Literal["wait", "first"] | None = None  # wait for the vote, or stream the first sample
-    modes: _Texts = ()  # the menu's that may be drawn from; (): all
+    modes: _Texts = ()  # that may be drawn from; (): all
 
 
 @quick_dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Route:
     budget: float  # on average
     unit: BudgetUnit = "samples"  # the budget's
     mode: Mode = "adaptive"
-    modes: tuple[str, ...] = ()  # the menu's that may be drawn from, cheapest first; (): all
+    modes: tuple[str, ...] = ()  # that may be drawn from, cheapest first; (): all
     deadline: float  # seconds from now
     notes: tuple[str, ...] = ()  # for the client, e.g. that its budget was clamped
     trace: Mapping[str, str] | None = field(default=None, hash=False)  # headers that go upstream with it
@@ -354,7 +354,7 @@ def _parse_header(name: str, text: str) -> object:
 
 
 _GATEWAY_FIELDS = ("n", "stream", "stream_options", OPTIONS_FIELD)  # handled by the gateway itself
-_DEFAULT_MODEL_NAMES = ("", "default", MENU_MODEL)  # names that stand for the operator's model
+_DEFAULT_MODEL_NAMES = ("", "default", EVERY_MODE)  # names that stand for the operator's model
 _MODEL_WITH_BUDGET = re.compile(r"(.*)@([0-9]{1,4}(?:\.[0-9]+)?)", re.DOTALL)
 _MAX_BUDGET = 1000.0  # a larger number is part of a model's name, such as a year
 _MAX_MODEL_NAME = 1000  # characters
@@ -557,7 +557,7 @@ def choose_route(
     """The route of a request; RequestInvalid if one of the gateway's own options can't be followed.
 
     Names in `headers`, whose options the request has already, are in lower case. `budget` is the gateway's
-    own; `default` is the policy of requests that name none of `policies`; `modes` are those of the menu,
+    own; `default` is the policy of requests that name none of `policies`; `modes` are the gateway's,
     cheapest first.
     """
     options = request.options
@@ -573,7 +573,7 @@ def choose_route(
         budget = _choose_budget(wanted, settings, notes, _find_place("budget", headers))
     if len(modes) > 1 and budget.unit == "samples":
         raise RequestInvalid(
-            f"a budget of {budget} can't be kept over a menu, whose modes differ in cost; "
+            f"a budget of {budget} can't be kept over several modes, which differ in cost; "
             "give it in money, e.g. '0.002 USD', or in tokens",
             param=f"{OPTIONS_FIELD}.budget",
         )
@@ -603,19 +603,19 @@ def _find_place(name: str, headers: Mapping[str, str]) -> str:
 def _choose_modes(
     request: ChatRequest, headers: Mapping[str, str], modes: Sequence[str], notes: list[str]
 ) -> tuple[str, ...]:
-    """The modes that a request names, by the option or as its model; (): all of the menu."""
+    """The modes that a request names, by the option or as its model; (): all."""
     wanted, model = request.options.modes, request.body.get("model")
     if not wanted and not modes:
         return ()
     if unknown := [name for name in wanted if name not in modes]:
         place = _find_place("modes", headers)
         if not modes:
-            raise RequestInvalid(f"{place}: this gateway has no menu of modes; leave it out", param=place)
+            raise RequestInvalid(f"{place}: this gateway has no modes; leave it out", param=place)
         raise RequestInvalid(f"{place} has {unknown[0][:60]!r}; give some of {', '.join(modes)}", param=place)
     if not wanted and model in modes:
         return (str(model),)
-    if len(modes) > 1 and model not in (*modes, MENU_MODEL):
-        notes.append(f"model {str(model)[:60]!r} is no mode of the menu, which decides")
+    if len(modes) > 1 and model not in (*modes, EVERY_MODE):
+        notes.append(f"model {str(model)[:60]!r} is no mode; the policy decides")
     return tuple(name for name in modes if name in wanted)
 
 

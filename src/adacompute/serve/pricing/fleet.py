@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
 from adacompute.records import BudgetUnit, Secret
-from adacompute.serve.pricing.pacer import Pacer, find_least_cost
+from adacompute.serve.pricing.pacer import Pacer
 from adacompute.serve.spending.fleet_ledger import FleetLedger
 from adacompute.serve.spending.ledger import Caps
 from adacompute.serve.spending.redis_client import (
@@ -218,8 +218,7 @@ def _parse_cost(text: str) -> tuple[float, float] | None:
 
 def _make_pacer(name: str, start: Any, state: Any) -> Pacer:  # noqa: ANN401 - of JSON
     (_, target, dial, low, high), unit = parse_lane(name)
-    least = find_least_cost(unit)
-    pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high, least=least)
+    pacer = Pacer(target, dial=dial, start=float(start or low), low=low, high=high, unit=unit)
     if state:
         try:
             pacer.restore(json.loads(state))

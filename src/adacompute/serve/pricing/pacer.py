@@ -219,9 +219,9 @@ class SampleCosts:
 
 
 def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: Collection[str]) -> None:
-    """ConfigError if it can't be kept over the menu, or exploring alone would spend more than it leaves."""
+    """ConfigError if it can't be kept over the modes, or exploring alone would spend more than it leaves."""
     if budget.unit == "samples" and len(modes) > 1:
-        raise ConfigError(f"budget {budget} can't be kept over a menu; give it in money or in tokens")
+        raise ConfigError(f"budget {budget} can't be kept over several modes; give it in money or in tokens")
     if budget.unit != "samples" or settings.mode != "adaptive":
         return  # in other units it isn't known yet what exploring costs
     maximum = (budget.amount - 1) / max(1, longest - 1)
@@ -240,7 +240,7 @@ def round_budget(budget: float, unit: BudgetUnit) -> float:
 class Pacer:
     """Moves one dial so that requests cost `target` on average, in samples or another unit.
 
-    `least` is what a request costs at the least, so far as that is known.
+    In samples a request costs one at the least; what it does in another `unit` isn't known.
 
     >>> pacer = Pacer(2.0, start=0.05, low=1e-6, high=1.0)
     >>> dial = pacer.price
@@ -258,7 +258,7 @@ class Pacer:
         start: float,
         low: float,
         high: float,
-        least: float = 1.0,
+        unit: BudgetUnit = "samples",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         values = (target, start, low, high)
@@ -272,7 +272,7 @@ class Pacer:
         self.bounds: Bounds = (dial, low, high)
         self.requests = 0
         self._low, self._high = low, high
-        self._least = least
+        self._least = 1.0 if unit == "samples" else 0.0
         self._bottom, self._top = self._to_scale(low), self._to_scale(high)
         self._now = now
         self._last_settled = now()
@@ -476,25 +476,6 @@ class PacerProtocol(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continues from a `state`."""
-
-
-def make_local_pacer(
-    policy: str,  # noqa: ARG001 - a local pacer doesn't depend on the policy
-    target: float,
-    *,
-    dial: Dial,
-    start: float,
-    low: float,
-    high: float,
-    unit: BudgetUnit = "samples",
-) -> PacerProtocol:
-    """A pacer of this gateway's own."""
-    return Pacer(target, dial=dial, start=start, low=low, high=high, least=find_least_cost(unit))
-
-
-def find_least_cost(unit: BudgetUnit) -> float:
-    """What a request costs at the least: one sample; in other units that isn't known."""
-    return 1.0 if unit == "samples" else 0.0
 
 
 _MAX_LANES = 64  # clients choose budgets, so their number must be bounded

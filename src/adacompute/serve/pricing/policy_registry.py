@@ -21,19 +21,20 @@ import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
-from adacompute.config import ServeConfig
+from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError, ConfigError, PolicyError
 from adacompute.policies import read_policy
 from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
-from adacompute.policies.chart import Chart, read_chart
+from adacompute.policies.chart import Chart, find_quality_cost, read_chart
 from adacompute.policies.menu.policy import MenuPolicy
+from adacompute.policies.quality import QualityCost
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import WAVE_QUANTILES
 from adacompute.policies.stopping.prior import load_bundled_chart
 from adacompute.policies.votes import Floats
-from adacompute.pool import Menu
-from adacompute.records import Budget, Sample
+from adacompute.pool import Menu, Mode
+from adacompute.records import Budget, Sample, names_quality
 from adacompute.serve.pricing.pacer import Bounds, SampleCosts
 from adacompute.serve.spending.ledger import Rates
 
@@ -119,11 +120,9 @@ class ConfidenceScale:
         self.mean = 0.0
         self._signals = None if base.model is None else SignalScales(base.model)
         self._weigh = base
-        self._is_stale = True  # whether more was observed since the weights were computed
 
     def observe(self, samples: Iterable[Sample]) -> None:
         """Takes samples into account; those without the signal are ignored."""
-        self._is_stale = True
         for sample in samples:
             if self._signals is not None:
                 self._signals.observe(sample)
@@ -132,23 +131,24 @@ class ConfidenceScale:
                 ratio = min(max(value / self.base.scale, 0.0), _MAX_SAMPLE_RATIO)
                 self.count += 1
                 self.mean += (ratio * self.base.scale - self.mean) / min(self.count, MEMORY)
+        self._settle()
 
     def weigh(self) -> VoteWeights:
         """The present weights: the same object until the scale, or that of a signal, has moved."""
-        if not self._is_stale:
-            return self._weigh
-        self._is_stale = False
+        return self._weigh
+
+    def _settle(self) -> None:
+        """Moves the weights to the present scales, if these have moved."""
         if self._signals is not None and self._weigh.model is not None:
             model = self._signals.settle(self._weigh.model)
             if model is not self._weigh.model:
                 self._weigh = replace(self._weigh, model=model)
         base, previous = self.base.scale, self._weigh.scale
         if self.count < MIN_SAMPLES or not self.mean / base > 0:  # 0 would give votes no weight
-            return self._weigh
+            return
         scale = base * min(max(self.mean / base, 1 / _MAX_SCALE_RATIO), _MAX_SCALE_RATIO)
         if abs(scale - previous) > _MIN_MOVE * abs(previous):
             self._weigh = replace(self._weigh, scale=scale)
-        return self._weigh
 
     def state(self) -> list[Any]:
         """Plain data, for JSON."""
@@ -165,7 +165,8 @@ class ConfidenceScale:
             return False
         if self._signals is not None:
             self._signals.restore(signals)
-        self.count, self.mean, self._is_stale = count, float(mean), True
+        self.count, self.mean = count, float(mean)
+        self._settle()
         return True
 
 
@@ -183,7 +184,6 @@ class LiveScales:
         if (scale := self._scales.pop(name, None) or self._make_scale(name)) is not None:
             self._scales[name] = scale  # the last
             scale.observe(samples)
-            scale.weigh()  # now, so that no request waits for it
         if len(self._scales) > MAX_MODELS and not self.base.modes:
             del self._scales[next(iter(self._scales))]
 
@@ -234,6 +234,7 @@ EXPLORED_SAMPLES = 8  # samples of each mode, at most, that a request drawn to t
 _START_THRESHOLD = 0.5
 _START_PRICE = 0.02  # what one sample costs, in accuracy
 _BISECTIONS = 50
+_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
 _MIN_SPREAD = 0.1  # between logarithms: quantiles may coincide
 _MIN_SAMPLE_PRICE, _MAX_SAMPLE_PRICE = 1e-6, 1.0  # prices of one sample that make a difference
 _CASCADE_PRICES = (1e-6, 1e4)  # what a sample of the dearest mode may be priced at without a fit
@@ -257,7 +258,9 @@ class ServedPolicy:
         self.version = version  # a short hash of what was read
         self.bounds = find_bounds(policy)  # None: it has no dial
         self.menu = find_menu(policy)  # None: it draws samples of one model
-        self._guesses: dict[float, float] = {}  # by budget, the oldest first
+        self.names = () if self.menu is None else self.menu.names  # of its modes, cheapest first
+        # clients choose budgets, so their number must be bounded
+        self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
         if self._scales is not None and scales is not None:
             self._scales.restore(scales.state())
@@ -299,10 +302,7 @@ class ServedPolicy:
             return None
         _, low, high = self.bounds
         dial = None if self.chart is None or self.menu is not None else self.chart.price_at(budget)
-        if dial is None and (dial := self._guesses.get(budget)) is None:
-            dial = self._guesses[budget] = guess_start(self.policy, budget)
-            if len(self._guesses) > _MAX_GUESSES:  # clients choose budgets, so their number must be bounded
-                del self._guesses[next(iter(self._guesses))]
+        dial = self._guess_start(budget) if dial is None else dial
         return min(high, max(low, dial)), low, high
 
     def describe_foreign_model(self, models: Sequence[str]) -> str:
@@ -442,11 +442,15 @@ class PolicyRegistry:
         self._served, self._number = served, reading.number
         return lines
 
-    def replace_default(self, policy: Policy) -> None:
-        """Puts a policy that is in memory in the place of the default one, which was in memory as well."""
-        new = _serve_policy(self.default, policy)
-        self._policy = policy
-        self._served = {**self._served, self.default: self._served[self.default].replace_with(new)}
+    def update_cascades(self, costs: Mapping[str, float]) -> bool:
+        """Chooses the cascades of an unfitted policy anew, if samples cost something else; whether so."""
+        old = self._served[self.default]
+        if old.menu is None or not _are_far(costs, old.menu):
+            return False
+        self._policy = make_cascades(costs)
+        new = _serve_policy(self.default, self._policy)
+        self._served = {**self._served, self.default: old.replace_with(new)}
+        return True
 
     def state(self) -> dict[str, Any]:
         """The live scales by policy, as plain data."""
@@ -463,6 +467,15 @@ class PolicyRegistry:
                     f"policy {name:.80}: the stored scale of its weights is not used; it is learned again"
                 )
         return lines
+
+
+def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
+    """The settings, with its cost in the place of a budget that is a quality; BudgetInvalid without one."""
+    settings = config.serve
+    if not names_quality(settings.budget):
+        return config, None
+    found = find_quality_cost(str(settings.budget), settings.policy, margin=settings.margin / 100)
+    return replace(config, serve=replace(settings, budget=f"{found.cost:.10g} samples")), found
 
 
 def _read_folders(settings: ServeConfig) -> dict[str, str]:
@@ -591,6 +604,22 @@ def find_menu(policy: Policy) -> Menu | None:
     """The menu of a policy that chooses among several modes; None: it draws samples of one."""
     menu = getattr(policy, "menu", None)
     return menu if isinstance(menu, Menu) and len(menu) > 1 else None
+
+
+def make_cascades(costs: Mapping[str, float]) -> MenuPolicy:
+    """The unfitted policy of several modes, by what a sample of each costs beside one of the dearest."""
+    dearest = max(costs.values()) or 1.0
+    order = sorted(costs, key=costs.__getitem__)  # equal ones keep their order
+    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
+
+
+def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
+    """Whether costs of samples, beside the dearest's, are far from those in use."""
+    dearest = max(costs.values()) or 1.0
+    pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
+    return any(
+        new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
+    )
 
 
 def _guess_menu_price(policy: Policy, menu: Menu, budget: float) -> float:

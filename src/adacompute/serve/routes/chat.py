@@ -219,10 +219,6 @@ class RequestSlots:
         if self.receiving >= _RECEIVING_FACTOR * self._max_requests:
             raise _make_overloaded(f"{self.receiving} requests are still being sent")
 
-    def open(self) -> "RequestSlot":
-        """The slot of one request, as a context that ends with it."""
-        return RequestSlot(self)
-
 
 class RequestSlot:
     """What one request counts for among all: its body, and then itself, until its context ends.
@@ -232,16 +228,12 @@ class RequestSlot:
 
     def __init__(self, slots: RequestSlots) -> None:
         self._slots = slots
-        self._receiving = 0  # 1: its body is being received
-        self._bytes = 0  # how long its body is
-        self._active = 0  # 1: it is in progress
+        self._receiving = self._bytes = self._active = 0
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.end_body()
         self._slots.bytes -= self._bytes
         self._slots.active -= self._active
@@ -352,7 +344,7 @@ class ChatEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Errors before the reply has begun are raised."""
-        with self._slots.open() as slot:
+        with RequestSlot(self._slots) as slot:
             try:
                 request, route = await self._read_request(scope, receive, slot)
                 slot.activate()

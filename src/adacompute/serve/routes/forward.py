@@ -295,7 +295,7 @@ class ForwardEndpoint:
         target = parse_target(scope["method"], scope["raw_path"])
         key = self._authenticate(headers)
         self._check_allowed(scope, headers, target, key)
-        with self._slots.open() as slot:
+        with RequestSlot(self._slots) as slot:
             body, parsed, watch = await self._read_body(scope, receive, headers, target, slot)
             self._check_body(target, parsed, key)
             size = len(body) if isinstance(body, bytes) else 0
@@ -317,7 +317,7 @@ class ForwardEndpoint:
         self._check_body(target, body, key)
         raw = encode_json(body)
         request = self._make_request(scope, headers, target, raw, body, size=len(raw))
-        with self._slots.open() as slot:
+        with RequestSlot(self._slots) as slot:
             slot.activate()
             exchange = ForwardExchange(self._gateway, target, request, key, on_error)
             with DisconnectWatch(receive):

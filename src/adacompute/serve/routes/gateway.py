@@ -10,10 +10,11 @@ import logging
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from adacompute.answers import Tally
@@ -21,9 +22,11 @@ from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
 from adacompute.config import Config, KeyConfig, ServeConfig, average_budget
 from adacompute.errors import EndpointError, Overloaded, ServeError, WeakVote
+from adacompute.policies.quality import QualityCost
 from adacompute.records import GUESSED_PROMPT, GUESSED_RESPONSE, Budget, BudgetUnit, quick_dataclass
 from adacompute.serve.messages.reply import (
     CLIENT_GONE_STATUS,
+    ModeUse,
     RequestOutcome,
     Usage,
     build_chunks,
@@ -36,19 +39,18 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
+    Pacer,
     PacerProtocol,
     Pacers,
     SampleCosts,
     check_budget,
-    make_local_pacer,
 )
-from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy
-from adacompute.serve.spending.ledger import NO_PROMPT_COST
-from adacompute.serve.voting.drawing import SamplingResources
+from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
+from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
+from adacompute.serve.voting.request_votes import STREAMED_REASON, TEXT_REASON, SamplingResources
 from adacompute.serve.voting.sample_loop import SampleLoop
-from adacompute.serve.voting.vote_eligibility import STREAMED_REASON, TEXT_REASON
+from adacompute.serve.watching.logs import ObserverGuard, Reporter
 from adacompute.serve.watching.observability import Observability
-from adacompute.serve.watching.reporter import ObserverGuard, Reporter
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import RequestSpan, Telemetry
@@ -82,11 +84,14 @@ class Gateway:
     keys: Sequence[KeyConfig]  # clients'; none: nobody needs one
     observability: Observability
     reporter: Reporter
+    # what the budget of the settings stands for; None: it was given as an amount
+    quality_of_settings: QualityCost | None = None
     telemetry: "Telemetry | None" = None  # None: the operator wants none
-    make_pacer: Callable[..., PacerProtocol] = make_local_pacer  # or one that follows the fleet
-    costs: SampleCosts = field(default_factory=SampleCosts)  # what one sample costs
+    # one that follows the fleet; None: this gateway paces alone
+    make_fleet_pacer: Callable[..., PacerProtocol] | None = None
+    # what one sample costs: of all modes (""), and of each of several
+    costs: defaultdict[str, SampleCosts] = field(default_factory=lambda: defaultdict(SampleCosts))
     explore: float = 0.0  # share of requests that are drawn to the end
-    mode_costs: dict[str, SampleCosts] = field(default_factory=dict)  # of each mode of a menu
     guard: ObserverGuard = field(default_factory=ObserverGuard)
     rng: random.Random = field(default_factory=random.Random)
     model: str = ""  # for requests that name none: the operator's, or the upstream's only one
@@ -117,7 +122,8 @@ class Gateway:
 
         `patched` is an operator's; "": that of the settings. `settings` are new values of them.
         """
-        config = replace(self.config, serve=replace(self.config.serve, **settings))  # type: ignore[arg-type]
+        serve = replace(self.config.serve, **settings)  # type: ignore[arg-type]
+        config, quality = settle_quality(replace(self.config, serve=serve))
         if (config, patched) == (self.config, self.patched_budget):
             return
         serve = replace(config.serve, budget=patched) if patched else config.serve
@@ -125,6 +131,8 @@ class Gateway:
         longest = registry.get(registry.default).policy.longest
         check_budget(budget, serve, longest=longest, modes=self.resources.modes)
         self.config, self.patched_budget, self.settings, self.budget = config, patched, serve, budget
+        if "budget" in settings:
+            self.quality_of_settings = quality
         self.has_warned_of_shortfall = False
         self.pacers.set_permanent([(name, budget.amount) for name in registry.names], budget.unit)
         self.observability.on_budget(budget)
@@ -149,7 +157,7 @@ class Gateway:
         if pacer is not None and route.unit != "samples":
             budget = Budget(route.budget, route.unit, self.config.endpoint.currency)
             longest = served.policy.longest
-            if note := self.find_shortfall(budget) or self.costs.describe_surplus(budget, longest):
+            if note := self.find_shortfall(budget) or self.costs[""].describe_surplus(budget, longest):
                 sampling.notes.append(note)
         active = ActiveRequest(
             id=f"{prefix}{os.urandom(16).hex()}",
@@ -176,14 +184,18 @@ class Gateway:
 
     async def complete(self, active: ActiveRequest) -> RequestOutcome:
         """The outcome; EndpointError or ServeError if there is none. Cancelling it ends its calls."""
+        with self._finishing(active):
+            await self._hold_vote(active.sampling)
+        return self._finish(active)
+
+    @contextmanager
+    def _finishing(self, active: ActiveRequest) -> Iterator[None]:
+        """Ends a request that fails here."""
         try:
-            await active.sampling.run()
-            if (error := self._mark_weak_vote(active.sampling)) is not None:
-                raise error
+            yield
         except BaseException as exc:
             self._finish(active, exc)
             raise
-        return self._finish(active)
 
     def stream(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The events of a request's stream; errors before the first are raised. Closing it ends its calls."""
@@ -193,13 +205,10 @@ class Gateway:
 
     async def _stream_winner(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The winner, once it is known; until then, comments keep the connection alive."""
-        try:
+        with self._finishing(active):
             async with aclosing(keep_alive(self._hold_vote(active.sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         async for event in self._send_winner(active.sampling.request, self._finish(active)):
             yield event
 
@@ -240,7 +249,7 @@ class Gateway:
     async def _stream_when_clear(self, active: ActiveRequest) -> AsyncGenerator[bytes, None]:
         """The first sample as it comes, once it can't be voted on any more; else the winner of the vote."""
         sampling, relay = active.sampling, StreamRelay(active.sampling.request)
-        try:
+        with self._finishing(active):
             async with AsyncExitStack() as stack:
                 async with aclosing(keep_alive(self._hold_sample(active, relay, stack))) as comments:
                     async for comment in comments:
@@ -253,9 +262,6 @@ class Gateway:
             async with aclosing(keep_alive(self._hold_vote(sampling))) as comments:
                 async for comment in comments:
                     yield comment
-        except BaseException as exc:
-            self._finish(active, exc)
-            raise
         outcome = self._finish(active)
         if outcome.agreement is not None:
             async for event in self._send_winner(sampling.request, outcome):
@@ -305,7 +311,7 @@ class Gateway:
 
     @property
     def is_upstream_resting(self) -> bool:
-        """Whether nothing works upstream: the endpoint, or every mode of the menu, is left alone."""
+        """Whether nothing works upstream: every upstream is left alone."""
         return all("" in source.client.resting for source in self.resources.sources.values())
 
     async def reload(self) -> list[str]:
@@ -346,8 +352,8 @@ class Gateway:
         Without `budget`: that of the settings.
         """
         budget = self.budget if budget is None else budget
-        names = self.resources.modes if self.resources.has_menu else ("",)
-        costs = [self.find_costs(name).find(budget.unit) for name in names]
+        names = self.resources.modes if self.resources.has_choice else ("",)
+        costs = [self.costs[name].find(budget.unit) for name in names]
         cost = None if None in costs else min(cost for cost in costs if cost is not None)
         if budget.unit == "samples" or cost is None or cost <= budget.amount:
             return ""
@@ -361,7 +367,9 @@ class Gateway:
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
-        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
+        if pacer is not None:
+            return pacer, pacer.price
+        return None, served.policy.spread_price(max(0.0, self.settings.price), self.rng.random())
 
     def _get_pacer(
         self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None
@@ -370,31 +378,26 @@ class Gateway:
         if self.settings.price >= 0 or bounds is None:
             return None
 
-        def make(target: float) -> PacerProtocol:
+        def make_pacer(target: float) -> PacerProtocol:
             start, low, high = self._find_start(served, target, unit, request)
-            return self.make_pacer(
-                served.name, target, dial=bounds[0], start=start, low=low, high=high, unit=unit
-            )
+            make = Pacer if self.make_fleet_pacer is None else partial(self.make_fleet_pacer, served.name)
+            return make(target, dial=bounds[0], start=start, low=low, high=high, unit=unit)
 
-        return self.pacers.get(served.name, budget, make, bounds=bounds, unit=unit)
+        return self.pacers.get(served.name, budget, make_pacer, bounds=bounds, unit=unit)
 
     def _find_start(
         self, served: ServedPolicy, target: float, unit: BudgetUnit, request: ChatRequest | None = None
     ) -> tuple[float, float, float]:
         """Where a dial begins, its lowest and its highest value, by what a sample is known to cost."""
-        mode = "" if served.menu is None else served.menu.modes[-1].name
+        mode = served.names[-1] if served.names else ""
         rates = self.resources.sources[mode or self.resources.default].rates
         lengths = (GUESSED_PROMPT, GUESSED_RESPONSE)
         if request is not None:
             limit = request.max_tokens if request.has_token_limit else GUESSED_RESPONSE
             lengths = (max(1, request.prompt_tokens // _TOKEN_BYTES), min(limit, GUESSED_RESPONSE))
         average = Budget(target, unit, self.config.endpoint.currency)
-        budget = served.convert_budget(average, self.find_costs(mode), rates, lengths)
+        budget = served.convert_budget(average, self.costs[mode], rates, lengths)
         return served.find_start(budget) or (0.0, 0.0, 1.0)
-
-    def find_costs(self, mode: str = "") -> SampleCosts:
-        """What one sample costs: of a mode of the menu, or of all."""
-        return self.mode_costs.setdefault(mode, SampleCosts()) if mode else self.costs
 
     def _choose_delivery(self, sampling: SampleLoop) -> Delivery:
         """How a stream reaches its client. Where it can't be voted on, that is decided here."""
@@ -411,8 +414,8 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # a menu's reply may come from another mode than its first sample
-        return "hold" if hold_back == "beginning" and not self.resources.has_menu else "wait"
+        # of several modes, the reply may come from another than the first sample
+        return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
         """Marks a vote that is too weak; the error if the operator refuses such votes."""
@@ -463,9 +466,9 @@ class Gateway:
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""
-        self.costs.add(outcome.spent)
+        self.costs[""].add(outcome.spent)
         for use in outcome.modes:
-            self.find_costs(use.name).add(use.spent)
+            self.costs[use.name].add(use.spent)
         if self.has_warned_of_shortfall or not (shortfall := self.find_shortfall()):
             return
         self.has_warned_of_shortfall = True
@@ -473,21 +476,23 @@ class Gateway:
             "%s: every request gets one sample; raise the budget, or draw shorter replies", shortfall
         )
 
-    def _count_cost(self, sampling: SampleLoop) -> float | None:
+    def _count_cost(
+        self, unit: BudgetUnit, spent: Spend, rest: Spend, uses: Sequence[ModeUse]
+    ) -> float | None:
         """What a request counts for in the average, in the unit of its budget; None: its samples.
 
-        A call that failed and may be charged for counts as its samples cost on average. The ledger counts the
-        most that it can have cost, and a few of these would move the average far.
+        `rest` is what it may have cost beyond what it `spent`, of its modes' `uses` and besides. A call that
+        failed and may be charged for counts as its samples cost on average. The ledger counts the most that
+        it can have cost, and a few of these would move the average far.
         """
-        unit = sampling.route.unit
         if unit == "samples":
             return None
-        cost, rest = sampling.drawer.spent.amount_in(unit), sampling.drawer.maybe
-        for use in sampling.uses:
-            maybe = use.maybe.samples * (self.find_costs(use.name).estimate(unit) or 0.0)
+        cost = spent.amount_in(unit)
+        for use in uses:
+            maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs.estimate(unit) or 0.0)  # of one endpoint, or of a verifier
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # of one endpoint, or of a verifier
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:
@@ -501,7 +506,8 @@ class Gateway:
         sampling = active.sampling
         request, route = sampling.request, sampling.route
         status, code = (200, "") if error is None else _find_status(error, closing=not self.ready)
-        votes, drawer, calls = sampling.votes, sampling.drawer, sampling.drawer.calls
+        votes, drawer, calls, uses = sampling.votes, sampling.drawer, sampling.drawer.calls, sampling.uses
+        spent, maybe = drawer.sum_costs()
         tally, best = votes.counted_tally, votes.representative
         answered_by, quirks = "" if best is None else votes.modes[best], self.resources.client.quirks
         return RequestOutcome(
@@ -514,7 +520,7 @@ class Gateway:
             mode=route.mode,
             budget=route.budget,
             unit=route.unit,
-            cost=self._count_cost(sampling),
+            cost=self._count_cost(route.unit, spent, maybe, uses),
             price=sampling.price,
             stream=request.stream,
             n=request.n,
@@ -537,22 +543,33 @@ class Gateway:
             decided=sampling.decided,
             notes=tuple(sampling.list_notes()),
             usage=Usage.from_calls(calls),
-            spent=drawer.spent,
+            spent=spent,
             prompt_cost=NO_PROMPT_COST
-            if self.resources.has_menu
+            if self.resources.has_choice
             else self.resources.rates.compute_prompts(
-                calls, choices=quirks.models.get_quirks(request.body.get("model")).max_choices
+                calls, choices=quirks.get(request.body.get("model")).max_choices
             ),
-            modes=sampling.uses,
+            modes=uses,
             response_modes=tuple(votes.modes) if self.resources.modes else (),
             answered_by=answered_by,
-            maybe=drawer.maybe,
+            maybe=maybe,
             verified=sampling.verified,
             responses=tuple(votes.responses),
             server_info=drawer.get_server_info(answered_by),
+            quality=self.describe_quality(route),
             best=best,
             prompt=request.prompt,
         )
+
+    @property
+    def quality(self) -> QualityCost | None:
+        """What the budget in force stands for; None: it was given as an amount."""
+        return None if self.patched_budget else self.quality_of_settings
+
+    def describe_quality(self, route: Route) -> dict[str, Any] | None:
+        """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
+        own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
+        return None if self.quality is None or own else self.quality.to_dict()
 
 
 def _is_confirmed(tally: Tally) -> bool:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from adacompute.answers import Task
 from adacompute.answers.extract import count_timeouts, start_sandbox
 from adacompute.client import BreakerSettings, Client, Endpoint, ModeEndpoint, ModelList
-from adacompute.client.modes import MenuConfig, apply_menu, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfigs, build_mode_endpoint, read_mode_list
 from adacompute.client.settings import build_endpoint
 from adacompute.client.transport import LoopShare
 from adacompute.client.verifier import Verifier, build_verifier
 from adacompute.config import (
+    MODES_KEY,
     Config,
     KeyConfig,
     ServeConfig,
@@ -29,22 +30,24 @@ from adacompute.config import (
 )
 from adacompute.errors import ConfigError, EndpointError, needs_extra
 from adacompute.policies.base import Policy
-from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.pool import Menu, Mode
 from adacompute.records import GUESSED_PROMPT, BudgetUnit, TokenPrices
 from adacompute.serve.pricing.fleet import Fleet, join_fleet
-from adacompute.serve.pricing.pacer import Pacers, check_budget, make_local_pacer
-from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, PolicyRegistry
+from adacompute.serve.pricing.pacer import Pacers, check_budget
+from adacompute.serve.pricing.policy_registry import (
+    EXPLORED_SAMPLES,
+    PolicyRegistry,
+    make_cascades,
+    settle_quality,
+)
 from adacompute.serve.routes.gateway import Gateway
 from adacompute.serve.spending.ledger import Caps, LedgerProtocol, SpendStatus, parse_cap
 from adacompute.serve.spending.local_ledger import Ledger
 from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
-from adacompute.serve.voting.drawing import SampleSource, SamplingResources
+from adacompute.serve.voting.request_votes import SampleSource, SamplingResources, VoteEligibility
 from adacompute.serve.voting.sample_scorer import SampleScorer, VerifierRates
-from adacompute.serve.voting.vote_eligibility import VoteEligibility
+from adacompute.serve.watching.logs import Reporter
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.recorder import Recorder, RecordQueue
-from adacompute.serve.watching.reporter import Reporter
 
 if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
@@ -55,7 +58,6 @@ _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list
 _MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
 _TOKEN_BYTES = 4  # a prompt's mean
-_COST_RATIO = 1.5  # cascades are chosen anew if a measured cost is so many times the one in use
 _EXPLORE, _EXPLORE_COST = 0.02, 0.1  # explored share of requests, at most that share of the budget
 _SAVE_SECONDS = 2.0  # seconds between two saves of the prices: what a kill -9 may lose
 
@@ -77,16 +79,15 @@ async def open_gateway(
 
     `timing` is that of the fleet, if it is in one. `endpoint`, with its own retries, and `policy` stand in
     the place of those that the settings name. `in_memory`: what is spent is kept in memory only, not in the
-    file `state`. `breaker` is that of a menu's modes, which keep their own retries then; without it they are
+    file `state`. `breaker` is that of several modes, which keep their own retries then; without it they are
     shortened, for people who wait. `limit` gives endpoints other limits. `recorder` stands in the place of
     that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
     file says.
     """
-    menu = read_menu_file(Path(config.serve.menu)) if config.serve.menu else None
-    if menu is not None:
-        config = apply_menu(config, menu)
+    config, quality = settle_quality(config)
+    config, listed = read_mode_list(config)
     settings, budget = config.serve, average_budget(config)
-    modes = _list_modes(config, menu, endpoint, breaker)
+    modes = _list_modes(config, listed, endpoint, breaker)
     if limit is not None:
         modes = [replace(mode, endpoint=limit(mode.endpoint)) for mode in modes]
     task = Task(extract=config.answers.extract, percent=config.answers.percent)
@@ -97,7 +98,7 @@ async def open_gateway(
     verifier = _build_verifier(config.verifier, modes) if config.verifier.url else None
     is_unfitted = len(modes) > 1 and policy is None and not settings.policy
     if is_unfitted:
-        policy = _make_cascades(modes, budget.unit)
+        policy = make_cascades({mode.name: _guess_cost(mode, budget.unit) for mode in modes})
     names = [mode.name for mode in modes if mode.name]
     registry = await asyncio.to_thread(PolicyRegistry.open, settings, policy, modes=names)
     _sort_by_policy(modes, registry)
@@ -133,7 +134,7 @@ async def open_gateway(
             scorer = SampleScorer(opened, verifier_rates, beta=config.verifier.beta)
         resources = SamplingResources(
             sources=sources,
-            default="" if menu is None else _find_default(menu, names),
+            default="" if listed is None else _find_default(listed, names),
             ledger=ledger,
             task=task,
             eligibility=eligibility,
@@ -141,6 +142,7 @@ async def open_gateway(
         )
         gateway = Gateway(
             config=config,
+            quality_of_settings=quality,
             resources=resources,
             model_list=ModelList(_list_as_models(names) if len(modes) > 1 else resources.client.list_models),
             policy_registry=registry,
@@ -154,7 +156,7 @@ async def open_gateway(
             observability=observability,
             reporter=reporter,
             telemetry=telemetry,
-            make_pacer=make_local_pacer if fleet is None else fleet.pacers.get,
+            make_fleet_pacer=None if fleet is None else fleet.pacers.get,
             model=config.endpoint.model,
             explore=explore,
         )
@@ -171,10 +173,11 @@ async def open_gateway(
         observability.read_recorder = lambda: (recorder.stored, recorder.dropped) if recorder else (0, 0)
         observability.watch_late_answers(count_timeouts)
         observability.describe_shortfall = gateway.find_shortfall
+        observability.describe_quality = lambda: str(gateway.quality or "")
         observability.list_resting = lambda: _list_resting(resources)
-        if observability.menu is not None:
-            observability.menu.watch(
-                find_cost=lambda mode, unit: gateway.find_costs(mode).estimate(unit),
+        if observability.modes is not None:
+            observability.modes.watch(
+                find_cost=lambda mode, unit: gateway.costs[mode].estimate(unit),
                 list_resting=lambda: _list_resting(resources),
             )
         saving = asyncio.create_task(_save_regularly(gateway, update))
@@ -201,16 +204,18 @@ async def open_gateway(
 
 
 def _list_modes(
-    config: Config, menu: MenuConfig | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
+    config: Config, listed: ModeConfigs | None, endpoint: Endpoint | None, breaker: BreakerSettings | None
 ) -> list[ModeEndpoint]:
-    """Where samples come from, cheapest first: the modes of the menu, or the endpoint as a mode alone."""
+    """Where samples come from, cheapest first: the listed modes, or the endpoint as a mode alone."""
     most = config.serve.concurrency
-    if menu is not None:
-        modes = map(build_mode_endpoint, menu.by_cost)
+    if listed is not None:
+        modes = map(build_mode_endpoint, listed.by_cost)
         return [replace(mode, endpoint=_adapt_endpoint(mode.endpoint, breaker, most)) for mode in modes]
     if endpoint is None:
         upstream = replace(config.endpoint, concurrency=most)
-        endpoint = _shorten_retries(build_endpoint(upstream, remedy="give --upstream URL, or --menu FILE"))
+        endpoint = _shorten_retries(
+            build_endpoint(upstream, remedy=f"give --upstream URL, or --{MODES_KEY} FILE")
+        )
     cached = None if config.serve.cached_price < 0 else config.serve.cached_price
     prices = config.endpoint.prices
     return [ModeEndpoint(name="", endpoint=endpoint, model="", prices=prices, cached_price=cached)]
@@ -218,23 +223,9 @@ def _list_modes(
 
 def _sort_by_policy(modes: list[ModeEndpoint], registry: PolicyRegistry) -> None:
     """Sorts modes by what their samples cost when the policy was fitted, if it knows all of them."""
-    served = registry.get(registry.default).menu
-    names = () if served is None else served.names
+    names = registry.get(registry.default).names
     if all(mode.name in names for mode in modes):
         modes.sort(key=lambda mode: names.index(mode.name))
-
-
-def _make_cascades(
-    modes: Sequence[ModeEndpoint], unit: BudgetUnit, measured: Mapping[str, float] | None = None
-) -> MenuPolicy:
-    """The unfitted policy of these modes, at what a sample of each costs beside one of the dearest.
-
-    Without `measured` costs they are guessed by the modes' prices.
-    """
-    costs = measured or {mode.name: _guess_cost(mode, unit) for mode in modes}
-    dearest = max(costs.values()) or 1.0
-    order = sorted((mode.name for mode in modes), key=costs.__getitem__)  # equal ones keep their order
-    return MenuPolicy(Menu(modes=tuple(Mode(name=name, cost=costs[name] / dearest) for name in order)))
 
 
 def _guess_cost(mode: ModeEndpoint, unit: BudgetUnit) -> float:
@@ -253,50 +244,38 @@ def choose_explore(budget: float, costs: Sequence[float]) -> float:
     return min(_EXPLORE, _EXPLORE_COST * budget / whole) if whole else _EXPLORE
 
 
-def _are_far(costs: Mapping[str, float], menu: Menu) -> bool:
-    """Whether costs of samples, beside the dearest's, are far from those in use."""
-    dearest = max(costs.values()) or 1.0
-    pairs = [(costs[mode.name] / dearest, mode.cost) for mode in menu.modes]
-    return any(
-        new != old and not (old > 0 and 1 / _COST_RATIO < new / old < _COST_RATIO) for new, old in pairs
-    )
-
-
 def _update_cascades(gateway: Gateway, *, explores_freely: bool) -> None:
     """Chooses the cascades anew, once samples of every mode are known to cost something else.
 
     `explores_freely`: the share of requests that are drawn to the end is chosen here as well.
     """
-    unit, registry = gateway.budget.unit, gateway.policy_registry
-    known = {name: gateway.find_costs(name).find(unit) for name in gateway.resources.modes}
+    unit = gateway.budget.unit
+    known = {name: gateway.costs[name].find(unit) for name in gateway.resources.modes}
     costs = {name: cost for name, cost in known.items() if cost is not None}
-    menu = registry.get(registry.default).menu
-    if len(costs) < len(known) or menu is None:
+    if len(costs) < len(known):
         return
     if explores_freely:
         gateway.explore = choose_explore(gateway.budget.amount, list(costs.values()))
-    if _are_far(costs, menu):
-        modes = [source.mode for source in gateway.resources.sources.values()]
-        registry.replace_default(_make_cascades(modes, unit, costs))
+    if gateway.policy_registry.update_cascades(costs):
         gateway.announce_policies()
 
 
-def _find_default(menu: MenuConfig, modes: Sequence[str]) -> str:
+def _find_default(listed: ModeConfigs, modes: Sequence[str]) -> str:
     """The mode that answers what can't be voted on: the one that says so, else the dearest, which is last."""
-    return next((mode.name for mode in menu.modes if mode.is_default), modes[-1])
+    return next((mode.name for mode in listed.modes if mode.is_default), modes[-1])
 
 
 def _list_as_models(names: Sequence[str]) -> Callable[[], Coroutine[Any, Any, list[dict[str, Any]]]]:
-    """What lists the modes of a menu as models."""
+    """What lists the modes as models."""
 
     async def list_models() -> list[dict[str, Any]]:
-        return [{"id": name, "object": "model", "created": 0, "owned_by": "menu"} for name in names]
+        return [{"id": name, "object": "model", "created": 0, "owned_by": MODES_KEY} for name in names]
 
     return list_models
 
 
 def _list_resting(resources: SamplingResources) -> tuple[str, ...]:
-    """What keeps failing: models of the endpoint, "" for itself; or modes of the menu."""
+    """What keeps failing: models of the endpoint, "" for itself; or modes."""
     if not resources.modes:
         return resources.client.resting
     return tuple(name for name, source in resources.sources.items() if source.client.resting)
@@ -464,35 +443,29 @@ def _save_state(gateway: Gateway) -> None:
     if not gateway.settings.redis:  # else Redis keeps the fleet's
         gateway.resources.ledger.remember("prices", gateway.pacers.state())
         gateway.resources.ledger.remember("averages", gateway.observability.state())
-        gateway.resources.ledger.remember("costs", gateway.costs.state() | {"currency": currency})
-        by_mode = {name: costs.state() for name, costs in gateway.mode_costs.items()}
-        if by_mode:
-            gateway.resources.ledger.remember("mode_costs", {"currency": currency, "modes": by_mode})
+        by_mode = {name: costs.state() for name, costs in gateway.costs.items()}
+        gateway.resources.ledger.remember("costs", {"currency": currency, "modes": by_mode})
     gateway.resources.ledger.remember("scales", gateway.policy_registry.state())
 
 
 def _load_state(gateway: Gateway) -> None:
-    ledger = gateway.resources.ledger
-    if not gateway.settings.redis and (costs := ledger.recall("costs")) is not None:
-        currency = gateway.config.endpoint.currency
-        if costs.get("currency", currency) == currency:  # older versions wrote none
-            gateway.costs.restore(costs)
-    if not gateway.settings.redis and (mode_costs := ledger.recall("mode_costs")) is not None:
-        _restore_mode_costs(gateway, mode_costs)
+    ledger, is_alone = gateway.resources.ledger, not gateway.settings.redis
+    if is_alone and (costs := ledger.recall("costs")) is not None:
+        _restore_costs(gateway, costs)
     if (prices := ledger.recall("prices")) is not None:
         gateway.restore_prices(prices)
-    if not gateway.settings.redis and (averages := ledger.recall("averages")) is not None:
+    if is_alone and (averages := ledger.recall("averages")) is not None:
         gateway.observability.restore(averages)
     if (scales := ledger.recall("scales")) is not None:
         gateway.policy_registry.restore(scales)
     gateway.announce_policies()
 
 
-def _restore_mode_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
-    """Continues with what a sample of each mode cost, of those that the menu still has."""
+def _restore_costs(gateway: Gateway, stored: Mapping[str, Any]) -> None:
+    """Continues with what a sample cost, of all modes and of each that is still there."""
     modes = stored.get("modes")
     if stored.get("currency") != gateway.config.endpoint.currency or not isinstance(modes, Mapping):
         return
     for name, state in modes.items():
-        if name in gateway.resources.modes and isinstance(state, Mapping):
-            gateway.find_costs(name).restore(state)
+        if name in ("", *gateway.resources.modes) and isinstance(state, Mapping):
+            gateway.costs[name].restore(state)

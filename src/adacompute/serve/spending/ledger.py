@@ -126,12 +126,7 @@ class Rates:
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that so many samples can cost, each drawn by a call of its own."""
-        prompts, completions = samples * prompt_tokens, samples * max_tokens
-        return Spend(
-            samples=samples,
-            tokens=prompts + completions,
-            nanos=self._compute_nanos(prompts, 0, completions),
-        )
+        return self._bound_calls(samples, samples * prompt_tokens, max_tokens)
 
     def price(self, prompt_tokens: float, completion_tokens: float, *, unit: Unit) -> float:
         """What so many tokens cost in tokens or money, as a number that may be estimated with."""
@@ -179,14 +174,14 @@ class Rates:
             if call.paid == "yes" and not call.unmetered:
                 continue
             if call.paid == "maybe":
-                total += self._bound_call(call.asked, prompt_tokens, max_tokens)
+                total += self._bound_calls(call.asked, prompt_tokens, max_tokens)
             elif call.paid == "yes":
                 samples = max(call.asked, call.got + call.surplus)
                 counted = replace(self.compute_spent([call]), samples=samples)
-                total += (self._bound_call(samples, prompt_tokens, max_tokens) - counted).positive
+                total += (self._bound_calls(samples, prompt_tokens, max_tokens) - counted).positive
         return total
 
-    def _bound_call(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
+    def _bound_calls(self, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         completions = samples * max_tokens
         return Spend(
             samples=samples,
@@ -536,27 +531,21 @@ def make_reader(now: Callable[[], float], elapsed: Callable[[], float] | None = 
     return lambda: clock.read(now(), elapsed())
 
 
-class TokenBounds(Protocol):
-    """The most tokens that one call can cost."""
-
-    @property
-    def prompt_tokens(self) -> int: ...
-    @property
-    def max_tokens(self) -> int: ...
-
-
 class WaveReservation:
     """Samples, or verifications, that are requested together: what is reserved for them, and what they cost.
 
-    Always settle one that was begun.
+    A call for one can cost so many tokens of its prompt and its response at most. Always settle one that was
+    begun.
     """
 
-    def __init__(self, request: TokenBounds, count: int, *, ledger: LedgerProtocol, rates: Rates) -> None:
+    def __init__(
+        self, count: int, *, prompt_tokens: int, max_tokens: int, ledger: LedgerProtocol, rates: Rates
+    ) -> None:
         self.count = count  # samples requested
         self.calls: list[Call] = []  # finished
         self.refusal: CapReached | None = None  # why nothing more of it was sent, where a cap was passed
         self.unsent = 0  # samples never sent because of that
-        self._request = request
+        self._most = {"prompt_tokens": prompt_tokens, "max_tokens": max_tokens}
         self._ledger = ledger
         self._rates = rates
         self._reservations: list[Reservation] = []  # the first, and those for calls beyond it
@@ -607,13 +596,8 @@ class WaveReservation:
         """Records an attempt. What it used beyond the reservation counts at once."""
         self.calls.append(call)
         self._under_way -= call.asked
-        bounds = self._request
-        self._used = (
-            self._rates.compute_spent(self.calls),
-            self._rates.compute_maybe(
-                self.calls, prompt_tokens=bounds.prompt_tokens, max_tokens=bounds.max_tokens
-            ),
-        )
+        rates = self._rates
+        self._used = rates.compute_spent(self.calls), rates.compute_maybe(self.calls, **self._most)
         excess = self._find_lack(self._under_way)
         if excess is not NO_SPEND:
             self._ledger.grow(self._reservations[0], excess)
@@ -638,7 +622,4 @@ class WaveReservation:
         return (spent + maybe + self._bound_cost(samples)).beyond(self._reserved)
 
     def _bound_cost(self, samples: int) -> Spend:
-        request = self._request
-        return self._rates.compute_max(
-            samples=samples, prompt_tokens=request.prompt_tokens, max_tokens=request.max_tokens
-        )
+        return self._rates.compute_max(samples=samples, **self._most)

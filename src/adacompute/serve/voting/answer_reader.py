@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
+from functools import lru_cache
 from itertools import compress, islice
 from typing import Any, Literal
 
@@ -65,7 +66,6 @@ _PATTERN_TEXT = 20_000  # characters of a text that a client's own pattern is ap
 # characters of the texts that it is tried on: a pattern such as (\d+) EUR takes their square on the worst of
 # texts, and is ordinary; what takes longer than that is refused
 _PATTERN_TRIAL = 300
-_PATTERNS_KEPT = 256  # clients' patterns whose speed is known
 _PROMPT_END = 4_000  # characters of either end of a message that are searched for a wish for JSON
 _FREE_TEXT_WORDS = 20  # a string of more words is a text, which no two samples word alike
 _SHORT_VALUE = 200  # characters of a string that is an answer by itself
@@ -81,7 +81,9 @@ _ROUTES_KEPT, _MAX_FIELDS, _MAX_LEAVES = 1_000, 50, 500
 _NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wait for what their route learns
 
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
-_pattern_verdicts: OrderedDict[str, str] = OrderedDict()
+
+
+_UNREAD = Sample()  # of a text until it is read together with others
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
@@ -102,6 +104,12 @@ def _get_executor() -> ThreadPoolExecutor:
     if _pool is None or _pool[0] != os.getpid():
         _pool = (os.getpid(), ThreadPoolExecutor(_THREAD_COUNT, thread_name_prefix="adacompute-reading"))
     return _pool[1]
+
+
+@lru_cache(maxsize=256)
+def _check_own_pattern(pattern: str) -> str:
+    """What is wrong with a client's pattern; "": nothing."""
+    return check_pattern(pattern, _PATTERN_TRIAL)
 
 
 class FieldMemory:
@@ -163,7 +171,7 @@ class FieldMemory:
 class Reading:
     """One response as it was read."""
 
-    sample: Sample
+    sample: Sample = _UNREAD
     form: Form = "text"
     text: str = ""  # of the text or the section that has the answer
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
@@ -227,15 +235,8 @@ class AnswerReader:
         """RequestInvalid if the request's own pattern is none, or takes too long."""
         if not self._pattern:
             return
-        verdict = _pattern_verdicts.get(self._pattern)
-        if verdict is None:
-            verdict = await asyncio.get_running_loop().run_in_executor(
-                _get_executor(), check_pattern, self._pattern, _PATTERN_TRIAL
-            )
-            _pattern_verdicts[self._pattern] = verdict
-            while len(_pattern_verdicts) > _PATTERNS_KEPT:
-                _pattern_verdicts.popitem(last=False)
-        if verdict:
+        loop = asyncio.get_running_loop()
+        if verdict := await loop.run_in_executor(_get_executor(), _check_own_pattern, self._pattern):
             shown = shorten(self._request.options.extract, 60)
             raise RequestInvalid(
                 f"extract {shown!r} {verdict}; give another pattern, or json:FIELD", param="extract"
@@ -268,7 +269,7 @@ class AnswerReader:
         return [reading.sample for reading in self.readings]
 
     def _read_alone(self, response: Response) -> Reading:
-        """A response as it is read by itself; a text has no answer yet."""
+        """A response as it is read by itself; a text is not read yet."""
         message, shape = response.message, self.shape
         if message.get("tool_calls") or message.get("function_call"):
             return self._read_calls(response)
@@ -281,7 +282,7 @@ class AnswerReader:
                 return reading
         if shape == "sections":
             return self._read_sections(response, text)
-        return Reading(sample=_build_sample(response, None), text=text)
+        return Reading(text=text) if text else Reading(sample=_build_sample(response, None))
 
     def _read_texts(self, places: Sequence[int]) -> None:
         """Reads the texts of these samples together."""
@@ -291,7 +292,8 @@ class AnswerReader:
         for place, text, end, answer in zip(places, texts, ends, answers, strict=True):
             if answer is None and self._loose and not self._pattern and not abstains(text):
                 (answer,) = self._find_answers([text], [end], None)
-            if answer != self.readings[place].sample.answer:
+            before = self.readings[place].sample
+            if before is _UNREAD or answer != before.answer:
                 sample = _build_sample(self._responses[place], answer)
                 self.readings[place] = replace(self.readings[place], sample=sample)
 
@@ -306,6 +308,8 @@ class AnswerReader:
 
     def teach(self) -> None:
         """Has the memory learn which fields repeated; it is for later requests."""
+        if not self._free:  # no sample has fields
+            return
         readings = [r for r in compress(self.readings, select_candidates(self.readings)) if r.fields]
         if readings:
             route = readings[0].route
@@ -330,6 +334,8 @@ class AnswerReader:
 
     def check_different(self) -> str:
         """Why more samples are useless: all differ, and it isn't known yet which of their fields repeat."""
+        if not self._new_routes:  # as of all texts
+            return ""
         chosen = [
             reading
             for reading in compress(self.readings, select_candidates(self.readings))
@@ -455,8 +461,9 @@ class AnswerReader:
         selected, _ = select_fields(sections, self._select())
         if len(selected) == 1:
             (content,) = selected.values()
-            return Reading(sample=_build_sample(response, None), form="sections", text=content)
-        if not selected:
+            if content:
+                return Reading(form="sections", text=content)
+        if len(selected) < 2:
             return Reading(sample=_build_sample(response, None), form="sections")
         value = {name: _parse_section(content) for name, content in sections.items()}
         return self._read_fields(response, value, "sections")

@@ -1,250 +1,293 @@
 """The waves of one request: ask the policy, draw, count the votes, until the policy stops.
 
 The policy is asked exactly as in replay: with the prompt, the tally of the samples in their order, and a dial
-that is held for the whole request. `SampleLoop` decides what is drawn, `SampleDrawer` draws it, and
-`RequestVotes` holds what came and the votes on it.
+that is held for the whole request. `SampleDrawer` says what goes to a source, reserves what it can cost, and
+draws; `SampleLoop` decides what is drawn.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Any
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
-from adacompute.answers import Tally, VoteWeights, pick_representative
-from adacompute.client import AttemptTracer, Response, Stream
+from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, AttemptTracer, DrawFailure, Response, Stream
+from adacompute.client.retry import CallOptions
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
 from adacompute.policies.base import Draw
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.votes import Floats
-from adacompute.records import Sample, Signals
-from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse
+from adacompute.records import Call, Sample
+from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info
 from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.pricing.policy_registry import EXPLORED_SAMPLES, ServedPolicy
-from adacompute.serve.voting.answer_reader import AnswerReader, select_candidates
-from adacompute.serve.voting.drawing import SampleDrawer, SampleSource, SampleWave, SamplingResources
+from adacompute.serve.spending.ledger import NO_SPEND, Spend, WaveReservation
+from adacompute.serve.voting.request_votes import RequestVotes, SampleSource, SamplingResources
 from adacompute.serve.voting.sample_scorer import SampleScorer
 
-# alternatives of each token: most endpoints give as many; 20 make a reply four times as long
-_TOP_LOGPROBS = 5
+_Drawn = tuple[list[Response], tuple[EndpointError, ...]]  # what came, and what failed
+_NO_LIMIT = "the model takes no limit of tokens; what it gives beyond max_tokens may pass a cap"
 _NO_TIME = 0.05  # seconds before the deadline in which no other mode is tried
 
 
-class RequestVotes:
-    """The responses to one request so far, and the votes on them."""
+class SampleWave(NamedTuple):
+    """Samples that were asked of one source at once, and what came of it."""
+
+    source: SampleSource
+    responses: list[Response]
+    sent: int  # samples that were asked for
+    seconds: float
+    errors: tuple[EndpointError, ...] = ()
+    refusal: CapReached | None = None  # why not all of it was sent
+
+
+@dataclass(slots=True, eq=False)
+class _SourceUse:
+    """What a request has drawn from one source so far."""
+
+    samples: int = 0
+    missing: int = 0  # samples requested but not received
+    spent: Spend = NO_SPEND
+    maybe: Spend = NO_SPEND
+    calls: list[Call] = field(default_factory=list)
+    server_info: dict[str, str] = field(default_factory=dict)  # what its first reply says
+
+
+class SampleDrawer:
+    """Draws samples of one request, and counts what they cost.
+
+    `add_fields` gives the fields that are added to the body for a mode, such as log-probabilities. What the
+    client is to be told is added to `notes`.
+    """
 
     def __init__(
-        self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
+        self,
+        request: ChatRequest,
+        route: Route,
+        resources: SamplingResources,
+        *,
+        add_fields: Callable[[str], Mapping[str, Any]],
+        notes: list[str],
+        tracer: AttemptTracer | None = None,
     ) -> None:
-        self.responses: list[Response] = []
-        self.modes: list[str] = []  # of each response; "" where there is no menu
-        self.samples: list[Sample] = []
-        self.policy_modes = None if served.menu is None else served.menu.names  # None: whatever there is
-        self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
-        # ^ "": there is a vote
+        self.has_streamed = False  # whether a first sample is, or was, streamed
         self._request = request
-        self._is_passed = route.mode == "pass"
-        self._served = served
+        self._route = route
         self._resources = resources
-        self._model = str(request.body.get("model", ""))
-        self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
-        self._counted: list[tuple[str | None, bool]] = []  # their answers, and whether they are candidates
-        self._reader: AnswerReader | None = None  # made only where there is a vote, as is the tally
-        self._tally: Tally | None = None
-        self._unobserved: list[tuple[slice, str]] = []  # samples that the policy's weights may learn from
-        self.is_refuted = False  # whether its first sample shows that there is nothing to vote on
-        self._answered_by_default = False  # whether the default mode was asked after all, without a vote
-        self.weigh = self._choose_weights() if self.has_vote else None
-
-    def _check_modes(self, route: Route) -> str:
-        """Why there is no vote over the modes that a request names; "": there may be one."""
-        if self.policy_modes is None or not route.modes:
-            return ""
-        knows = any(name in self.policy_modes for name in route.modes)
-        return "" if knows else "the policy knows none of the modes that the request names"
-
-    def _choose_weights(self) -> VoteWeights | None:
-        """How votes weigh: on the live scale of the model, or of each mode."""
-        resources, weigh = self._resources, self._served.weigh(self._model)
-        if not resources.has_menu:
-            gives_logprobs = resources.client.quirks.gives_logprobs(self._request.body.get("model"))
-            if gives_logprobs is False and weigh is not None:  # only scores are left
-                weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
-        scorer = resources.scorer
-        if scorer is None or self._served.policy.needs_plain_votes:
-            return weigh
-        if weigh is None or not weigh.modes:
-            return scorer.add_weights(weigh)
-        scored = [(name, own, scorer.add_weights(own)) for name, own in weigh.modes]
-        return replace(weigh, modes=tuple((name, own if new is None else new) for name, own, new in scored))
+        self._add_fields = add_fields
+        self._notes = notes
+        self._tracer = tracer
+        self._uses = defaultdict[str, _SourceUse](_SourceUse)  # by mode, in the order of their first draw
+        self._others = [(NO_SPEND, NO_SPEND)]  # what a verifier cost, and may have cost
+        self._loop = asyncio.get_running_loop()
+        self.deadline = self._loop.time() + route.deadline
 
     @property
-    def reader(self) -> AnswerReader:
-        """Reads the samples."""
-        if self._reader is None:
-            resources, eligibility = self._resources, self._resources.eligibility
-            self._reader = AnswerReader(
-                self._request,
-                resources.task,
-                loose=eligibility.reads_everything,
-                finds_json=eligibility.votes_on_json,
-                memory=resources.memory,
+    def seconds_left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.001, self.deadline - self._loop.time())
+
+    @property
+    def missing(self) -> int:
+        """Samples requested but not received."""
+        return sum(use.missing for use in self._uses.values())
+
+    @property
+    def calls(self) -> list[Call]:
+        """Every attempt upstream, in the order of its source's first draw."""
+        return [call for use in self._uses.values() for call in use.calls]
+
+    def get_server_info(self, mode: str) -> dict[str, str]:
+        """What the upstream of a mode says of itself, for the reply."""
+        return self._uses[mode].server_info if mode in self._uses else {}
+
+    def describe_modes(
+        self, find_leader: Callable[[str], str | None], failed: Mapping[str, str]
+    ) -> tuple[ModeUse, ...]:
+        """What was drawn of each of several modes, with the answer that leads there."""
+        modes = {name: self._resources.sources[name].mode for name in self._uses if name}
+        return tuple(
+            ModeUse(
+                name=name,
+                model=mode.model,
+                options=mode.all_options,
+                samples=use.samples,
+                missing=use.missing,
+                failed=failed.get(name, ""),
+                answer=find_leader(name),
+                spent=use.spent,
+                maybe=use.maybe,
+                usage=Usage.from_calls(use.calls),
             )
-        return self._reader
-
-    @property
-    def tally(self) -> Tally:
-        """The votes so far."""
-        if self._tally is None:
-            self._tally = Tally(task=self._resources.task, weigh=self.weigh)
-        return self._tally
-
-    @property
-    def has_vote(self) -> bool:
-        """Whether there is a vote, as far as is known yet."""
-        return not self.no_vote_reason and not self._is_passed
-
-    @property
-    def counted_tally(self) -> Tally | None:
-        """The votes, where there are any."""
-        return self.tally if self.has_vote and self.tally.drawn else None
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether votes weigh by log-probabilities that an upstream gives."""
-        weigh = self.weigh
-        if weigh is None:
-            return False
-        if not weigh.modes:
-            return self._resources.client.quirks.gives_logprobs(self._request.body.get("model")) is True
-        sources = self._resources.sources
-        return any(
-            own.reads_tokens and sources[name].client.quirks.gives_logprobs(sources[name].mode.model) is True
-            for name, own in weigh.modes
+            for name, mode in modes.items()
+            for use in [self._uses[name]]
         )
 
-    def choose_fields(self, mode: str) -> dict[str, Any]:
-        """The fields of log-probabilities that a mode is asked for, if the policy or the vote uses them."""
-        policy, weigh = self._served.policy, None if self.weigh is None else self.weigh.get_mode(mode)
-        if self.has_vote and (policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)):
-            return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
-        return {"logprobs": True} if weigh is not None and weigh.reads_tokens else {}
+    def count_samples(self, source: SampleSource, *, came: int = 0, missing: int = 0) -> None:
+        """Counts what came of a source, and what didn't."""
+        use = self._uses[source.name]
+        use.samples += came
+        use.missing += missing
 
-    @property
-    def representative(self) -> int | None:
-        """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
-        if not self.responses:
-            return None
-        if self._answered_by_default:
-            return len(self.responses) - 1
-        has_winner = self.has_vote and self.tally.winner is not None
-        modes = self.policy_modes or (self._resources.modes if self._resources.has_menu else ())
-        index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
-        return self._first_candidate if index is None else index
+    def add_spent(self, spent: Spend, maybe: Spend) -> None:
+        """Counts what something else than samples cost, and what it may have cost."""
+        self._others.append((spent, maybe))
 
-    @property
-    def _first_candidate(self) -> int:
-        """The first sample of the kind that most samples are of: a call of certain tools, or a text."""
-        return self._candidates.index(True) if True in self._candidates else 0
+    def sum_costs(self) -> tuple[Spend, Spend]:
+        """What everything cost, and what it may have cost beyond that."""
+        costs = [(use.spent, use.maybe) for use in self._uses.values()] + self._others
+        return sum([cost[0] for cost in costs], NO_SPEND), sum([cost[1] for cost in costs], NO_SPEND)
 
-    def list_notes(self) -> list[str]:
-        """Why there is no vote, or what the vote leaves out."""
-        if self.no_vote_reason:
-            return [f"no vote: {self.no_vote_reason}"]
-        notes = []
-        if self.has_vote:
-            if left_out := self.reader.left_out:
-                notes.append(f"free text isn't compared: {', '.join(left_out)[:200]}")
-            if self.tally.is_outweighed:
-                notes.append(_explain_no_winner(self.tally))
-        return notes
+    async def draw(self, source: SampleSource, count: int) -> SampleWave:
+        """Draws so many samples, or as many as a cap allows; CapReached or LedgerUnavailable if none."""
+        reservation = await self._reserve(source, count)
+        began = self._loop.time()
+        draw = self._draw_one if reservation.count == 1 else self._draw_several
+        try:
+            responses, errors = await draw(source, reservation)
+        finally:
+            self._settle(source, reservation)
+        return SampleWave(
+            source=source,
+            responses=responses,
+            sent=reservation.count - reservation.unsent,
+            seconds=self._loop.time() - began,
+            errors=errors,
+            refusal=reservation.refusal,
+        )
 
-    def skip(self, reason: str) -> None:
-        """There is no vote: what is streamed can't be replaced by another sample any more."""
-        self.no_vote_reason, self.weigh = reason, None
+    @asynccontextmanager
+    async def stream(self, source: SampleSource) -> AsyncIterator[Stream]:
+        """All choices that the client asked for, as they come; CapReached where a cap ends it."""
+        n, body = self._request.n, self._build_body(source)
+        reservation = await self._begin(source, n)
+        try:
+            async with source.client.stream(
+                {**body, "n": n} if n > 1 else body,
+                deadline=self.deadline - self._loop.time(),
+                **self._build_options(source, reservation),
+            ) as stream:
+                self.has_streamed = True
+                yield stream
+        except SendingStopped:
+            if reservation.refusal is None:
+                raise
+            raise reservation.refusal from None
+        finally:
+            self._settle(source, reservation)
+        self._uses[source.name].server_info = read_server_info(stream.body)
 
-    def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
-        """Adds what came of a source; where there is a vote, `read` and `count` follow."""
-        self.responses += responses
-        self.modes += [source.name] * len(responses)
-        if not self.has_vote and responses and len(self.responses) > self._request.n:
-            self._answered_by_default = True
+    def _build_body(self, source: SampleSource) -> Mapping[str, Any]:
+        """What goes to a source: the request, and what the policy or the vote needs besides.
 
-    async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
-        """The responses as samples; earlier ones are read anew with them."""
-        samples = await self.reader.read(responses)
-        for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
-            if new.answer != old.answer:
-                signals = new.signals
-                if old.signals is not None and old.signals.score is not None:
-                    signals = replace(signals or Signals(), score=old.signals.score)
-                self.samples[place] = replace(new, mode=old.mode, signals=signals)
-        added = samples[len(self.samples) :]
-        return [replace(sample, mode=source.name) for sample in added] if source.name else added
-
-    async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
-        """Counts the votes of new samples; of all again, if earlier ones are read otherwise now."""
-        places = slice(len(self.samples), len(self.samples) + len(samples))
-        self.samples += samples
-        self._candidates = select_candidates(self.reader.readings)
-        votes = [(sample.answer, own) for sample, own in zip(self.samples, self._candidates, strict=True)]
-        counted = len(self._counted)
-        if votes[:counted] != self._counted:
-            self._tally, counted = None, 0
-        self._counted = votes
-        for sample, is_candidate in list(zip(self.samples, self._candidates, strict=True))[counted:]:
-            await self._resources.client.share.take_turn()
-            if is_candidate:
-                await self.tally.add_async(sample)
-            else:
-                self.tally.pass_over(sample)
-        self._unobserved.append((places, source.name or self._model))
-
-    def teach(self) -> None:
-        """Has the policy's weights and the reader learn from the samples: for later requests, not its own."""
-        unobserved, self._unobserved = self._unobserved, []
-        for places, name in unobserved:
-            self._served.observe(self.samples[places], name)
-        if self._reader is not None:
-            self._reader.teach()
-
-    def check(self, *, is_first: bool) -> str:
-        """Why there is nothing to vote on, judging by the samples so far; "": there may be.
-
-        `is_first`: they are the first wave.
+        If a cap on tokens or money would have no bound otherwise, also the operator's limit of tokens.
         """
-        eligibility, reader = self._resources.eligibility, self.reader
-        if is_first and not self._answered_without_first and (reason := self._check_first(self.samples[0])):
-            self.is_refuted = True
-            return reason
-        silent = sum(
-            is_candidate and sample.answer is None and sample.finished is not False
-            for sample, is_candidate in zip(self.samples, self._candidates, strict=True)
+        body, added = source.build_body(self._request), dict(self._add_fields(source.name))
+        if self._adds_limit(source):
+            added["max_tokens"] = self._request.max_tokens
+        if body.get("top_logprobs"):
+            added.pop("top_logprobs", None)
+        return {**body, **added} if added else body
+
+    def _build_options(self, source: SampleSource, reservation: WaveReservation) -> CallOptions:
+        return {
+            "on_call": reservation.record_call,
+            "may_send": reservation.may_send,
+            "optional": self._list_optional_fields(source),
+            "headers": self._route.trace,
+            "tracer": self._tracer,
+        }
+
+    def _list_optional_fields(self, source: SampleSource) -> frozenset[str]:
+        """Fields that only the gateway wants: if the upstream refuses them, they are changed or left out."""
+        fields, body = LOGPROBS, self._request.body
+        if not fields.isdisjoint(body):
+            fields = frozenset(name for name in LOGPROBS if not body.get(name))
+        if self._adds_limit(source):
+            return fields | ADDED_LIMIT
+        # what was translated into a chat has a limit whose name the client didn't choose; a mode's neither
+        is_own = self._request.original is None and (not source.name or self._request.has_token_limit)
+        return fields if is_own else fields | LIMIT_NAME
+
+    def _adds_limit(self, source: SampleSource) -> bool:
+        """Whether the gateway adds a limit of tokens, because nobody gave one and a cap counts them."""
+        return not source.has_token_limit(self._request) and self._resources.ledger.caps.counts_tokens
+
+    async def _draw_one(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
+        """As `_draw_several`, for one sample: most waves are, and this takes a fifth less processor time."""
+        try:
+            reply = await source.client.call(
+                self._build_body(source),
+                first=self._next_index(source),
+                deadline=self.seconds_left,
+                **self._build_options(source, reservation),
+            )
+        except EndpointError as exc:
+            reservation.note_failure(exc, exc.calls, 1)
+            return [], (exc,)
+        use = self._uses[source.name]
+        use.server_info = use.server_info or read_server_info(reply.body)
+        return list(reply.responses), ()
+
+    async def _draw_several(self, source: SampleSource, reservation: WaveReservation) -> _Drawn:
+        responses: dict[int, Response] = {}
+        errors: list[EndpointError] = []
+        use = self._uses[source.name]
+        drawing = source.client.draw(
+            self._build_body(source),
+            reservation.count,
+            first=self._next_index(source),
+            deadline=self.seconds_left,
+            **self._build_options(source, reservation),
         )
-        return eligibility.check_tally(self.tally, silent) or (
-            "" if eligibility.reads_everything else reader.check_different()
-        )
+        async with aclosing(drawing):
+            async for outcome in drawing:
+                if isinstance(outcome, DrawFailure):
+                    errors.append(outcome.error)
+                    reservation.note_failure(outcome.error, outcome.calls, outcome.count)
+                else:
+                    use.server_info = use.server_info or read_server_info(outcome.body)
+                    responses.update(enumerate(outcome.responses, outcome.first))
+        return [responses[index] for index in sorted(responses)], tuple(errors)
 
-    def _check_first(self, first: Sample) -> str:
-        """Why the first sample shows that there is nothing to vote on; "": it doesn't."""
-        eligibility, reader = self._resources.eligibility, self.reader
-        reason = None if eligibility.reads_everything else reader.check_first_sample()
-        if reason is None:
-            text = reader.get_text(self.responses[0])
-            reason = eligibility.check_first_sample(reader.question, text, first)
-        return reason or ""
+    def _next_index(self, source: SampleSource) -> int:
+        """The index of a source's next sample; the first is 0, also while it is streamed."""
+        use = self._uses[source.name]
+        is_streaming = self.has_streamed and not any(use.samples for use in self._uses.values())
+        return max(use.samples + use.missing, int(is_streaming))
 
-    def is_refuted_by(self, wave: Sequence[Sample]) -> bool:
-        """Whether these samples are the first wave, and show that there is nothing to vote on."""
-        if self.samples or not wave:
-            return False
-        if wave[0].answer is None and any(sample.answer is not None for sample in wave):
-            return False  # as `_answered_without_first`
-        return bool(self._check_first(wave[0]))
+    async def _reserve(self, source: SampleSource, wanted: int) -> WaveReservation:
+        """The reservation, of fewer samples if a cap leaves no room for all of them."""
+        while True:
+            try:
+                return await self._begin(source, wanted)
+            except CapReached as exc:
+                if wanted == 1 or self._request.n > 1:
+                    raise
+                wanted = max(1, min(exc.left, wanted - 1))
 
-    @property
-    def _answered_without_first(self) -> bool:
-        """Whether the first sample states no answer, and another of its wave does, which is paid for."""
-        return self.samples[0].answer is None and self.tally.answered > 0
+    def _begin(self, source: SampleSource, count: int) -> Awaitable[WaveReservation]:
+        prompt, response = source.bound_tokens(self._request)
+        return WaveReservation(
+            count,
+            prompt_tokens=prompt,
+            max_tokens=response,
+            ledger=self._resources.ledger,
+            rates=source.rates,
+        ).begin(self._route.key)
+
+    def _settle(self, source: SampleSource, reservation: WaveReservation) -> None:
+        """Ends a wave, and counts what it cost and what it may have cost."""
+        spent, maybe = reservation.settle()
+        use = self._uses[source.name]
+        use.calls += reservation.calls
+        use.spent += spent
+        use.maybe += maybe
+        model = source.mode.model or str(self._request.body.get("model", ""))
+        refuses_limit = source.client.quirks.get(model).is_unbounded
+        if refuses_limit and self._adds_limit(source) and _NO_LIMIT not in self._notes:
+            self._notes.append(_NO_LIMIT)
 
 
 class SampleLoop:
@@ -336,7 +379,7 @@ class SampleLoop:
 
     @property
     def uses(self) -> tuple[ModeUse, ...]:
-        """What was drawn of each mode of a menu; none where there is one endpoint."""
+        """What was drawn of each of several modes; none if there is one upstream."""
         votes = self.votes
         return self.drawer.describe_modes(
             lambda name: votes.tally.find_mode_leader(name) if votes.has_vote else None, self.left_out
@@ -426,7 +469,7 @@ class SampleLoop:
     def _open_sources(self) -> list[str]:
         """The modes that may be drawn from, cheapest first: those that the request names, of what works."""
         names, known = self.route.modes or self._resources.sources, self.votes.policy_modes
-        votable = names if known is None or not self.votes.has_vote else known
+        votable = names if not known or not self.votes.has_vote else known
         return [name for name in names if name not in self.left_out and name in votable]
 
     @property
@@ -443,7 +486,7 @@ class SampleLoop:
         if not self.votes.has_vote or self.route.mode == "shadow":
             return (Draw(mode=self._plain_mode, count=self.request.n),)
         resources = self._resources
-        expects_text = resources.has_menu and resources.eligibility.expects_text(self.request)
+        expects_text = resources.has_choice and resources.eligibility.expects_text(self.request)
         is_plain = self.route.is_single or expects_text
         draw = Draw(mode=self._plain_mode) if is_plain else self._ask_policy()
         if draw is None:
@@ -456,8 +499,7 @@ class SampleLoop:
         """What to draw next; nothing at the end, with a note of why unless the policy decided so."""
         if self.votes.no_vote_reason or self.route.mode == "pass":
             return ()
-        self.votes.no_vote_reason = self.votes.check(is_first=self.waves == 1)
-        if self.votes.no_vote_reason:
+        if not self.votes.check(is_first=self.waves == 1):
             return self._ask_default()
         draw, self._rest = self._rest or self._ask_policy(), None
         count = 0 if draw is None else self._resources.eligibility.limit_wave(self.votes.tally, draw.count)
@@ -478,7 +520,7 @@ class SampleLoop:
     def _list_unexplored(self) -> tuple[Draw, ...]:
         """What a request that is drawn to the end lacks: of every mode, all of it at the same time."""
         policy = self.served.policy
-        if not self._resources.has_menu:
+        if not self._resources.has_choice:
             left = policy.longest - len(self.votes.responses)
             return (Draw(mode=self._plain_mode, count=left),) if left > 0 else ()
         wanted = {name: EXPLORED_SAMPLES - self.votes.modes.count(name) for name in self._open_sources}
@@ -486,8 +528,8 @@ class SampleLoop:
 
     def _ask_default(self) -> tuple[Draw, ...]:
         """One sample of the default mode, where another one's shows that there is nothing to vote on."""
-        resources = self._resources
-        if not resources.has_menu or self._stopped or self.route.mode == "shadow" or self.drawer.has_streamed:
+        resources, is_over = self._resources, self._stopped or self.drawer.has_streamed
+        if not resources.has_choice or is_over or self.route.mode == "shadow":
             return ()
         if resources.default not in self._open_sources or resources.default in self.votes.modes:
             return ()
@@ -497,8 +539,9 @@ class SampleLoop:
         policy, prompt, tally = self.served.policy, self.request.prompt, self.votes.tally
         if self._features is None and not policy.skips_prompt(tally):
             self._features = policy.read([prompt])  # once per request: a long prompt takes time
-        modes = self._open_sources if self._resources.has_menu else None
-        draw = policy.next(prompt, tally, self.dial, reading=self._features, modes=modes)
+        modes = self._open_sources if self._resources.has_choice else None
+        price = None if self.dial is None else OwnPrice(self.dial)
+        draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
         if draw is None or draw.count <= policy.longest - tally.drawn:
@@ -507,9 +550,8 @@ class SampleLoop:
 
     async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
         """Counts the rest of the first wave, unless the first sample shows that there is no vote."""
-        if self.votes.responses and not self.votes.no_vote_reason:
-            self.votes.no_vote_reason = self.votes.check(is_first=self.waves == 1)
-        if self.votes.no_vote_reason:
+        votes = self.votes
+        if votes.no_vote_reason or (votes.responses and not votes.check(is_first=self.waves == 1)):
             await self.drop_ahead()
             return
         self._rest = None
@@ -552,7 +594,7 @@ class SampleLoop:
         await self._count_votes(wave.source, wave.responses, wave.sent)
 
     def _handle_failure(self, source: SampleSource, error: EndpointError) -> None:
-        """A source failed: a menu goes on without that mode, while there are others and time."""
+        """A source failed: others go on without it, while there is time."""
         self._error = self._error or error
         others = [name for name in self._open_sources if name != source.name]
         has_time = self._loop.time() + _NO_TIME < self.drawer.deadline
@@ -601,10 +643,3 @@ class SampleLoop:
         if use.note and use.note not in self.notes:
             self.notes.append(use.note)
         return samples
-
-
-def _explain_no_winner(tally: Tally) -> str:
-    return (
-        f"no winner: {tally.abstained} of {tally.drawn} samples state no answer, which outweighs the "
-        f"{tally.first} for the answer that leads; the first sample is returned"
-    )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from adacompute.answers import VoteWeights
 from adacompute.answers.vote import MIN_SETTLED, ScoreWeights
@@ -38,12 +38,6 @@ class VerifierRates(Rates):
         """The most that calls may be charged for beyond that."""
         most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
         return most if most is NO_SPEND else replace(most, samples=0)
-
-
-@dataclass(frozen=True, slots=True)
-class _VerdictBounds:
-    prompt_tokens: int
-    max_tokens: int = VERDICT_TOKENS
 
 
 class SampleScorer:
@@ -80,9 +74,12 @@ class SampleScorer:
             return list(samples), NO_VERIFICATIONS
         wave: WaveReservation | None = None
         if self.verifier.model:
-            prompt_tokens = max(self._bound_prompt(request, samples[place]) for place in places)
             wave = WaveReservation(
-                _VerdictBounds(prompt_tokens), len(places), ledger=ledger, rates=self._rates
+                len(places),
+                prompt_tokens=max(self._bound_prompt(request, samples[place]) for place in places),
+                max_tokens=VERDICT_TOKENS,
+                ledger=ledger,
+                rates=self._rates,
             )
             try:
                 await wave.begin(key)

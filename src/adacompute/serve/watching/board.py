@@ -5,6 +5,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from adacompute.config import MODES_KEY
+
 _COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
 _HISTORY = ("rows", "total", "samples", "upstream")
 _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
@@ -30,7 +32,7 @@ def merge_boards(boards: Sequence[dict[str, Any]]) -> dict[str, Any]:
         recent = sorted((row for board in boards for row in board["recent"]), key=lambda row: -row["at"])
         merged["recent"] = recent[:50]  # as many as of one process
         merged["upstream"].sort(key=lambda pair: -pair[1])
-        merged["menu"] = first["menu"] and _merge_menus([board["menu"] for board in boards])
+        merged[MODES_KEY] = first[MODES_KEY] and _merge_modes([board[MODES_KEY] for board in boards])
     return merged
 
 
@@ -72,14 +74,14 @@ def _merge_dials(dials: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(merged, key=lambda dial: -dial["requests"])
 
 
-def _merge_menus(menus: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    first, modes = menus[0], zip(*(menu["modes"] for menu in menus), strict=True)
+def _merge_modes(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    first, modes = parts[0], zip(*(part["modes"] for part in parts), strict=True)
     return first | {
-        "requests": sum(menu["requests"] for menu in menus),
+        "requests": sum(part["requests"] for part in parts),
         "modes": [
             each[0] | _add([{name: mode[name] for name in _MODE_SUMS} for mode in each]) for each in modes
         ],
-        "spent": _add([menu["spent"] for menu in menus]),
+        "spent": _add([part["spent"] for part in parts]),
         "ever": first["ever"]
-        | _add([{name: menu["ever"][name] for name in ("requests", "spent")} for menu in menus]),
+        | _add([{name: part["ever"][name] for name in ("requests", "spent")} for part in parts]),
     }

@@ -26,7 +26,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.config import MODES_KEY, EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
@@ -36,11 +36,11 @@ from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
-from adacompute.serve.watching.drift import DriftMonitors
-from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
+from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.traffic_history import (
     SPANS,
     DialTable,
+    DriftMonitors,
     RequestCost,
     TrafficHistory,
     format_budget,
@@ -351,7 +351,7 @@ class Observability:
         modes: Sequence[str] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`endpoint` has prices and their currency; `modes` are a menu's, cheapest first."""
+        """`endpoint` has prices and their currency; `modes` are listed cheapest first."""
         self._settings = settings
         self._endpoint = EndpointConfig() if endpoint is None else endpoint
         self._budget = parse_serve_budgets(settings)[0]
@@ -375,13 +375,13 @@ class Observability:
         self.read_recorder: Callable[[], tuple[int, int]] | None = None  # requests stored, and dropped
         self.read_fleet: Callable[[], FleetStatus] | None = None  # this gateway's state in it
         self.list_resting: Callable[[], Sequence[str]] = tuple  # models left alone; "" is the upstream itself
+        self.describe_quality: Callable[[], str] = str
         self.describe_shortfall: Callable[[], str] = str  # that one sample costs more than the budget
         self._late: Callable[[], int] | None = None
         self._late_before = 0
-        self.menu = None
+        self.modes = None
         if modes:
-            registry = self._metrics.registry
-            self.menu = MenuStatus.open(modes, settings, self._endpoint, registry, now=self._since)
+            self.modes = ModeStatus.open(modes, settings, self._endpoint, self._metrics.registry, now=now)
 
     def on_request_start(self) -> None:
         """A request starts sampling; `on_request_end` follows."""
@@ -402,8 +402,8 @@ class Observability:
         unvoted = classify_unvoted(outcome) if is_unvoted else ""
         self._metrics.count_request(outcome, unvoted=unvoted)
         self._history.add_request(outcome, cost)
-        if self.menu is not None:
-            self.menu.add_outcome(outcome)
+        if self.modes is not None:
+            self.modes.add_outcome(outcome)
         if cost.counted:
             voted = outcome.agreement is not None and not outcome.explored
             self._dials.add_request(
@@ -463,8 +463,8 @@ class Observability:
         if old != version:
             self._drifts.forget(name)
             self._dials.forget(name)
-            if self.menu is not None:
-                self.menu.forget_agreement()
+            if self.modes is not None:
+                self.modes.forget_agreement()
             self._versions[name] = version
             self._metrics.set_version(name, old, version)
         self._charts[name] = chart
@@ -483,6 +483,8 @@ class Observability:
                 self._metrics.set_means(which, math.nan, math.nan, self._budget.unit)
             self._dials.count_in(budget.unit)
             self._history.start()
+            if self.modes is not None:
+                self.modes.start()
         self._budget = budget
         self._history.reserved_dials.clear()
         self._expected_at.clear()
@@ -501,13 +503,13 @@ class Observability:
 
     def state(self) -> dict[str, Any]:
         """What the averages are made of, as plain data for `restore`."""
-        return self._dials.state() | ({} if self.menu is None else {"menu": self.menu.state()})
+        return self._dials.state() | ({} if self.modes is None else {MODES_KEY: self.modes.state()})
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """The averages of each dial, and the sums of a menu, go on from a `state`."""
+        """The averages of each dial, and the sums by mode, go on from a `state`."""
         self._dials.restore(state)
-        if self.menu is not None and isinstance(menu := state.get("menu"), Mapping):
-            self.menu.restore(menu)
+        if self.modes is not None and isinstance(sums := state.get(MODES_KEY), Mapping):
+            self.modes.restore(sums)
 
     def render_metrics(self, summary: Mapping[str, Any] | None = None, *, of_workers: bool = False) -> bytes:
         """The text of `/metrics`, in Prometheus's format; `of_workers`: of all, with their `summary`."""
@@ -570,6 +572,7 @@ class Observability:
 
         - Settings: `mode`, `budget` and `budget_unit`, `exploring`, `unit` (of caps), `window`, `keys` (are
           there any?), `texts` (are they shown?), `currency`, `priced` (are there prices?).
+        - `quality`: what the budget stands for, in words; "" if it was given as an amount.
         - `shortfall`: that one sample costs more than the budget, in words; "" if that isn't so.
         - `at`, `since`: now, and when the gateway started.
         - Since the start: `requests`, `refused` by code, `unvoted` by reason, `forwarded` by route,
@@ -586,7 +589,7 @@ class Observability:
           `average` are samples per request, `tokens` and `money` {spent, uniform, saved} in all, or None.
           If `share` is None, `why` says why.
         - `drift`: {policy, live, expected, source, requests, z, alarm} each.
-        - `menu`: as `MenuStatus.describe_span` has it; None without a menu.
+        - `MODES_KEY`: as `ModeStatus.describe_span` has it; None without several modes.
         - `resting`: the models that keep failing and are left alone for a moment; "" is the upstream itself.
         - `spend`: {name, spent, maybe, reserved, cap, tokens, money} each, the total first.
         - `recorder`: {stored, dropped}. `fleet`: {replicas, pacemaker, age}; None without one.
@@ -595,7 +598,7 @@ class Observability:
         """
         span = span if span in SPANS else "hour"
         self._dials.look_up_worth(self._charts)
-        settings, slots = self._settings, self._history.list_slots(span)
+        settings = self._settings
         return {
             **self.summarise(),
             "mode": settings.mode,
@@ -604,6 +607,7 @@ class Observability:
             "currency": self._endpoint.currency,
             "priced": bool(self._endpoint.input_price or self._endpoint.output_price),
             "shortfall": self.describe_shortfall(),
+            "quality": self.describe_quality(),
             "exploring": settings.explore > 0,
             "unit": self.cap_unit,
             "window": settings.window,
@@ -613,7 +617,7 @@ class Observability:
             "span": span,
             **self._history.board(span),
             "savings": self._dials.compute_savings(),
-            "menu": self.menu and self.menu.describe_span((slot.at, slot.menu) for slot in slots),
+            MODES_KEY: self.modes and self.modes.describe_span(span),
             "recent": self._history.recent(),
         }
 

@@ -3,9 +3,9 @@
 What can't be stored is dropped and counted: a gateway whose disk is full still answers.
 
 One conversation is one problem, however often it is asked, and a model under one set of parameters is one
-source; so is a mode of a menu. Requests that were drawn to the end, for learning, are a source of their own,
-marked `explored`: in all others easy problems have few samples, because the policy stopped, and learning from
-those would be biased.
+source; so is each of several modes. Requests that were drawn to the end, for learning, are a source of their
+own, marked `explored`: in all others easy problems have few samples, because the policy stopped, and learning
+from those would be biased.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ from adacompute.answers import Task
 from adacompute.client import Response
 from adacompute.client.response_parser import count_characters, replace_surrogates
 from adacompute.errors import AdacomputeError, ConfigError, DuplicateRecord, RecordInvalid, RecordNotFound
-from adacompute.pool import DrawnSamples, Pool, fingerprint, open_pool
-from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.pool import MODE_PARAMETER, DrawnSamples, Pool, fingerprint, open_pool
 from adacompute.records import Problem, Sample
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ModeUse, RequestOutcome
 from adacompute.serve.messages.request_parser import ChatRequest
@@ -67,7 +66,7 @@ def build_problem(request: ChatRequest) -> Problem:
 def build_source(
     outcome: RequestOutcome, request: ChatRequest, use: ModeUse | None = None
 ) -> tuple[str, dict[str, Any]]:
-    """The model and the parameters that samples were drawn with; `use` is of the mode of a menu."""
+    """The model and the parameters that samples were drawn with; `use` is of one of several modes."""
     parameters = {
         name: _shorten_parameter(_clean(value))
         for name, value in request.body.items()
@@ -138,7 +137,7 @@ class QueuedRequest(NamedTuple):
     samples: Sequence[Sample]  # its responses as read, or none
     responses: Sequence[Response]  # those to be read
     size: int  # characters
-    use: ModeUse | None = None  # the mode of a menu that these are of
+    use: ModeUse | None = None  # of the mode that these are of, if there are several
 
 
 class RecordedRequest(NamedTuple):
@@ -351,18 +350,12 @@ class RowWriter(RecordQueue):
 
 def _make_items(
     outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
-) -> list[QueuedRequest]:
-    """What is queued of a request: one item, one for each mode of a menu that gave samples, or none."""
-    if not is_worth_recording(outcome):
-        return []
-    if not outcome.modes:
-        return [_make_item(outcome, request, samples)]
-    return list(_split_by_mode(outcome, request, samples))
-
-
-def _split_by_mode(
-    outcome: RequestOutcome, request: ChatRequest, samples: Sequence[Sample]
 ) -> Iterator[QueuedRequest]:
+    """What is queued of a request: one item, one for each of several modes that gave samples, or none."""
+    if not is_worth_recording(outcome):
+        return
+    if not outcome.modes:
+        yield _make_item(outcome, request, samples)
     is_read = len(samples) == len(outcome.responses)
     for use in outcome.modes:
         places = [k for k, name in enumerate(outcome.response_modes) if name == use.name]

@@ -1,6 +1,7 @@
-"""What requests cost at each dial, a policy at a budget, and what came in the last hour and day.
+"""What requests cost at each dial, a policy at a budget, what came in the last hour and day, and its drift.
 
-`DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws.
+`DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws;
+`DriftMonitor` says if the agreement of votes has left what calibration measured.
 Averages are in the unit of the budget: samples, tokens or money.
 Two averages stand side by side. That of *voted* requests is of those whose number of samples a policy
 decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
@@ -10,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
@@ -19,7 +20,6 @@ from adacompute.records import BudgetUnit
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
-from adacompute.serve.watching.menu_status import MenuSums
 
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
@@ -362,7 +362,6 @@ class TimeSlot:
     drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
-    menu: MenuSums = field(default_factory=MenuSums)
 
     def add(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
         """Adds a request that ended."""
@@ -386,30 +385,37 @@ class TimeSlot:
         if cost.agreement is not None:
             self.voted += 1
             self.agreement += cost.agreement
-        if outcome.modes:
-            self.menu.add_outcome(outcome)
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
         return [round(getattr(self, name), _COST_PLACES if name in _COST_COLUMNS else 4) for name in COLUMNS]
 
 
-class SlotRing:
+class Slot(Protocol):
+    """Sums over some seconds."""
+
+    at: float  # when they began
+
+
+S = TypeVar("S", bound=Slot)
+
+
+class SlotRing(Generic[S]):
     """The newest slots; older ones are dropped."""
 
-    def __init__(self, step: float, size: int) -> None:
+    def __init__(self, step: float, size: int, make: Callable[[float], S]) -> None:
         self.step = step
-        self._slots: deque[TimeSlot] = deque(maxlen=size)
-        self._size = size
+        self._slots: deque[S] = deque(maxlen=size)
+        self._size, self._make = size, make
 
-    def slot_at(self, at: float) -> TimeSlot:
+    def slot_at(self, at: float) -> S:
         """The slot of a moment; if the clock was set back, the newest."""
         begin = at - at % self.step
         if not self._slots or begin > self._slots[-1].at:
-            self._slots.append(TimeSlot(begin))
+            self._slots.append(self._make(begin))
         return self._slots[-1]
 
-    def slots_since(self, at: float) -> Iterator[TimeSlot]:
+    def slots_since(self, at: float) -> Iterator[S]:
         """The slots within the length of the ring, oldest first. Empty ones are left out."""
         oldest = at - self.step * self._size
         return (slot for slot in self._slots if slot.at > oldest)
@@ -427,7 +433,7 @@ class TrafficHistory:
 
     def start(self) -> None:
         """Starts with no slot, at first and where sums are in another unit from now on."""
-        self._rings = {name: SlotRing(step, size) for name, (step, size) in SPANS.items()}
+        self._rings = {name: SlotRing(step, size, TimeSlot) for name, (step, size) in SPANS.items()}
         self._slots: Sequence[TimeSlot] = ()  # the newest of each ring
         self._slots_end = -math.inf  # when the first of them ends
 
@@ -467,13 +473,9 @@ class TrafficHistory:
         """The last requests, newest first."""
         return list(reversed(self._recent))
 
-    def list_slots(self, span: str) -> list[TimeSlot]:
-        """The slots of a span, oldest first."""
-        return list(self._rings[span].slots_since(self._now()))
-
     def board(self, span: str) -> dict[str, Any]:
         """One span as JSON data: its slots, and the sums over it. See `Observability.dashboard_data`."""
-        slots = self.list_slots(span)
+        slots = list(self._rings[span].slots_since(self._now()))
         total = TimeSlot()
         prices: dict[_DialKey, list[list[float]]] = {}
         for slot in slots:
@@ -546,3 +548,152 @@ def _describe_votes(outcome: RequestOutcome, *, texts: bool) -> list[list[Any]]:
     if rest := sum([counts[answer] for answer in order[_MAX_CLASSES:]]):
         votes.append(["others", rest])
     return votes
+
+
+ExpectationSource = Literal["calibration", "first requests", "none yet"]
+
+DRIFT_WINDOW = 500  # requests that are compared
+MIN_DRIFT_VOTES = 200  # before an alarm
+ALARM_ON = (5.0, 0.05)  # standard errors, and difference of agreement: both must be exceeded
+ALARM_OFF = (3.0, 0.03)  # below either it goes off
+_MAX_POLICIES = 64
+_MIN_DEVIATION = 0.02  # with a deviation of 0 any difference would be an alarm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftState:
+    """The state of a policy's agreement."""
+
+    live: float | None  # mean over the window; None: no vote yet
+    expected: float | None
+    source: ExpectationSource  # what the expectation is from
+    requests: int  # in the window
+    z: float | None  # standard errors between the two; None: too few votes
+    alarm: bool
+
+
+class DriftMonitor:
+    """An alarm for when the agreement of one policy's votes has left what is expected of it.
+
+    It goes on and off at different levels, so that it doesn't flicker.
+
+    Without numbers from calibration the first 500 requests are the reference. Requests that come in
+    bunches of a kind count for fewer than they are: by the correlation of neighbours.
+    """
+
+    def __init__(self) -> None:
+        self._window = _VoteWindow()
+        self._expected: float | None = None
+        self._deviation = 0.0
+        self._reference_size = math.inf  # requests behind the expectation
+        self._source: ExpectationSource = "none yet"
+        self._alarm = False
+
+    def expect(self, agreement: float, deviation: float) -> None:
+        """What calibration measured: mean and standard deviation over requests."""
+        if math.isfinite(agreement) and math.isfinite(deviation):
+            self._set_reference(agreement, deviation, math.inf, "calibration")
+
+    def add(self, agreement: float) -> bool:
+        """Adds one vote; True if the alarm went on or off."""
+        if not 0.0 <= agreement <= 1.0:
+            return False
+        self._window.add(agreement)
+        if self._source == "none yet":
+            if self._window.size == DRIFT_WINDOW:
+                self._set_reference(*self._window.measure(), "first requests")
+                self._window = _VoteWindow()  # these are the reference now
+            return False
+        previous, self._alarm = self._alarm, self._is_alarming()
+        return self._alarm != previous
+
+    def state(self) -> DriftState:
+        """The present state."""
+        return DriftState(
+            live=self._window.measure()[0] if self._window.size else None,
+            expected=self._expected,
+            source=self._source,
+            requests=self._window.size,
+            z=None if (offset := self._compare()) is None else offset[0],
+            alarm=self._alarm,
+        )
+
+    def _set_reference(self, mean: float, deviation: float, size: float, source: ExpectationSource) -> None:
+        self._expected, self._deviation = mean, max(deviation, _MIN_DEVIATION)
+        self._reference_size, self._source = size, source
+
+    def _compare(self) -> tuple[float, float] | None:
+        """How far votes are from the expectation, in standard errors and in agreement; None: too few."""
+        if self._expected is None or self._window.size < MIN_DRIFT_VOTES:
+            return None
+        mean, _, size = self._window.measure()
+        error = self._deviation * math.sqrt(1 / size + 1 / self._reference_size)
+        return (mean - self._expected) / error, mean - self._expected
+
+    def _is_alarming(self) -> bool:
+        offset = self._compare()
+        if offset is None:
+            return self._alarm
+        errors, difference = ALARM_OFF if self._alarm else ALARM_ON
+        return abs(offset[0]) > errors and abs(offset[1]) > difference
+
+
+class _VoteWindow:
+    """The last 500 votes, with the sums that their mean, deviation and correlation are made of."""
+
+    def __init__(self) -> None:
+        self._votes: deque[float] = deque()
+        self._sum = self._squares = self._products = 0.0  # products: of neighbours
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return len(self._votes)
+
+    def add(self, vote: float) -> None:
+        """Adds one; the oldest goes if they are too many."""
+        votes = self._votes
+        if len(votes) == DRIFT_WINDOW:
+            oldest = votes.popleft()
+            self._sum -= oldest
+            self._squares -= oldest * oldest
+            self._products -= oldest * votes[0]
+        self._sum += vote
+        self._squares += vote * vote
+        self._products += vote * votes[-1] if votes else 0.0
+        votes.append(vote)
+
+    def measure(self) -> tuple[float, float, float]:
+        """Their mean and deviation, and how many independent requests they are worth."""
+        count = len(self._votes)
+        mean = self._sum / count
+        deviation = math.sqrt(max(0.0, self._squares / count - mean * mean))
+        if count < 3 or deviation < 1e-5:
+            return mean, deviation, float(count)
+        neighbours = self._products / (count - 1)
+        correlation = min(max((neighbours - mean * mean) / (deviation * deviation), 0.0), 0.95)
+        return mean, deviation, count * (1 - correlation) / (1 + correlation)
+
+
+class DriftMonitors:
+    """One monitor for each policy, by its name; at most 64."""
+
+    def __init__(self) -> None:
+        self._by_policy: dict[str, DriftMonitor] = {}
+
+    def get(self, policy: str) -> DriftMonitor:
+        """A policy's monitor; a temporary one if there are too many."""
+        drift = self._by_policy.get(policy)
+        if drift is None:
+            drift = DriftMonitor()
+            if len(self._by_policy) < _MAX_POLICIES:
+                self._by_policy[policy] = drift
+        return drift
+
+    def forget(self, policy: str) -> None:
+        """Another policy has the same name now: the votes of the old one don't apply to it."""
+        self._by_policy.pop(policy, None)
+
+    def states(self) -> dict[str, DriftState]:
+        """The state of each."""
+        return {name: drift.state() for name, drift in self._by_policy.items()}

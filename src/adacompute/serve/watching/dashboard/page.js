@@ -367,6 +367,7 @@ function render() {
   const fresh = !board.requests;
   const first = board.dials.find((one) => one.budget === board.budget && one.unit === board.budget_unit) || board.dials[0];
   put("#serving", [first ? `${first.policy} @${budgetOf(board, first)}` : "", board.mode === "adaptive" ? "" : `${board.mode} mode`, `up ${lasted(board.at - board.since)}`].filter(Boolean).join(" · "));
+  put("#quality", board.quality);
   $("#empty").hidden = !fresh;
   $("#full").hidden = fresh;
   if (fresh) return empty(board);

@@ -1,6 +1,7 @@
-"""What each mode of a menu gave and cost, for Prometheus and the dashboard: `MenuStatus` gets every outcome.
+"""What each of several modes gave and cost, for Prometheus and the dashboard.
 
-Only a gateway over a menu has it. Labels are the names of the menu's modes, and kinds that exist.
+`ModeStatus` gets every outcome; only a gateway with several modes has one. Labels are the names of its modes,
+and kinds that exist.
 
 A cheaper mode's answers are compared with those of the dearest, where a request has both: a mode whose
 model or prompt has changed agrees less. There are no labels to compare with, so this is the nearest to its
@@ -11,6 +12,7 @@ lot. Else all of them count, and a new policy starts the comparison again.
 
 import logging
 import math
+from collections import Counter as Counts
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, get_args
@@ -18,16 +20,17 @@ from typing import Any, Final, get_args
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from adacompute.config import EndpointConfig, ServeConfig, parse_serve_budgets
+from adacompute.config import MODES_KEY, EndpointConfig, ServeConfig, parse_serve_budgets
 from adacompute.errors import EndpointError
-from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
+from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome
 from adacompute.serve.spending.ledger import NO_SPEND, Spend, Unit
-from adacompute.serve.watching.drift import DriftMonitor
+from adacompute.serve.watching.traffic_history import SPANS, DriftMonitor, SlotRing
 
 FAILURE_KINDS: Final = frozenset(
     kind.kind for kind in EndpointError.__subclasses__() if kind.kind != "endpoint"
 )
 _OTHER = "other"
+_LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
 _KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # of a mode, kept over restarts
@@ -46,8 +49,8 @@ class ModeSums:
     replies: int = 0  # requests whose reply is a sample of it
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND  # what failed calls can have cost at most
-    failures: dict[str, int] = field(default_factory=dict)  # requests that left it out, by kind of the error
-    tokens: dict[str, int] = field(default_factory=dict)  # by kind, as the upstream counts them
+    failures: Counts[str] = field(default_factory=Counts)  # requests that left it out, by kind of the error
+    tokens: Counts[str] = field(default_factory=Counts)  # by kind, as the upstream counts them
 
     def add_use(self, use: ModeUse, *, is_reply: bool) -> None:
         """Adds what one request drew."""
@@ -58,32 +61,23 @@ class ModeSums:
         self.spent += use.spent
         self.maybe += use.maybe
         if use.failed:
-            kind = use.failed if use.failed in FAILURE_KINDS else _OTHER
-            self.failures[kind] = self.failures.get(kind, 0) + 1
-        for kind, count in _list_tokens(use.usage):
-            if count:
-                self.tokens[kind] = self.tokens.get(kind, 0) + count
+            self.failures[use.failed if use.failed in FAILURE_KINDS else _OTHER] += 1
+        usage = use.usage
+        reasoning = int(usage.details.get(REASONING_TOKENS, 0))
+        counts = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, reasoning)
+        self.tokens += Counts(dict(zip(_TOKEN_KINDS, counts, strict=True)))
 
     def add_sums(self, other: "ModeSums") -> None:
         """Adds other sums of the same mode."""
-        for name in (*_KEPT_COUNTS, "spent", "maybe"):
+        for name in (*_KEPT_COUNTS, "spent", "maybe", "failures", "tokens"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for kind, count in other.failures.items():
-            self.failures[kind] = self.failures.get(kind, 0) + count
-        for kind, count in other.tokens.items():
-            self.tokens[kind] = self.tokens.get(kind, 0) + count
-
-
-def _list_tokens(usage: Usage) -> Iterable[tuple[str, int]]:
-    reasoning = int(usage.details.get(REASONING_TOKENS, 0))
-    counts = (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, reasoning)
-    return zip(_TOKEN_KINDS, counts, strict=True)
 
 
 @dataclass(slots=True)
-class MenuSums:
+class SumsByMode:
     """What all modes gave and cost, over several requests."""
 
+    at: float = 0.0  # when the first of them may have ended
     requests: int = 0  # with samples of any mode
     modes: dict[str, ModeSums] = field(default_factory=dict)  # by name
 
@@ -91,19 +85,17 @@ class MenuSums:
         """Adds a request that ended."""
         self.requests += any(use.samples for use in outcome.modes)
         for use in outcome.modes:
-            sums = self.modes.get(use.name)
-            if sums is None:
-                sums = self.modes[use.name] = ModeSums()
+            sums = self.modes.setdefault(use.name, ModeSums())
             sums.add_use(use, is_reply=outcome.status == 200 and outcome.answered_by == use.name)
 
-    def add_sums(self, other: "MenuSums") -> None:
+    def add_sums(self, other: "SumsByMode") -> None:
         """Adds sums over other requests."""
         self.requests += other.requests
         for name, sums in other.modes.items():
             self.modes.setdefault(name, ModeSums()).add_sums(sums)
 
 
-class MenuStatus:
+class ModeStatus:
     """Sums by mode since the start, and the alarms for modes that don't agree with the dearest as they did.
 
     A collector of Prometheus: `collect` gives all gauges by mode.
@@ -117,9 +109,9 @@ class MenuStatus:
         unit: Unit,
         currency: str,
         exploring: bool,
-        now: float,
+        now: Callable[[], float],
     ) -> None:
-        """`modes` are the menu's, cheapest first. `unit` is what costs are shown in.
+        """`modes` are listed cheapest first. `unit` is what costs are shown in.
 
         `exploring`: some requests are drawn to the end, and only these say how modes agree.
         """
@@ -129,16 +121,18 @@ class MenuStatus:
         self._exploring = exploring
         self._sums = _make_sums(modes)  # since the start
         self._earlier = _make_sums(modes)  # of earlier runs
-        self._since = now
+        self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)
         self._drifts = self._make_monitors()
+        self.start()
         self._find_cost: Callable[[str, Unit], float | None] = lambda *_: None
         self._list_resting: Callable[[], Collection[str]] = tuple
 
     def _make_counters(self, registry: CollectorRegistry) -> None:
         def make(name: str, what: str, *labels: str) -> Counter:
-            return Counter(f"adacompute_menu_{name}", what, ("menu_mode", *labels), registry=registry)
+            names = (_LABEL, *labels)
+            return Counter(f"adacompute_{MODES_KEY}_{name}", what, names, registry=registry)
 
         self._counts = {
             "requests": make("requests", "Requests with samples of a mode"),
@@ -164,8 +158,8 @@ class MenuStatus:
         endpoint: EndpointConfig,
         registry: CollectorRegistry,
         *,
-        now: float,
-    ) -> "MenuStatus":
+        now: Callable[[], float],
+    ) -> "ModeStatus":
         """That of a gateway's settings; `endpoint` has the highest prices of the modes."""
         is_priced = bool(endpoint.input_price or endpoint.output_price)
         in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
@@ -178,6 +172,10 @@ class MenuStatus:
             now=now,
         )
 
+    def start(self) -> None:
+        """Starts the spans of the dashboard, at first and if budgets are in another unit from now on."""
+        self._rings = {name: SlotRing(step, size, SumsByMode) for name, (step, size) in SPANS.items()}
+
     def _make_monitors(self) -> dict[str, DriftMonitor]:
         return {name: DriftMonitor() for name in self._modes[:-1]}
 
@@ -189,9 +187,11 @@ class MenuStatus:
 
     def add_outcome(self, outcome: RequestOutcome) -> None:
         """Adds a request that ended."""
-        drawn = MenuSums()
+        drawn = SumsByMode()
         drawn.add_outcome(outcome)
-        self._sums.add_sums(drawn)
+        at = self._now()
+        for whole in (self._sums, *(ring.slot_at(at) for ring in self._rings.values())):
+            whole.add_sums(drawn)
         for name, sums in drawn.modes.items():
             if name in self._modes:
                 self._count(name, sums)
@@ -267,16 +267,16 @@ class MenuStatus:
         valid = type(requests) is int and requests >= 0 and math.isfinite(since)
         if valid and state.get("currency") == self._currency:
             self._earlier, self._since = _make_sums(self._modes), since
-            self._earlier.add_sums(MenuSums(requests, earlier))
+            self._earlier.add_sums(SumsByMode(0.0, requests, earlier))
 
-    def _sum_all(self) -> MenuSums:
+    def _sum_all(self) -> SumsByMode:
         sums = _make_sums(self._modes)
         for part in (self._earlier, self._sums):
             sums.add_sums(part)
         return sums
 
-    def describe_span(self, slots: Iterable[tuple[float, MenuSums]]) -> dict[str, Any]:
-        """What the dashboard shows of the modes, as JSON data. `slots` are a span's, each with its time.
+    def describe_span(self, span: str) -> dict[str, Any]:
+        """What the dashboard shows of the modes in a span, as JSON data.
 
         - `unit`: of all costs, "money" or "tokens". `requests`: in the span, with samples of any mode.
         - `modes`: {name, requests, samples, missing, replies, spent, failures, sample_cost, resting,
@@ -287,11 +287,11 @@ class MenuStatus:
         - `explored_only`: whether `agreement` is only of requests that were drawn to the end.
         """
         total, spent = _make_sums(self._modes), []
-        for at, sums in slots:
-            total.add_sums(sums)
-            if sums.modes:
-                parts = [sums.modes[name].spent if name in sums.modes else NO_SPEND for name in self._modes]
-                spent.append([at, [part.amount_in(self._unit) for part in parts]])
+        for slot in self._rings[span].slots_since(self._now()):
+            total.add_sums(slot)
+            if slot.modes:
+                parts = [slot.modes[name].spent if name in slot.modes else NO_SPEND for name in self._modes]
+                spent.append([slot.at, [part.amount_in(self._unit) for part in parts]])
         resting, kept = self._list_resting(), self._sum_all()
         return {
             "unit": self._unit,
@@ -342,8 +342,8 @@ class MenuStatus:
         yield from gauges.values()
 
 
-def _make_sums(modes: Iterable[str]) -> MenuSums:
-    return MenuSums(modes={name: ModeSums() for name in modes})
+def _make_sums(modes: Iterable[str]) -> SumsByMode:
+    return SumsByMode(modes={name: ModeSums() for name in modes})
 
 
 def _read_sums(numbers: Sequence[int]) -> ModeSums:
@@ -356,4 +356,4 @@ def _read_sums(numbers: Sequence[int]) -> ModeSums:
 
 
 def _make_gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"adacompute_menu_{name}", what, labels=("menu_mode", *labels))
+    return GaugeMetricFamily(f"adacompute_{MODES_KEY}_{name}", what, labels=(_LABEL, *labels))

@@ -19,10 +19,10 @@ import adacompute as ac
 from adacompute.config import EndpointConfig, ServeConfig
 from adacompute.serve.messages.reply import REASONING_TOKENS, ModeUse, RequestOutcome, Usage
 from adacompute.serve.spending.ledger import Spend
-from adacompute.serve.watching.drift import DRIFT_WINDOW
-from adacompute.serve.watching.menu_status import FAILURE_KINDS, MenuStatus
+from adacompute.serve.watching.logs import request_log
+from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.observability import Observability
-from adacompute.serve.watching.reporter import request_log
+from adacompute.serve.watching.traffic_history import DRIFT_WINDOW
 from upstream import Reply, Status, Upstream
 
 PRICES = EndpointConfig(input_price=2.0, output_price=8.0)
@@ -33,8 +33,8 @@ def make_observability(clock: Clock | None = None, **settings: Any) -> Observabi
     observability = Observability(
         ServeConfig(**settings), PRICES, modes=MODES, now=Clock() if clock is None else clock
     )
-    assert observability.menu is not None
-    observability.menu.watch(find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ())
+    assert observability.modes is not None
+    observability.modes.watch(find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ())
     return observability
 
 
@@ -213,8 +213,8 @@ def test_there_is_nothing_by_mode_without_a_menu():
 
 def test_without_prices_costs_are_in_tokens():
     settings = ServeConfig(budget="500 tokens", menu="menu.toml")
-    menu = MenuStatus.open(MODES, settings, EndpointConfig(), CollectorRegistry(), now=0.0)
-    assert menu.describe_span([])["unit"] == "tokens"
+    menu = ModeStatus.open(MODES, settings, EndpointConfig(), CollectorRegistry(), now=lambda: 0.0)
+    assert menu.describe_span("hour")["unit"] == "tokens"
 
 
 def test_the_line_of_a_request_names_modes_and_samples(caplog):
@@ -299,8 +299,8 @@ def test_the_page_shows_the_modes_of_a_menu_and_none_without(browser, tmp_path, 
     clock = Clock()
     observability = make_observability(clock)
     menu_hour(observability, clock, agree_at_end=0.5)
-    assert observability.menu is not None
-    observability.menu.watch(
+    assert observability.modes is not None
+    observability.modes.watch(
         find_cost=lambda mode, _: SAMPLE_NANOS[mode] / 1e9, list_resting=lambda: ("large",)
     )
     observability.list_resting = lambda: ("large",)
@@ -335,7 +335,7 @@ def test_the_page_shows_the_modes_of_a_menu_and_none_without(browser, tmp_path, 
             assert await page.js(overflow) == 0
             assert page.wrong == []
             await page.picture(tmp_path / f"modes-{width}.png")
-            monkeypatch.setattr(observability, "menu", None)
+            monkeypatch.setattr(observability, "modes", None)
             await page.until("document.querySelector('#card-modes').hidden")
             assert await page.js("document.querySelector('#card-mode-cost').hidden")
 

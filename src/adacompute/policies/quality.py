@@ -1,0 +1,186 @@
+"""A budget that is given as a quality: "as good as 8", "as good as large x 4", "within 1 point of 16".
+
+It stands for an average cost: the lowest at which, and above which, a policy was measured to be that good, on
+problems that it hadn't learned from. The measurements are kept with the policy, in its chart.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final, Self
+
+from adacompute.errors import BudgetInvalid, format_value
+
+MARGIN: Final = 0.01  # of accuracy: how much worse a policy may be that is called as good
+
+_QUALITY = re.compile(
+    r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
+)
+_RIVAL = re.compile(r"(?:(?P<mode>.*\S)\s+[x×*]\s*)?(?P<samples>\d{1,4})(?:\s+samples?)?|(?P<lone>.+)", re.I)
+_EXAMPLES = "give e.g. 'as good as 8', 'as good as large x 4' or 'within 1 point of 16'"
+_BASES = {"accuracy": "", "agreement": " of agreement with the full vote"}
+_MOST_NEEDED = 100  # times the problems there are: so many more aren't worth naming
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What a policy is to be as good as: so many samples of one mode for every request.
+
+    >>> Quality.parse("as good as large x 4")
+    Quality(samples=4, mode='large', within=None)
+    >>> Quality.parse("within 0.5 points of 16"), Quality.parse("as good as large").samples
+    (Quality(samples=16, mode=None, within=0.005), 1)
+    """
+
+    samples: int
+    mode: str | None = None  # None: the only one
+    within: float | None = None  # accuracy that it may lack for sure; None: it must be as good
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        match = _QUALITY.fullmatch(text.strip())
+        if match is None:
+            raise BudgetInvalid(f"budget {format_value(text)} names no quality; {_EXAMPLES}")
+        rival = _RIVAL.fullmatch(match["rival"].strip())
+        if rival is None or rival["samples"] == "0":
+            raise BudgetInvalid(f"budget {format_value(text)} compares with no samples; {_EXAMPLES}")
+        within = None if match["points"] is None else float(match["points"]) / 100
+        return cls(int(rival["samples"] or 1), rival["mode"] or rival["lone"], within)
+
+    @property
+    def rival(self) -> str:
+        """What it is compared with, in words."""
+        if self.mode is None:
+            return f"{self.samples} for every request"
+        return self.mode if self.samples == 1 else f"{self.mode} x {self.samples}"
+
+    def __str__(self) -> str:
+        rival = self.rival.removesuffix(" for every request")
+        if self.within is None:
+            return f"as good as {rival}"
+        points = f"{100 * self.within:g}"
+        return f"within {points} point{'' if points == '1' else 's'} of {rival}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityCurve:
+    """How much a policy gains over one rival, at each of several costs, on problems that it hadn't seen."""
+
+    samples: int  # of the rival, for every request
+    mode: str | None = None
+    rival_cost: float  # of a request
+    accuracy: float  # of the rival
+    costs: tuple[float, ...]  # of a request on average, rising
+    gains: tuple[float, ...]  # mean over problems of the paired difference of accuracy
+    lows: tuple[float, ...]  # the lower end of its 95% interval
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its numbers can be those of a measurement."""
+        costs = self.costs
+        return (
+            0 < len(costs) == len(self.gains) == len(self.lows)
+            and all(map(math.isfinite, (*costs, *self.gains, *self.lows, self.accuracy)))
+            and all(low < high for low, high in pairwise((0.0, *costs)))
+            and self.samples >= 1
+            and 0 < self.rival_cost < math.inf
+        )
+
+    def find_cost(self, quality: Quality, *, problems: int, margin: float = MARGIN) -> "QualityCost":
+        """The lowest cost at which, and above which, a quality is reached; BudgetInvalid if there is none."""
+        if quality.within is None:
+            good = [gain >= 0 and low >= -margin for gain, low in zip(self.gains, self.lows, strict=True)]
+        else:
+            good = [low >= -quality.within for low in self.lows]
+        place = len(good)
+        while place and good[place - 1]:
+            place -= 1
+        if place == len(good):
+            raise BudgetInvalid(self._explain_miss(quality, problems, margin))
+        return QualityCost(
+            quality=quality,
+            cost=self.costs[place],
+            gain=self.gains[place],
+            low=self.lows[place],
+            rival_cost=self.rival_cost,
+            margin=margin if quality.within is None else quality.within,
+            problems=problems,
+        )
+
+    def _explain_miss(self, quality: Quality, problems: int, margin: float) -> str:
+        gain, low = self.gains[-1], self.lows[-1]
+        allowed = -margin if quality.within is None else -quality.within
+        measured = (
+            f"at {self.costs[-1]:.3g} on average, the most that was measured, the policy gains "
+            f"{_format_points(gain)} points on {problems:,} problems, at the lower end of the 95% interval "
+            f"{_format_points(low)}"
+        )
+        floor = 0.0 if quality.within is None else allowed
+        if gain < floor or gain <= allowed:
+            return f"budget '{quality}' isn't reached: {measured}; ask for less"
+        times = ((gain - low) / (gain - allowed)) ** 2
+        more = math.ceil(problems * (times - 1))
+        needed = f"about {more:,} more problems may show it" if times < _MOST_NEEDED else "ask for less"
+        least = f"{math.ceil(-1000 * low) / 10:g}"
+        wider = f"--margin {least}" if quality.within is None else f"'within {least} points of …'"
+        return f"budget '{quality}' can't be told to be reached: {measured}; {needed}, or give {wider}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityCost:
+    """The average cost that a quality stands for."""
+
+    quality: Quality
+    cost: float  # of a request on average
+    gain: float  # of accuracy over the rival
+    low: float  # the lower end of its 95% interval
+    rival_cost: float
+    margin: float  # how far below zero the lower end may be
+    problems: int
+    basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
+    measured: str = ""  # the day; "": not known
+
+    @property
+    def saved(self) -> float:
+        """The share of the rival's cost that isn't spent; below zero if the policy costs more."""
+        return 1 - self.cost / self.rival_cost
+
+    def __str__(self) -> str:
+        return (
+            f"{self.quality}: {self.cost:.3g} on average for {self.rival_cost:.3g}, {self.saved:.0%} less; "
+            f"{_format_points(self.gain)} points{_BASES[self.basis]}, at least {_format_points(self.low)} "
+            f"(95%), on {self.problems:,} problems that it hadn't learned from"
+            + (f", measured {self.measured}" if self.measured else "")
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        names = ("cost", "rival_cost", "saved", "gain", "low", "margin", "problems", "basis", "measured")
+        return {"quality": str(self.quality), **{name: getattr(self, name) for name in names}}
+
+
+def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:
+    """The measurement that a quality needs; BudgetInvalid, with those that there are, if it wasn't made."""
+    if not curves:
+        raise BudgetInvalid(
+            f"budget '{quality}' can't be told: nothing was measured with this policy; fit it with its "
+            "verdict, on 30 problems or more"
+        )
+    for curve in curves:
+        if (curve.samples, curve.mode) == (quality.samples, quality.mode):
+            return curve
+    if quality.mode is not None and quality.mode not in (names := {curve.mode for curve in curves}):
+        known = ", ".join(sorted(name for name in names if name is not None)) or "one mode without a name"
+        raise BudgetInvalid(f"budget '{quality}': mode {quality.mode!r} wasn't measured; there is {known}")
+    counts = ", ".join(str(curve.samples) for curve in curves if curve.mode == quality.mode)
+    if not counts:
+        raise BudgetInvalid(f"budget '{quality}' names no mode; give one, e.g. 'as good as {curves[0].mode}'")
+    raise BudgetInvalid(
+        f"budget '{quality}': {quality.samples} samples weren't measured; give one of {counts}"
+    )
+
+
+def _format_points(share: float) -> str:
+    return f"{round(100 * share, 1) + 0.0:+.1f}"

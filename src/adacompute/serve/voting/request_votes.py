@@ -1,0 +1,499 @@
+"""The votes on one request: whether it is voted on at all, what was drawn for it, and the votes on that.
+
+In this order: `VoteEligibility`, by the operator's rule, a prompt and a first sample; `SampleSource` and
+`SamplingResources`, which requests share; `RequestVotes`.
+
+Whether a first sample has an answer is for the extractor to say (`answers/extract.py`): what it can't read
+is not voted on. `VoteEligibility` only says why.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from adacompute.answers import Tally, Task, VoteWeights, extract, extract_answer, pick_representative
+from adacompute.answers.extract import CHAT, DATA, HEDGE, abstains, check_pattern
+from adacompute.answers.question import Purpose, classify_purpose
+from adacompute.client import Client, ModeEndpoint, Response
+from adacompute.client.server_quirks import LIMIT_NAMES
+from adacompute.config import ServeConfig, compile_vote_pattern
+from adacompute.errors import ConfigError
+from adacompute.records import Sample, Signals
+from adacompute.serve.messages.request_parser import ChatRequest, Route
+from adacompute.serve.messages.stream import StreamGate
+from adacompute.serve.pricing.policy_registry import ServedPolicy
+from adacompute.serve.spending.ledger import LedgerProtocol, Rates
+from adacompute.serve.voting.answer_reader import AnswerReader, FieldMemory, Shape, select_candidates
+from adacompute.serve.voting.sample_scorer import SampleScorer
+
+TEXT_REASON = "the prompt asks for a text, not for an answer"
+STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
+HoldBack = Literal["nothing", "beginning", "all"]  # of a first sample that is streamed
+
+_MAX_PROMPT = 20_000  # characters of a prompt that the operator's pattern is applied to
+_MIN_SILENT = 2  # samples without any answer, after which more are useless
+_TAIL = 4_000  # characters of a response that are read, from its end
+_MAX_TRAILING = 300  # characters that may follow an answer that is stated in words
+_MAX_ANSWER_WORDS = 12  # words of an answer that is stated in words
+_SHORT_REPLY_WORDS = 4  # words of a reply that is itself an answer
+_SENTENCE_WORDS = 20  # words of a reply of one line to a question of fact
+
+_MARK = re.compile(r"\\boxed|<answer>|####|\bfinal answer\b", re.IGNORECASE)
+_MAX_INSTRUCTIONS = 20  # messages at a request's beginning, and parts of one, that are read for instructions
+_LAST_WORD = re.compile(r"\w{1,40}\Z")
+
+
+class VoteEligibility:
+    """The rule of one gateway."""
+
+    def __init__(self, settings: ServeConfig, task: Task) -> None:
+        self._vote = settings.vote
+        self._task = task
+        self._kind = task.extract.partition(":")[0] if isinstance(task.extract, str) else "function"
+        self._pattern = _compile_fast_pattern(settings.vote_pattern) if settings.vote_pattern else None
+        self._votes_on_tools = settings.vote_tools
+        self.votes_on_json = settings.vote_json  # where no field of it is named
+        # whether a response that doesn't answer the question is still read for any answer it may have
+        self.reads_everything = settings.vote == "always"
+
+    def check_request(self, request: ChatRequest) -> str:
+        """Why a request isn't voted on, whatever is drawn; "": it may be."""
+        if self._vote == "never":
+            return "the operator votes on nothing"
+        if request.options.extract == "none":
+            return "the request asks for none"
+        if request.no_vote_reason:
+            return request.no_vote_reason
+        if request.tools and not self._votes_on_tools:
+            return "tools: calls of tools aren't voted on"
+        if self._pattern is not None and self._pattern.search(request.prompt[:_MAX_PROMPT]) is None:
+            return "the prompt has nothing of what the operator votes on"
+        if request.json and not self.votes_on_json and not self._names_field(request):
+            return "the reply is to be JSON, and no field of it is named to vote on"
+        return ""
+
+    def _names_field(self, request: ChatRequest) -> bool:
+        """Whether the operator or the request says what the answer in a reply is."""
+        options = request.options
+        return bool(self._kind in ("json", "regex", "function") or options.extract or options.fields)
+
+    def is_doubtful(self, request: ChatRequest) -> bool:
+        """Whether there may be nothing to vote on: then one sample is drawn first."""
+        if self._vote != "auto":
+            return False
+        if request.tools or (request.json and not self._names_field(request)):  # it may hold free text
+            return True
+        return self._kind == "auto" and classify_purpose(request.prompt) != "value"
+
+    def expects_text(self, request: ChatRequest) -> bool:
+        """Whether the prompt asks for a text, so that a vote is very unlikely."""
+        return self.is_doubtful(request) and not request.tools and classify_purpose(request.prompt) == "text"
+
+    def plan_stream(self, request: ChatRequest, *, shape: Shape = "text") -> HoldBack:
+        """How much of a streamed first sample is held back, because it may still be voted on.
+
+        Nothing where the prompt asks for a text; all of it where its answer is expected at its end, or is
+        JSON or in sections (`shape`); else its beginning, until it is longer than an answer. A call of a tool
+        may come after any prompt.
+        """
+        if self._vote == "always" or self._kind != "auto" or _asks_for_mark(request):
+            return "all"
+        if shape != "text" or request.options.extract or request.tools == "must":
+            return "all"
+        purpose = classify_purpose(request.prompt)
+        if purpose == "text":
+            return "beginning" if request.tools else "nothing"
+        return "all" if purpose == "value" else "beginning"
+
+    def make_gate(self, request: ChatRequest) -> StreamGate:
+        """What holds back the beginning of a streamed first sample."""
+        purpose = classify_purpose(request.prompt)
+        return StreamGate(
+            lambda beginning: may_be_short_answer(beginning, purpose),
+            holds_thinking=purpose not in ("", "text"),
+            holds_calls=bool(request.tools),
+        )
+
+    def check_first_sample(self, prompt: str, first: Response, sample: Sample | None = None) -> str:
+        """Why a request isn't voted on, judging by its first sample; "": it is.
+
+        `sample` is the response as it was read: an operator's own pattern isn't run here.
+        """
+        message = first.message
+        if message.get("tool_calls") or message.get("function_call"):
+            return "" if self._votes_on_tools else "the first sample calls a tool"
+        if message.get("refusal") and not message.get("content"):
+            return "the first sample is a refusal"
+        if self._vote == "always":
+            return ""
+        if self._kind != "auto":
+            return self._check_extracted(first, sample)
+        truncated = first.finished is False
+        if sample is not None:
+            answer = sample.answer
+        else:
+            answer = extract_answer(first.text[-_TAIL:], self._task, finished=not truncated, question=prompt)
+        return "" if answer is not None else _explain_silence(prompt, first.text, truncated=truncated)
+
+    def limit_wave(self, tally: Tally, count: int) -> int:
+        """How many of the samples that a policy wants are drawn next: one, until one states an answer."""
+        return count if self._vote == "always" or tally.answered else min(count, 1)
+
+    def check_tally(self, tally: Tally, silent: int) -> str:
+        """Why there is nothing to vote on, judging by several samples; "": there may be.
+
+        `silent` of them came to their end without an answer that can be read: where they are the majority,
+        the others' form must not win.
+        """
+        if self._vote == "always" or tally.drawn < _MIN_SILENT:
+            return ""
+        if not tally.answered:
+            return f"none of the first {tally.drawn} samples states an answer that can be read"
+        if silent <= max(tally.answered, 1):
+            return ""
+        return f"{silent} of the first {tally.drawn} samples state no answer that can be read"
+
+    def _check_extracted(self, first: Response, sample: Sample | None) -> str:
+        if first.finished is False:
+            return ""
+        if sample is not None:
+            answer = sample.answer
+        elif self._kind in ("regex", "function"):
+            return ""  # it may take forever, so it isn't run here
+        else:
+            answer = extract_answer(first.text[-_TAIL:], self._task)
+        return "" if answer is not None else "the first sample has no answer as the operator has it read"
+
+
+def _explain_silence(prompt: str, text: str, *, truncated: bool) -> str:
+    """Why a first sample without an answer is the last one; "": a second may have one."""
+    purpose = classify_purpose(prompt)
+    if purpose == "text":
+        return TEXT_REASON
+    if truncated:
+        return "" if purpose == "value" else "the first sample was cut off before it stated an answer"
+    ending = extract.strip_thinking(text[-_TAIL:])
+    if not ending.strip():
+        return "the first sample is empty"
+    if DATA.match(text[:200]):
+        return "the first sample is code or data"
+    if purpose and abstains(ending):
+        return ""  # it can't tell, which counts as an abstention
+    return "the first sample states no answer"
+
+
+def _states_answer(ending: str, *, finished: bool, longest: int = _MAX_ANSWER_WORDS) -> bool:
+    """Whether it states "Answer: …" or "the answer is …" near its end, and something short."""
+    end = ending[-_MAX_TRAILING - 200 :]
+    for statement in (
+        extract.find_answer_line(end, finished=finished),
+        extract.find_answer_phrase(end, finished=finished),
+    ):
+        if statement and len(statement.split()) <= longest and not HEDGE.match(statement.lstrip("*_ ")):
+            return True
+    return False
+
+
+def may_be_short_answer(beginning: str, wish: Purpose) -> bool:
+    """Whether a reply that begins so may turn out to be a short answer; as long as it may, it isn't streamed.
+
+    >>> may_be_short_answer("The capital of", "fact"), may_be_short_answer("Sure! Here is", "fact")
+    (True, False)
+    """
+    reply = beginning.strip()
+    chat = CHAT.search(_LAST_WORD.sub("", beginning[:300]))  # "Hi" may become "Himalaya"
+    if (chat is not None and (wish == "" or chat.group() != "!")) or DATA.match(reply):
+        return False
+    if "\n" in reply or len(reply) > 300:  # "Answer: …", and then a reason
+        return len(reply) <= _MAX_TRAILING + 100 and _states_answer(reply, finished=True)
+    words = len(reply.split())
+    return words <= (_SENTENCE_WORDS if wish in ("value", "fact") else _SHORT_REPLY_WORDS)
+
+
+def _asks_for_mark(request: ChatRequest) -> bool:
+    """Whether an instruction wants answers in a box, a tag or after ####, whatever the prompt asks for."""
+    return any(
+        message.get("role") in ("system", "developer")
+        and _MARK.search(_join_content(message.get("content"))[:_MAX_PROMPT]) is not None
+        for message in request.body.get("messages", ())[:_MAX_INSTRUCTIONS]
+    )
+
+
+def _join_content(content: object) -> str:
+    """A message's text, which may be in parts."""
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content[:_MAX_INSTRUCTIONS])
+    return content if isinstance(content, str) else ""
+
+
+def _compile_fast_pattern(pattern: str) -> re.Pattern[str]:
+    regex = compile_vote_pattern(pattern)
+    if check_pattern(pattern, _MAX_PROMPT):
+        raise ConfigError(
+            f"vote_pattern {pattern!r} takes too long on long prompts; give one without nested repeats"
+        )
+    return regex
+
+
+class SampleSource:
+    """Where samples come from: a mode, one of several or alone."""
+
+    def __init__(self, *, client: Client, mode: ModeEndpoint) -> None:
+        self.client, self.mode = client, mode
+        self.name = mode.name  # "" if there is one upstream
+        self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
+        self.limit = mode.max_tokens  # of a response, as the mode itself allows; None: any
+        self.added_tokens = mode.added_tokens  # to a prompt, at most
+        self.is_plain = not mode.model and not mode.all_options  # whether requests go there as they came
+
+    def build_body(self, request: ChatRequest) -> Mapping[str, Any]:
+        """A request's body as it goes there; the operator's limit of tokens holds for a mode's as well."""
+        if self.is_plain:
+            return request.body
+        body = self.mode.build_body(request.body)
+        limits = {name: min(body[name], request.max_tokens) for name in LIMIT_NAMES if body.get(name)}
+        return {**body, **limits}
+
+    def has_token_limit(self, request: ChatRequest) -> bool:
+        """Whether the client or the mode limits the tokens of a response."""
+        return request.has_token_limit or self.limit is not None
+
+    def bound_tokens(self, request: ChatRequest) -> tuple[int, int]:
+        """The most tokens of prompt and response that a call for one sample can cost there."""
+        limit = request.max_tokens if self.limit is None else min(self.limit, request.max_tokens)
+        return request.prompt_tokens + self.added_tokens, limit
+
+
+@dataclass(eq=False, kw_only=True)
+class SamplingResources:
+    """What every request shares."""
+
+    sources: Mapping[str, SampleSource]  # by mode, the cheapest first; "" for one upstream
+    default: str = ""  # the mode that answers what can't be voted on
+    ledger: LedgerProtocol
+    task: Task
+    eligibility: VoteEligibility
+    scorer: SampleScorer | None = None  # None: there is no verifier
+    memory: FieldMemory = field(default_factory=FieldMemory)
+
+    def __post_init__(self) -> None:
+        default = self.sources[self.default]
+        self.client = default.client  # the endpoint's, or the default mode's, for what isn't a sample
+        self.rates = default.rates  # the token prices there
+        self.has_choice = len(self.sources) > 1  # whether there are several modes to choose among
+        self.modes = tuple(name for name in self.sources if name)  # none if there is one upstream
+
+
+# alternatives of each token: most endpoints give as many; 20 make a reply four times as long
+_TOP_LOGPROBS = 5
+
+
+class RequestVotes:
+    """The responses to one request so far, and the votes on them."""
+
+    def __init__(
+        self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
+    ) -> None:
+        self.responses: list[Response] = []
+        self.modes: list[str] = []  # of each response; "" if there is one upstream
+        self.samples: list[Sample] = []
+        self.policy_modes = served.names  # (): whatever there is
+        self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)
+        # ^ "": there is a vote
+        self.has_vote = not self.no_vote_reason and route.mode != "pass"  # as far as is known yet
+        self._request = request
+        self._served = served
+        self._resources = resources
+        self._model = str(request.body.get("model", ""))
+        self._candidates: list[bool] = []  # which samples the tally counts; the others are abstentions in it
+        self._counted: list[tuple[str | None, bool]] = []  # their answers, and whether they are candidates
+        self._unobserved: list[tuple[slice, str]] = []  # samples that the policy's weights may learn from
+        self.is_refuted = False  # whether its first sample shows that there is nothing to vote on
+        self._answered_by_default = False  # whether the default mode was asked after all, without a vote
+        self.weigh = self._choose_weights() if self.has_vote else None
+        self.tally = Tally(task=resources.task, weigh=self.weigh)
+        self.reader = AnswerReader(
+            request,
+            resources.task,
+            loose=resources.eligibility.reads_everything,
+            finds_json=resources.eligibility.votes_on_json,
+            memory=resources.memory,
+        )
+
+    def _check_modes(self, route: Route) -> str:
+        """Why there is no vote over the modes that a request names; "": there may be one."""
+        if not self.policy_modes or not route.modes:
+            return ""
+        knows = any(name in self.policy_modes for name in route.modes)
+        return "" if knows else "the policy knows none of the modes that the request names"
+
+    def _choose_weights(self) -> VoteWeights | None:
+        """How votes weigh: on the live scale of the model, or of each mode."""
+        resources, weigh = self._resources, self._served.weigh(self._model)
+        if not resources.has_choice:
+            gives_logprobs = resources.client.quirks.get(self._request.body.get("model")).gives_logprobs
+            if gives_logprobs is False and weigh is not None:  # only scores are left
+                weigh = None if weigh.score is None else VoteWeights.by_score(weigh.score)
+        scorer = resources.scorer
+        if scorer is None or self._served.policy.needs_plain_votes:
+            return weigh
+        if weigh is None or not weigh.modes:
+            return scorer.add_weights(weigh)
+        scored = [(name, own, scorer.add_weights(own)) for name, own in weigh.modes]
+        return replace(weigh, modes=tuple((name, own if new is None else new) for name, own, new in scored))
+
+    @property
+    def counted_tally(self) -> Tally | None:
+        """The votes, where there are any."""
+        return self.tally if self.has_vote and self.tally.drawn else None
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether votes weigh by log-probabilities that an upstream gives."""
+        weigh = self.weigh
+        if weigh is None:
+            return False
+        if not weigh.modes:
+            return self._resources.client.quirks.get(self._request.body.get("model")).gives_logprobs is True
+        sources = self._resources.sources
+        return any(
+            own.reads_tokens
+            and sources[name].client.quirks.get(sources[name].mode.model).gives_logprobs is True
+            for name, own in weigh.modes
+        )
+
+    def choose_fields(self, mode: str) -> dict[str, Any]:
+        """The fields of log-probabilities that a mode is asked for, if the policy or the vote uses them."""
+        policy, weigh = self._served.policy, None if self.weigh is None else self.weigh.get_mode(mode)
+        if self.has_vote and (policy.reads_entropy or (weigh is not None and weigh.reads_alternatives)):
+            return {"logprobs": True, "top_logprobs": _TOP_LOGPROBS}
+        return {"logprobs": True} if weigh is not None and weigh.reads_tokens else {}
+
+    @property
+    def representative(self) -> int | None:
+        """The index of the sample that represents the winner; the first if there is no winner, or no vote."""
+        if not self.responses:
+            return None
+        if self._answered_by_default:
+            return len(self.responses) - 1
+        has_winner = self.has_vote and self.tally.winner is not None
+        modes = self.policy_modes or (self._resources.modes if self._resources.has_choice else ())
+        index = pick_representative(self.samples, self.tally, modes=modes) if has_winner else None
+        return self._first_candidate if index is None else index
+
+    @property
+    def _first_candidate(self) -> int:
+        """The first sample of the kind that most samples are of: a call of certain tools, or a text."""
+        return self._candidates.index(True) if True in self._candidates else 0
+
+    def list_notes(self) -> list[str]:
+        """Why there is no vote, or what the vote leaves out."""
+        if self.no_vote_reason:
+            return [f"no vote: {self.no_vote_reason}"]
+        notes = []
+        if self.has_vote:
+            if left_out := self.reader.left_out:
+                notes.append(f"free text isn't compared: {', '.join(left_out)[:200]}")
+            if self.tally.is_outweighed:
+                notes.append(_explain_no_winner(self.tally))
+        return notes
+
+    def skip(self, reason: str) -> None:
+        """There is no vote: what is streamed can't be replaced by another sample any more."""
+        self.no_vote_reason, self.has_vote, self.weigh = reason, False, None
+
+    def add_responses(self, source: SampleSource, responses: Sequence[Response]) -> None:
+        """Adds what came of a source; where there is a vote, `read` and `count` follow."""
+        self.responses += responses
+        self.modes += [source.name] * len(responses)
+        if not self.has_vote and responses and len(self.responses) > self._request.n:
+            self._answered_by_default = True
+
+    async def read(self, source: SampleSource, responses: list[Response]) -> list[Sample]:
+        """The responses as samples; earlier ones are read anew with them."""
+        samples = await self.reader.read(responses)
+        for place, (old, new) in enumerate(zip(self.samples, samples, strict=False)):
+            if new.answer != old.answer:
+                signals = new.signals
+                if old.signals is not None and old.signals.score is not None:
+                    signals = replace(signals or Signals(), score=old.signals.score)
+                self.samples[place] = replace(new, mode=old.mode, signals=signals)
+        added = samples[len(self.samples) :]
+        return [replace(sample, mode=source.name) for sample in added] if source.name else added
+
+    async def count(self, source: SampleSource, samples: Sequence[Sample]) -> None:
+        """Counts the votes of new samples; of all again, if earlier ones are read otherwise now."""
+        places = slice(len(self.samples), len(self.samples) + len(samples))
+        self.samples += samples
+        self._candidates = select_candidates(self.reader.readings)
+        votes = [(sample.answer, own) for sample, own in zip(self.samples, self._candidates, strict=True)]
+        counted = len(self._counted)
+        if votes[:counted] != self._counted:
+            self.tally, counted = Tally(task=self._resources.task, weigh=self.weigh), 0
+        self._counted = votes
+        for sample, is_candidate in list(zip(self.samples, self._candidates, strict=True))[counted:]:
+            await self._resources.client.share.take_turn()
+            if is_candidate:
+                await self.tally.add_async(sample)
+            else:
+                self.tally.pass_over(sample)
+        self._unobserved.append((places, source.name or self._model))
+
+    def teach(self) -> None:
+        """Has the policy's weights and the reader learn from the samples: for later requests, not its own."""
+        unobserved, self._unobserved = self._unobserved, []
+        for places, name in unobserved:
+            self._served.observe(self.samples[places], name)
+        self.reader.teach()
+
+    def check(self, *, is_first: bool) -> bool:
+        """Whether there may be something to vote on, judging by the samples so far.
+
+        `is_first`: they are the first wave.
+        """
+        self.no_vote_reason = self._find_no_vote_reason(is_first=is_first)
+        self.has_vote = not self.no_vote_reason
+        return self.has_vote
+
+    def _find_no_vote_reason(self, *, is_first: bool) -> str:
+        eligibility, reader = self._resources.eligibility, self.reader
+        if is_first and not self._answered_without_first and (reason := self._check_first(self.samples[0])):
+            self.is_refuted = True
+            return reason
+        silent = sum(
+            is_candidate and sample.answer is None and sample.finished is not False
+            for sample, is_candidate in zip(self.samples, self._candidates, strict=True)
+        )
+        return eligibility.check_tally(self.tally, silent) or (
+            "" if eligibility.reads_everything else reader.check_different()
+        )
+
+    def _check_first(self, first: Sample) -> str:
+        """Why the first sample shows that there is nothing to vote on; "": it doesn't."""
+        eligibility, reader = self._resources.eligibility, self.reader
+        reason = None if eligibility.reads_everything else reader.check_first_sample()
+        if reason is None:
+            text = reader.get_text(self.responses[0])
+            reason = eligibility.check_first_sample(reader.question, text, first)
+        return reason or ""
+
+    def is_refuted_by(self, wave: Sequence[Sample]) -> bool:
+        """Whether these samples are the first wave, and show that there is nothing to vote on."""
+        if self.samples or not wave:
+            return False
+        if wave[0].answer is None and any(sample.answer is not None for sample in wave):
+            return False  # as `_answered_without_first`
+        return bool(self._check_first(wave[0]))
+
+    @property
+    def _answered_without_first(self) -> bool:
+        """Whether the first sample states no answer, and another of its wave does, which is paid for."""
+        return self.samples[0].answer is None and self.tally.answered > 0
+
+
+def _explain_no_winner(tally: Tally) -> str:
+    return (
+        f"no winner: {tally.abstained} of {tally.drawn} samples state no answer, which outweighs the "
+        f"{tally.first} for the answer that leads; the first sample is returned"
+    )
