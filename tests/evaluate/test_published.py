@@ -102,12 +102,12 @@ def paths(recorded: Ballots) -> ModePaths:
     )
 
 
-def cascade(paths: ModePaths, path: int, count: int, least: int) -> tuple[float, float, float]:
+def cascade(paths: ModePaths, path: int, counts: tuple[int, int], least: int) -> tuple[float, float, float]:
     """Cost, worth and agreement of one cascade on one path."""
     cost = 0.0
     for place, mode in enumerate(paths.modes):
-        cost += count * (0.1, 1.0)[place]
-        votes = Counter(number for number in mode.classes[:count, path].tolist() if number >= 0)
+        cost += counts[place] * (0.1, 1.0)[place]
+        votes = Counter(number for number in mode.classes[: counts[place], path].tolist() if number >= 0)
         leader = min(votes, key=lambda number: (-votes[number], number)) if votes else -1
         if place or (votes and votes[leader] >= least):
             known = leader >= 0
@@ -119,12 +119,12 @@ def test_c3po_has_the_least_regret_within_each_cap_that_keeps_its_quantile(paths
     train = np.arange(PROBLEMS)
     settings = follow_conformal_cascades(paths, train, by_agreement=False)
     every = {}
-    for count in (3, 5):
-        for least in range(1, count + 2):
-            rows = [cascade(paths, path, count, least) for path in range(len(paths))]
+    for counts in product((3, 5), (1, 3, 5)):
+        for least in range(1, counts[0] + 2):
+            rows = [cascade(paths, path, counts, least) for path in range(len(paths))]
             cost, worth, agrees = np.array(rows).reshape(PROBLEMS, ORDERS, 3).transpose(2, 0, 1)
             quantile = np.sort(cost[1::2, 0])[math.ceil((12 + 1) * 0.9) - 1]
-            every[count, least] = (quantile, 1 - agrees[::2].mean(), cost.mean(axis=1), worth.mean(axis=1))
+            every[counts, least] = (quantile, 1 - agrees[::2].mean(), cost.mean(axis=1), worth.mean(axis=1))
     best = [
         (cost, worth)
         for quantile, regret, cost, worth in every.values()

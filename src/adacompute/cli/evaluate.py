@@ -29,6 +29,7 @@ from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import ProtocolName
 from adacompute.evaluate.measure import AVERAGE_BUDGETS, ROUND_LIMITS, Votes, leave_out_short
 from adacompute.evaluate.protocols import POLICY_NAMES
+from adacompute.evaluate.published import PUBLISHED
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.pool import Ballots
 from adacompute.records import Budget, BudgetUnit
@@ -41,7 +42,11 @@ AverageBudgetsOption = Annotated[
         "'0.5,1,2 USD per 1000'. [default: 1.5,2,3,4,6; of a menu, by its costs]",
     ),
 ]
-_COMPARED = (*(name for name in COMPARED if name != "menu"), *ROUND_LIMITS)  # that one pool allows
+_COMPARED = (
+    *(name for name in COMPARED if name != "menu"),
+    *ROUND_LIMITS,
+    *PUBLISHED,
+)  # that one pool allows
 _FULL_NAMES = {"adaptive-consistency": "asc", "early-stopping": "esc"}
 _LISTED = ", ".join(sorted(set(_COMPARED) - set(_FULL_NAMES.values())))
 _LISTED += "".join(f", {full} ({short})" for full, short in _FULL_NAMES.items())

@@ -5,9 +5,9 @@
   once that of a seen answer reaches a threshold (its Remark D.4). Confidence is the exponential of a
   sample's mean log-probability.
 - `C3PO` (Valkanas et al., 2025, arXiv 2511.07396v1), a cascade without labels: some samples of each mode in
-  turn, until the share of the mode's commonest answer reaches the mode's threshold. Thresholds minimise the
-  disagreement with the dearest mode while the conformal quantile of costs, on other problems, is within a
-  cap.
+  turn, until the share of the mode's commonest answer reaches the mode's threshold; that is the answer.
+  Thresholds minimise the disagreement with the dearest mode while the conformal quantile of costs, on other
+  problems, is within a cap. Only the paper's summary was at hand: numbers of samples are ours.
 - `confidence cascade`: that of vLLM's semantic-router (`confidence`, method `avg_logprob`). One sample of
   each mode in turn, until its mean log-probability reaches a threshold, the same for all modes.
 """
@@ -45,7 +45,7 @@ Ints = npt.NDArray[np.int64]
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
 _BLOCK_PATHS = 8192  # followed at a time
 _LEAST_DOUBT = 1e-12  # of a confidence: a sample is never taken to be certain
-_SAMPLES = (3, 5, 8)  # of each mode of C3PO, of which it chooses
+_SAMPLES = (3, 5, 8)  # of each mode of C3PO, of which it chooses; of the last also one
 _OVERRUN = 0.1  # how often a request of C3PO may cost more than its cap
 _CONFIDENCES = 40  # thresholds of the confidence cascade
 
@@ -172,46 +172,58 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
     One half of the training problems tells how often a cascade disagrees with the dearest mode, the other the
     conformal quantile of what a request costs. They are mixed by agreement, since C3PO has no labels.
     """
-    every = list(_list_cascades(paths))
-    cost, accuracy, agreement, draws = (np.stack(column) for column in zip(*every, strict=True))
-    means = paths.mean_per_problem(agreement.T).T  # (settings, problems)
-    calibration = np.sort(cost[:, train[1::2] * paths.orders], axis=1)  # one order of each problem
+    cost, accuracy, agreement, reached, draws, single = map(
+        np.stack, zip(*_list_cascades(paths), strict=True)
+    )
+    calibration = np.sort(single[:, train[1::2]], axis=1)
     rank = math.ceil((calibration.shape[1] + 1) * (1 - _OVERRUN))
     caps = calibration[:, min(rank, calibration.shape[1]) - 1]
-    regret = 1.0 - means[:, train[::2]].mean(axis=1)
+    regret = 1.0 - agreement[:, train[::2]].mean(axis=1)
     chosen, least = [], np.inf
     for place in np.lexsort((cost.mean(axis=1), regret, caps)).tolist():
         if regret[place] < least:
             least = regret[place]
             chosen.append(place)
-    tested = ~np.isin(paths.problems, train)
-    rounds = [np.bincount((draws[place] > 0).sum(axis=0)[tested]) / tested.sum() for place in chosen]
+    judged = agreement if by_agreement else accuracy
     return Settings(
-        cost=paths.mean_per_problem(cost[chosen].T).T,
-        accuracy=means[chosen] if by_agreement else paths.mean_per_problem(accuracy[chosen].T).T,
-        worth=means[chosen],
-        draws=np.stack([paths.mean_per_problem(draws[place].T).T for place in chosen]),
-        rounds=np.stack([np.pad(shares, (0, len(paths.modes) + 1 - len(shares))) for shares in rounds]),
+        cost=cost[chosen],
+        accuracy=judged[chosen],
+        worth=agreement[chosen],
+        draws=draws[chosen],
+        rounds=_share_rounds(np.delete(reached[chosen], train, axis=2)),
     )
 
 
-def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, Floats, Floats, Ints]]:
-    """Cost, worth and agreement of each path, (paths,), and samples by mode, of every cascade of C3PO."""
+def _share_rounds(reached: Floats) -> Floats:
+    """The share of requests that end after so many modes, (settings, modes + 1), from the share that reach
+    each mode, (settings, modes, problems).
+    """
+    return np.diff(-reached.mean(axis=2), axis=1, prepend=-1.0, append=0.0)
+
+
+def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
+    """What every cascade of C3PO gives on each problem: cost, worth, agreement, the share of requests that
+    reach each mode, (modes, problems), samples by mode, and the cost of one request of each.
+    """
     rows, modes = np.arange(len(paths)), paths.modes
-    for count in (each for each in _SAMPLES if each <= min(paths.longest)):
-        first = [mode.counts[count].max(axis=1) for mode in modes]
+    counts = [count for count in (1, *_SAMPLES) if count <= min(paths.longest)]
+    for count, last in product(counts[1:], counts):
+        drawn = np.array([count] * (len(modes) - 1) + [last])
+        votes = [mode.counts[each] for mode, each in zip(modes, drawn, strict=True)]
+        first = [each.max(axis=1) for each in votes]
         leaders = [
-            np.where(votes > 0, mode.counts[count].argmax(axis=1), -1)
-            for mode, votes in zip(modes, first, strict=True)
+            np.where(most > 0, each.argmax(axis=1), -1) for each, most in zip(votes, first, strict=True)
         ]
         worth = [paths.worth_of(rows, leader) for leader in leaders]
         agrees = [paths.worth_of(rows, leader, by_agreement=True) for leader in leaders]
-        spent = np.cumsum([mode.cost[count] for mode in modes], axis=0)  # (modes, paths)
+        spent = np.cumsum([mode.cost[each] for mode, each in zip(modes, drawn, strict=True)], axis=0)
         for least in product(range(1, count + 2), repeat=len(modes) - 1):
-            stops = np.array([votes >= needed for votes, needed in zip(first, (*least, 0), strict=True)])
-            end = stops.argmax(axis=0)  # the mode that answers
-            drawn = count * (np.arange(len(modes))[:, None] <= end)
-            yield spent[end, rows], np.choose(end, worth), np.choose(end, agrees), drawn
+            stops = np.array([most >= needed for most, needed in zip(first, (*least, 0), strict=True)])
+            end = stops.argmax(axis=0)  # the mode that answers, (paths,)
+            cost, reached = spent[end, rows], np.arange(len(modes)) <= end[:, None]
+            means = map(paths.mean_per_problem, (cost, np.choose(end, worth), np.choose(end, agrees)))
+            share = paths.mean_per_problem(reached.astype(np.float64)).T
+            yield *means, share, share * drawn[:, None], cost[:: paths.orders]
 
 
 def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
@@ -224,8 +236,7 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
     levels = np.quantile(known[np.isfinite(known)], np.linspace(0, 1, _CONFIDENCES))
     settings = [_accept_above(parts, (judged, chosen), level) for level in (-np.inf, *levels, np.inf)]
     cost, accuracy, worth, draws = (np.stack(column) for column in zip(*settings, strict=True))
-    reached = np.delete(draws, train, axis=2).mean(axis=2)  # (settings, modes)
-    rounds = np.diff(-reached, axis=1, prepend=-1.0, append=0.0)
+    rounds = _share_rounds(np.delete(draws, train, axis=2))
     return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=rounds)
 
 
