@@ -18,6 +18,7 @@ from adacompute.policies.agreement import (
     BayesPolicy,
     EarlyStopping,
 )
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from shared import read_votes
@@ -51,8 +52,8 @@ def test_asc_doubts_as_the_beta_distribution_does(first, second):
     policy, tally = AdaptiveConsistency(longest=50), Tally.of(["1"] * first + ["2"] * second)
     assert float(doubt) == doubt  # so the dial can be set to it, and to the next number below
     if first:
-        assert policy.more("?", tally, float(doubt)) == 0
-        assert policy.more("?", tally, math.nextafter(float(doubt), 0)) == 1
+        assert policy.more("?", tally, OwnPrice(doubt)) == 0
+        assert policy.more("?", tally, OwnPrice(math.nextafter(float(doubt), 0))) == 1
 
 
 @untimed
@@ -130,7 +131,7 @@ def test_doubling_stops_when_enough_agree(answers, dial):
     share = tally.first / tally.answered if tally.answered else 0.0
     stops = tally.drawn >= 16 or (tally.answered > 0 and share >= 1 - dial)
     wanted = 0 if stops else min(max(2, tally.drawn), 16 - tally.drawn)
-    assert DoublingPolicy().more("?", tally, dial) == wanted
+    assert DoublingPolicy().more("?", tally, OwnPrice(dial)) == wanted
 
 
 def test_doubling_doubles():
@@ -222,7 +223,7 @@ def test_bayes_doubts_as_bayes_rule_does_over_every_possible_vote():
             rest -= min(rest, second)
         for threshold in (0.5, 0.7, 0.9, 0.99):
             if len(answers) < 9 and abs(float(sure) - threshold) > 1e-9:
-                stops = policy.more("?", Tally.of(answers), 1 - threshold) == 0
+                stops = policy.more("?", Tally.of(answers), OwnPrice(1 - threshold)) == 0
                 assert stops == (sure >= threshold), (answers, threshold, float(sure))
                 compared, stopped = compared + 1, stopped + stops
     assert compared > 200

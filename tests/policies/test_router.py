@@ -14,6 +14,7 @@ from adacompute import Draw, Sample, Tally, VoteWeights, load_policy
 from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.evaluate import uniform_frontier
 from adacompute.policies.curve import CurvePolicy, fit_curves
+from adacompute.policies.place import OwnPrice
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from adacompute.score import score
@@ -113,7 +114,7 @@ def test_over_one_mode_it_predicts_and_buys_as_the_curve_of_that_mode():
     prompts = votes.prompts[:50]
     assert (router.predict_curve(prompts) == plain.predict_curve(prompts)).all()
     for price in (0.0, 0.004, 0.01, 0.02, 0.05):
-        budgets = plain.more_batch(prompts, [Tally()] * 50, price)
+        budgets = [plain.more(prompt, Tally(), OwnPrice(price)) for prompt in prompts]
         assert [router.columns[k].draws[0][1] for k in router.choose(prompts, price)] == budgets
 
 

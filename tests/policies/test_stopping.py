@@ -15,6 +15,7 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies import load_policy
 from adacompute.policies.paths import Paths, draw_paths
+from adacompute.policies.place import OwnPrice
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import (
     WavePlan,
@@ -529,7 +530,7 @@ def test_one_request_is_decided_as_in_a_batch_whatever_its_votes(make):
     for price in (0.0, 0.005, 0.04, *np.exp(critical[:3])):
         together = policy.count_draws(reading, state, float(price)).tolist()
         one_by_one = [
-            policy.more(prompt, tally, float(price), reading=row)
+            policy.more(prompt, tally, OwnPrice(price), reading=row)
             for prompt, tally, row in zip(prompts, tallies, reading[:, None], strict=True)
         ]
         assert one_by_one == together

@@ -54,9 +54,8 @@ _MAX_TOKENS = 1e12  # a request: more is taken for a mistake
 class ChartRow:
     """What one average number of samples took, and gave.
 
-    Cost, waves and `stays` are measured at that one price. Where many requests are in the same state it
-    may cost less than the budget; the other numbers are for the budget met exactly, by mixing two
-    prices.
+    Cost, waves and `stays` are measured at that price; the other numbers are for the budget met exactly, by
+    mixing two prices.
     """
 
     budget: float  # samples a request on average that were asked for
