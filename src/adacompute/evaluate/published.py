@@ -184,7 +184,7 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
         if regret[place] < least:
             least = regret[place]
             chosen.append(place)
-    tested = ~np.isin(paths.problems, train)
+    tested = np.isin(paths.problems, _list_tested(len(paths.ballots), train))
     rounds = [np.bincount((draws[place] > 0).sum(axis=0)[tested]) / tested.sum() for place in chosen]
     return Settings(
         cost=paths.mean_per_problem(cost[chosen].T).T,
@@ -193,6 +193,13 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
         draws=np.stack([paths.mean_per_problem(draws[place].T).T for place in chosen]),
         rounds=np.stack([np.pad(shares, (0, len(paths.modes) + 1 - len(shares))) for shares in rounds]),
     )
+
+
+def _list_tested(problems: int, train: Ints) -> Ints:
+    """The rows that aren't learned from; all of them, where none is left."""
+    rows = np.arange(problems)
+    others = np.setdiff1d(rows, train)
+    return others if len(others) else rows
 
 
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, Floats, Floats, Ints]]:
@@ -224,7 +231,7 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
     levels = np.quantile(known[np.isfinite(known)], np.linspace(0, 1, _CONFIDENCES))
     settings = [_accept_above(parts, (judged, chosen), level) for level in (-np.inf, *levels, np.inf)]
     cost, accuracy, worth, draws = (np.stack(column) for column in zip(*settings, strict=True))
-    reached = np.delete(draws, train, axis=2).mean(axis=2)  # (settings, modes)
+    reached = draws[:, :, _list_tested(len(ballots), train)].mean(axis=2)  # (settings, modes)
     rounds = np.diff(-reached, axis=1, prepend=-1.0, append=0.0)
     return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=rounds)
 
