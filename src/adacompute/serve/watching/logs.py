@@ -148,8 +148,6 @@ _MAX_QUEUED = 10_000  # lines
 _GATHER_SECONDS = 0.02  # that a line waits for others; a killed process loses as much
 _LINES_PER_WRITE = 100  # so that a stalled write holds few lines
 _MAX_TEXT = 20_000  # characters of a message or a traceback
-_MAX_CACHED = 100  # characters of an extra that is cached
-_NUMBER = (int, float)
 _MAX_KEY = 1000  # characters of a key in any form, at most
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -160,7 +158,6 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
-        self._mask_named_cached = lru_cache(maxsize=1024)(redactor.mask_named)  # policies and the like recur
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, without its end."""
@@ -172,8 +169,7 @@ class JsonFormatter(logging.Formatter):
             "message": self._mask_text(_format_message(record)),
         }
         for name, value in _read_extras(record).items():
-            plain = value is None or isinstance(value, _NUMBER)
-            line[mask_name(name)] = value if plain else self._mask_extra(name, value)
+            line[mask_name(name)] = self._redactor.mask_named(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
         elif record.exc_text:
@@ -184,10 +180,6 @@ class JsonFormatter(logging.Formatter):
             return orjson.dumps(line).decode()
         except TypeError:  # huge numbers and half surrogates
             return json.dumps(line, default=str)
-
-    def _mask_extra(self, name: str, value: object) -> object:
-        short = isinstance(value, str) and len(value) <= _MAX_CACHED
-        return self._mask_named_cached(name, value) if short else self._redactor.mask_named(name, value)
 
     def _mask_text(self, text: str) -> str:
         if len(text) <= _MAX_TEXT:
