@@ -266,6 +266,9 @@ class ServeConfig:
     vote_tools: bool = setting(True, "vote on calls of tools; false: one sample where tools are given")
     vote_json: bool = setting(True, "vote on JSON where no field is named; false: one sample")
     vote_pattern: str = setting("", "only prompts in which this regular expression is found are voted on")
+    max_rounds: Annotated[int, Meta(ge=0, le=1024)] = setting(
+        0, "rounds of samples that a request may take, so that it ends sooner", default_text="no limit"
+    )
     min_agreement: Annotated[float, Meta(ge=0, le=1)] = setting(
         0.0, "votes are weak where the winner's share is smaller, 0 to 1"
     )

@@ -18,7 +18,7 @@ from adacompute.evaluate.published import (
     follow_conformal_cascades,
     trace_posteriors,
 )
-from adacompute.policies.paths import ModePaths, draw_menu_paths
+from adacompute.policies.paths import ModePaths, draw_paths_by_mode
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from synthetic import make_ballots, synthetic
@@ -93,7 +93,7 @@ def recorded() -> Ballots:
 @pytest.fixture(scope="module")
 def paths(recorded: Ballots) -> ModePaths:
     menu = Menu.of(recorded, costs={"small": 0.1, "large": 1.0})
-    return draw_menu_paths(
+    return draw_paths_by_mode(
         recorded.select(menu.modes),
         weigh=None,
         longest=[SAMPLES, SAMPLES],

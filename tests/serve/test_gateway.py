@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from behaviours import Honest, Reply, Status
 from running import QUESTION, Running
+from wires import until
 
 from adacompute.policies import GuaranteePolicy
 from upstream import Upstream
@@ -257,3 +258,23 @@ def test_where_most_samples_give_no_answer_there_is_none_to_certify(tmp_path):
         told = gate.ask().json["adacompute"]
     assert (told["answer"], told["votes"]["42"] >= 6) == (None, True)
     assert "certified" not in told
+
+
+def count_rounds(**settings: Any) -> tuple[int, list[list[float]]]:
+    """The samples of a request whose answers all differ, and the dashboard's times by rounds."""
+    answers = [str(number) for number in range(16)]
+    with Upstream(Votes(*answers)) as up, Running(up.url, price=0.01, **settings) as gate:
+        samples = gate.ask().json["adacompute"]["samples"]
+        until(lambda: bool(gate.gateway.observability.dashboard_data()["rounds"]))
+        return samples, gate.gateway.observability.dashboard_data()["rounds"]
+
+
+def test_a_request_takes_no_more_rounds_than_it_may_and_the_dashboard_has_the_time_by_rounds():
+    _, ((free, requests, seconds),) = count_rounds()
+    assert free > 2
+    assert requests == 1
+    assert seconds > 0
+    for limit in (1, 2):
+        samples, ((rounds, *_),) = count_rounds(max_rounds=limit)
+        assert rounds == limit
+        assert samples > 1

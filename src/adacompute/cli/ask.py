@@ -27,7 +27,7 @@ from adacompute.serve.ask.prompt_engine import Reply
 _STDIN = "-"
 # settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
 _SETTINGS = (
-    *("price", "cached_price", "min_agreement", "weak"),
+    *("price", "cached_price", "max_rounds", "min_agreement", "weak"),
     *("vote", "vote_tools", "vote_json", "vote_pattern"),
 )
 

@@ -446,6 +446,7 @@ class ServeOptions:
     window: Annotated[str | None, build_option(ServeConfig, "window")] = None
     mode: Annotated[str | None, build_option(ServeConfig, "mode")] = None
     price: Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")] = None
+    max_rounds: Annotated[int | None, build_option(ServeConfig, "max_rounds", metavar="N")] = None
     min_agreement: Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")] = None
     weak: Annotated[str | None, build_option(ServeConfig, "weak")] = None
     stream_mode: Annotated[str | None, build_option(ServeConfig, "stream_mode")] = None

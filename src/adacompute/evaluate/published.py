@@ -190,15 +190,23 @@ def follow_conformal_cascades(paths: ModePaths, train: Ints, *, by_agreement: bo
         accuracy=judged[chosen],
         worth=agreement[chosen],
         draws=draws[chosen],
-        rounds=_share_rounds(np.delete(reached[chosen], train, axis=2)),
+        rounds=_share_rounds(reached[chosen], train),
     )
 
 
-def _share_rounds(reached: Floats) -> Floats:
-    """The share of requests that end after so many modes, (settings, modes + 1), from the share that reach
-    each mode, (settings, modes, problems).
+def _list_tested(problems: int, train: Ints) -> Ints:
+    """The rows that aren't learned from; all of them, where none is left."""
+    rows = np.arange(problems)
+    others = np.setdiff1d(rows, train)
+    return others if len(others) else rows
+
+
+def _share_rounds(reached: Floats, train: Ints) -> Floats:
+    """The share of requests that end after so many modes, (settings, modes + 1), on problems that aren't
+    learned from; by the share that reach each mode, (settings, modes, problems).
     """
-    return np.diff(-reached.mean(axis=2), axis=1, prepend=-1.0, append=0.0)
+    means = reached[:, :, _list_tested(reached.shape[2], train)].mean(axis=2)
+    return np.diff(-means, axis=1, prepend=-1.0, append=0.0)
 
 
 def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
@@ -236,7 +244,7 @@ def follow_confidence_cascades(setup: EvaluationSetup, train: Ints) -> Settings:
     levels = np.quantile(known[np.isfinite(known)], np.linspace(0, 1, _CONFIDENCES))
     settings = [_accept_above(parts, (judged, chosen), level) for level in (-np.inf, *levels, np.inf)]
     cost, accuracy, worth, draws = (np.stack(column) for column in zip(*settings, strict=True))
-    rounds = _share_rounds(np.delete(draws, train, axis=2))
+    rounds = _share_rounds(draws, train)
     return Settings(cost=cost, accuracy=accuracy, worth=worth, draws=draws, rounds=rounds)
 
 

@@ -7,6 +7,7 @@ In this order: `SignalScales` and `LiveScales` (weights), `ServedPolicy`, and `P
 and swaps them.
 """
 
+import copy
 import functools
 import itertools
 import math
@@ -354,12 +355,15 @@ class PolicyRegistry:
         fixed: float | None = None,
         policy: Policy | None = None,
         modes: Sequence[str] = (),
+        max_rounds: int = 0,
     ) -> None:
         """`folders` by name, the default policy's first; "" is the prior in the package.
 
         `fixed` is the dial of all policies, whatever its kind; None: it moves. `policy` stands in the place
         of the default policy's folder. `modes` are those of the gateway's menu; none: it has no menu.
+        `max_rounds` are those of a request at most, which stopping plans with; 0: no limit.
         """
+        self._max_rounds = max_rounds
         self._modes = tuple(modes)
         self._folders = dict(folders)
         self._policy = policy
@@ -388,7 +392,7 @@ class PolicyRegistry:
                     f"policies: {policy.kind!r} is the name of the default policy; give another name"
                 )
             folders = {policy.kind: "", **others}
-        registry = cls(folders, fixed=fixed, policy=policy, modes=modes)
+        registry = cls(folders, fixed=fixed, policy=policy, modes=modes, max_rounds=settings.max_rounds)
         reading = registry.read()
         for error in reading.refused.values():
             raise error
@@ -413,7 +417,9 @@ class PolicyRegistry:
             try:
                 in_memory = self._policy if name == self.default else None
                 policies[name], remark = (
-                    _read_policy(name, folder) if in_memory is None else (_serve_policy(name, in_memory), "")
+                    _read_policy(name, folder, self._max_rounds)
+                    if in_memory is None
+                    else (_serve_policy(name, in_memory, self._max_rounds), "")
                 )
                 check_modes(policies[name].policy, self._modes, folder or f"policy {name}")
                 _check_fixed(policies[name], self._fixed)
@@ -448,7 +454,7 @@ class PolicyRegistry:
         if old.menu is None or not _are_far(costs, old.menu):
             return False
         self._policy = make_cascades(costs)
-        new = _serve_policy(self.default, self._policy)
+        new = _serve_policy(self.default, self._policy, self._max_rounds)
         self._served = {**self._served, self.default: old.replace_with(new)}
         return True
 
@@ -507,10 +513,20 @@ def _check_name(name: str, setting: str) -> str:
     return name
 
 
-def _read_policy(name: str, folder: str) -> tuple[ServedPolicy, str]:
+def _limit_rounds(policy: Policy, most: int) -> Policy:
+    """The policy, or a copy that plans with so many rounds at most; 0: no limit."""
+    if not most or not isinstance(policy, StoppingPolicy) or policy.ladder is not None:
+        return policy
+    limited = copy.copy(policy)
+    limited.max_waves = min(most, policy.max_waves or most)
+    return limited
+
+
+def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
     """One folder's policy, and a remark on it; PolicyError if it can't serve."""
     if not folder:
-        return ServedPolicy(name, StoppingPolicy(), chart=load_bundled_chart(), version="bundled"), ""
+        bundled = _limit_rounds(StoppingPolicy(), most)
+        return ServedPolicy(name, bundled, chart=load_bundled_chart(), version="bundled"), ""
     policy, sha256 = read_policy(folder)
     _check_servable(policy, folder)
     chart, remark = None, ""
@@ -520,14 +536,15 @@ def _read_policy(name: str, folder: str) -> tuple[ServedPolicy, str]:
         remark = f"{exc}; until then it serves without a chart"
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
-    return ServedPolicy(name, policy, chart=chart, version=sha256[:_VERSION_LENGTH]), remark
+    version = sha256[:_VERSION_LENGTH]
+    return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version=version), remark
 
 
-def _serve_policy(name: str, policy: Policy) -> ServedPolicy:
+def _serve_policy(name: str, policy: Policy, most: int) -> ServedPolicy:
     """A policy that is in memory. Its own chart, if it has one, lies in a folder, so its dial is guessed."""
     _check_servable(policy, f"policy {policy.kind}")
     chart = load_bundled_chart() if _is_bundled(policy) else None
-    return ServedPolicy(name, policy, chart=chart, version="in memory")
+    return ServedPolicy(name, _limit_rounds(policy, most), chart=chart, version="in memory")
 
 
 def _is_bundled(policy: Policy) -> bool:

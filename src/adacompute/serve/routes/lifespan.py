@@ -139,6 +139,7 @@ async def open_gateway(
             task=task,
             eligibility=eligibility,
             scorer=scorer,
+            max_rounds=settings.max_rounds,
         )
         gateway = Gateway(
             config=config,

@@ -275,6 +275,7 @@ class SamplingResources:
     task: Task
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
+    max_rounds: int = 0  # of a request; 0: no limit
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:

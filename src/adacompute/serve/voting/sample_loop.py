@@ -506,7 +506,7 @@ class SampleLoop:
         if self.route.mode == "shadow":
             self.would = count
             return ()
-        if self._stopped or self.route.is_single:
+        if self._stopped or self.route.is_single or 0 < self._resources.max_rounds <= self.waves:
             return ()
         draws: tuple[Draw, ...] = () if draw is None or count == 0 else (replace(draw, count=count),)
         if self._explore:

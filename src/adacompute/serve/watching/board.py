@@ -8,7 +8,7 @@ from typing import Any
 from adacompute.config import MODES_KEY
 
 _COUNTS = ("in_flight", "requests", "refused", "unvoted", "forwarded", "reloads", "recorder")
-_HISTORY = ("rows", "total", "samples", "upstream")
+_HISTORY = ("rows", "total", "samples", "rounds", "upstream")
 _MODE_SUMS = ("requests", "samples", "missing", "replies", "spent", "failures")
 
 

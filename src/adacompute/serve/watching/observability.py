@@ -580,7 +580,8 @@ class Observability:
           `voted` of those that can be voted on. `average_over`: which of both the price steers, "voted"
           or "all". `in_flight`: now. Averages, `cost` and `target` are in the unit of the budget.
         - The span: its name `span`, seconds of a slot `step`, `columns` and `rows` of its slots, their sums
-          `total`, `samples` as (samples, requests), `upstream` as (kind, calls), and `prices` as {policy,
+          `total`, `samples` as (samples, requests), `rounds` as (rounds, requests, seconds of all of
+          them until the reply), `upstream` as (kind, calls), and `prices` as {policy,
           budget, unit, points}, where a point is (time, price).
         - `dials`: {policy, budget, unit, price, average, averages, requests, decided, version} each, the
           busiest first; `average` is what the price steers, `averages` has both.

@@ -360,6 +360,7 @@ class TimeSlot:
     decided_cost: float = 0.0  # what those that can be voted on cost
     money: float = 0.0  # spent on all
     drawn: dict[int, int] = field(default_factory=dict)  # requests by samples
+    rounds: dict[int, tuple[int, float]] = field(default_factory=dict)  # requests and seconds by rounds
     calls: dict[str, int] = field(default_factory=dict)  # upstream, by kind
     prices: dict[_DialKey, float] = field(default_factory=dict)  # the last of each
 
@@ -382,9 +383,16 @@ class TimeSlot:
         if outcome.samples:
             drawn = min(outcome.samples, MAX_SAMPLES)
             self.drawn[drawn] = self.drawn.get(drawn, 0) + 1
+        if outcome.waves:
+            self.add_rounds(min(outcome.waves, MAX_SAMPLES), 1, outcome.seconds)
         if cost.agreement is not None:
             self.voted += 1
             self.agreement += cost.agreement
+
+    def add_rounds(self, rounds: int, requests: int, seconds: float) -> None:
+        """Adds requests that took so many rounds, and so many seconds together."""
+        known, lasted = self.rounds.get(rounds, (0, 0.0))
+        self.rounds[rounds] = known + requests, lasted + seconds
 
     def row(self) -> list[float]:
         """The sums in the order of `COLUMNS`."""
@@ -483,6 +491,8 @@ class TrafficHistory:
                 setattr(total, name, getattr(total, name) + getattr(slot, name))
             for drawn, n in slot.drawn.items():
                 total.drawn[drawn] = total.drawn.get(drawn, 0) + n
+            for rounds, (n, seconds) in slot.rounds.items():
+                total.add_rounds(rounds, n, seconds)
             for kind, n in slot.calls.items():
                 total.calls[kind] = total.calls.get(kind, 0) + n
             for dial, price in slot.prices.items():
@@ -494,6 +504,7 @@ class TrafficHistory:
             "rows": [slot.row() for slot in slots],
             "total": dict(zip(COLUMNS[1:], total.row()[1:], strict=True)),
             "samples": sorted([n, count] for n, count in total.drawn.items()),
+            "rounds": sorted([rounds, n, round(seconds, 4)] for rounds, (n, seconds) in total.rounds.items()),
             "upstream": sorted(
                 ([kind, n] for kind, n in total.calls.items()), key=lambda pair: -int(pair[1])
             ),

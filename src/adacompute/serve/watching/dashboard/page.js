@@ -99,7 +99,8 @@ function tiles(board) {
   agreementTile(board);
   const errors = board.total.errors, refused = Object.values(board.refused).reduce((a, b) => a + b, 0);
   const mean = total.requests ? `${fixed(total.seconds / total.requests)} s on average` : "";
-  const more = [mean, `${count(board.requests)} since the start`, refused ? `${count(refused)} refused` : ""];
+  const byRounds = board.rounds.slice(0, 4).map(([n, requests, seconds]) => `${plural(n, "round")} ${fixed(seconds / requests)} s`);
+  const more = [mean, board.rounds.length > 1 ? byRounds.join(", ") : "", `${count(board.requests)} since the start`, refused ? `${count(refused)} refused` : ""];
   tile("requests", count(total.requests), `${count(board.in_flight)} in flight`, !errors ? "good" : errors > 0.01 * total.requests ? "bad" : "",
     errors ? `${plural(errors, "error")} (${percent(errors / total.requests, 1)})` : "no errors", more.filter(Boolean).join(" · "));
 }
