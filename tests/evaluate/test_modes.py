@@ -28,6 +28,7 @@ PEERS = {
     "stopping: large",
     "prompt router",
     "random router",
+    "C3PO",
 }
 
 
