@@ -82,7 +82,7 @@ _OWNERS = {  # policies that an option is for; others than these: over several m
     "--features": ("curve", "classifier"),
     "--delta": ("guarantee",),
     "--max-waves": ("stopping",),
-    "--labels": ("stopping", "menu"),
+    "--labels": ("stopping",),
 }
 _DELTA = 0.05
 _ORDERS = 20  # of a problem's samples, to measure a certificate
@@ -496,6 +496,8 @@ def _check_options(policy: LearnedPolicy, options: dict[str, Any], *, budget: st
         )
     for option, value in options.items():
         owners = _OWNERS.get(option, ("menu",))
+        if option == "--labels" and policy == "menu":
+            continue
         if value not in (None, [], ()) and policy not in owners:
             raise typer.BadParameter(
                 f"is for --policy {' and '.join(owners)}, not {policy}", param_hint=option
