@@ -9,7 +9,7 @@ import pytest
 from adacompute import Ballots
 from adacompute.evaluate.comparison import PolicyPoints, PolicyResult
 from adacompute.evaluate.conclusions import EvaluationRuns
-from adacompute.evaluate.measure import EvaluationSetup, select_policies, sweep_policy
+from adacompute.evaluate.measure import EvaluationSetup, select_policies, stack_sweep, sweep_with_cache
 from adacompute.evaluate.protocols import reduce_order_noise, run_policies, score_uniform_exactly
 from adacompute.policies.paths import draw_paths
 from adacompute.score import score
@@ -51,8 +51,12 @@ def walked(ballots: Ballots, setup: EvaluationSetup, seed: int, dials: Sequence[
     plain, rule = (one.maker for one in select_policies(("fixed", "asc")))
     counts = range(1, LONGEST + 1)
     uniform = [plain(ballots, budget=count, weigh=None, longest=LONGEST) for count in counts]
-    seen = np.concatenate([sweep_policy(policy, way, [None], "accuracy") for policy in uniform], axis=1)
-    asc = sweep_policy(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials, "accuracy")
+    seen = np.concatenate(
+        [stack_sweep(sweep_with_cache(policy, way, [None]), "accuracy") for policy in uniform], axis=1
+    )
+    asc = stack_sweep(
+        sweep_with_cache(rule(ballots, budget=2.0, weigh=None, longest=LONGEST), way, dials), "accuracy"
+    )
     everyone = tuple(
         PolicyResult(
             name=name, cost=cost, accuracy=right, waves=waves, tokens=tokens, reached=(True,) * len(cost),

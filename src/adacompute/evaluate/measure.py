@@ -641,11 +641,6 @@ def measure_imitation(classifiers: Sequence[Policy], data: SplitData) -> Floats 
     return np.array(rows)
 
 
-def sweep_policy(policy: Policy, paths: Paths, grid: Sequence[float | None], basis: Basis) -> Floats:
-    """Mean cost, accuracy, waves and tokens of each problem at each dial, (4, dials, problems)."""
-    return stack_sweep(sweep_with_cache(policy, paths, grid), basis)
-
-
 def share_rounds(result: Sweep) -> Floats:
     """The share of the requests that took 0, 1, ... rounds, (dials, rounds + 1)."""
     counts = result.rounds.sum(axis=1)

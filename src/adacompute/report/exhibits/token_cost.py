@@ -1,42 +1,31 @@
-"""Output tokens per request, of each policy and of uniform sampling: numbers, figure and words."""
+"""Output tokens per request, of each policy and of uniform sampling: numbers and words."""
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.evaluate.comparison import (
-    CostCurve,
     MatchedCost,
     PolicyPoints,
     PolicyResult,
     basis_name,
     find_least_cost,
-    make_cost_grid,
     match_cost,
-    trace_curve,
     trace_hull,
 )
 from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
 from adacompute.evaluate.measure import OURS, UNIFORM, Basis
 from adacompute.evaluate.resampling import Bootstrap, Interval, make_interval
 from adacompute.pool.ballots import ABSENT
-from adacompute.report.canvas import Canvas, set_accuracy_axis, set_ticks
-from adacompute.report.document import Cell, Column, Picture, Section, Table, to_plain
-from adacompute.report.theme import colour, policy_style
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-
+from adacompute.report.document import Cell, Column, Section, Table
+from adacompute.report.theme import policy_style
 
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 500  # of problems; each needs its own hull
 _TAIL = 0.025  # of the draws, above a 95% interval
-_SHOWN_POLICIES = ("fixed", "asc", "esc", "curve", "classifier", "stopping")
-_MARK_EVERY = 4  # points of a line to a mark
 _TITLE = "Cost in tokens"
 _NO_TOKENS = (
     "tokens: not every sample has its output tokens recorded, so cost is in samples alone; record tokens "
@@ -65,7 +54,6 @@ class TokenUse:
 
     per_sample: float  # output tokens, mean over problems
     rows: tuple[TokenSpending, ...]
-    curves: tuple[CostCurve, ...]  # accuracy by tokens a request
     basis: Basis
 
     def get(self, policy: str, budget: float) -> TokenSpending | None:
@@ -92,17 +80,8 @@ def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
     setup = runs.setup
     boot = make_bootstrap(setup)
     uniform_result = runs.get(UNIFORM)
-    by_tokens = {
-        result.name: PolicyPoints(cost=tokens_by_policy[result.name], accuracy=result.points.accuracy)
-        for result in runs.everyone
-        if result.name in tokens_by_policy
-    }
-    uniform_tokens = by_tokens[UNIFORM].cost.mean(axis=1)  # (settings,)
-    grid = make_cost_grid(float(uniform_tokens.max()), smallest=float(uniform_tokens.min()))
-    curves = [
-        trace_curve(name, points, grid, boot, base=by_tokens[UNIFORM]) for name, points in by_tokens.items()
-    ]
-    uniform = _UniformTokens(by_tokens[UNIFORM], boot.shares[:_DRAWS])
+    uniform_points = PolicyPoints(cost=tokens_by_policy[UNIFORM], accuracy=uniform_result.points.accuracy)
+    uniform = _UniformTokens(uniform_points, boot.shares[:_DRAWS])
     rows = [
         row
         for result in runs.everyone
@@ -123,7 +102,6 @@ def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
     return TokenUse(
         per_sample=float(problem_tokens.mean()),
         rows=tuple(rows),
-        curves=tuple(line for line in curves if line is not None),
         basis=setup.basis,
     )
 
@@ -200,52 +178,6 @@ def _compute_saving(
     return interval, float(np.isinf(needs).mean()) > _TAIL
 
 
-def draw_tokens(tokens: TokenUse, *, key: str = "tokens") -> Picture:
-    """Accuracy by output tokens per request, drawn as the frontier is."""
-    lines = [line for line in tokens.curves if line.policy in _SHOWN_POLICIES]
-    with Canvas(key, height=3.9) as canvas:
-        ax = canvas.axes[0]
-        handles: list[Artist] = []
-        for line in sorted(lines, key=lambda curve: curve.policy == OURS):
-            style, ours = policy_style(line.policy), line.policy == OURS
-            tint = colour(style.colour)
-            if ours:
-                base = line.accuracy - line.gain
-                low, high = base + line.gain_low, base + line.gain_high
-                ax.fill_between(line.cost, low, high, color=tint, alpha=0.16, lw=0, zorder=1)
-            (artist,) = ax.plot(
-                line.cost, line.accuracy, color=tint, linestyle=style.line, linewidth=2.6 if ours else 1.5,
-                zorder=3 if ours else 2, label=style.name,
-            )  # fmt: skip
-            handles.insert(0, artist)
-            for at in sorted({*range(0, len(line.cost), _MARK_EVERY), len(line.cost) - 1}):
-                text = f"{style.name} at {line.cost[at]:,.0f} tokens: {line.accuracy[at]:.1%}"
-                canvas.mark(ax, line.cost[at], line.accuracy[at], text)
-        ticks = tokens.per_sample * 2.0 ** np.arange(12)
-        largest = max(float(line.cost[-1]) for line in lines)
-        ax.set_xscale("log", base=2)
-        set_ticks(ax.xaxis, [float(tick) for tick in ticks if tick <= largest * 1.05])
-        ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:.1f}")
-        ax.set_xlabel("output tokens a request, on average (ticks: 1, 2, 4, … samples)")
-        set_accuracy_axis(ax, basis_name(tokens.basis))
-        ax.legend(handles=handles, loc="lower right", handlelength=2.4)
-        svg = canvas.svg()
-    return Picture(
-        key=key,
-        title="What output tokens buy",
-        protocol="held-out, each policy on the hull of its own settings by tokens",
-        svg=svg,
-        alt=f"{basis_name(tokens.basis).capitalize()} against output tokens a request, for each policy.",
-        caption="The band is the 95% interval, over problems, of the gain over uniform at as many tokens.",
-        data=to_plain({line.policy: _figure_data(line) for line in lines}),
-    )
-
-
-def _figure_data(curve: CostCurve) -> dict[str, object]:
-    names = ("accuracy", "gain", "gain_low", "gain_high")
-    return {"tokens": curve.cost} | {name: getattr(curve, name) for name in names}
-
-
 def build_section(runs: EvaluationRuns) -> Section:
     """The tokens of each policy, and what it saves against uniform sampling of the same accuracy."""
     tokens = measure_tokens(runs)
@@ -256,7 +188,6 @@ def build_section(runs: EvaluationRuns) -> Section:
         title=_TITLE,
         words=_write_words(tokens),
         tables=(_build_table(tokens),),
-        pictures=(draw_tokens(tokens),),
     )
 
 
