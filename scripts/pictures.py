@@ -15,11 +15,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from adacompute.report.canvas import Canvas, to_standalone_svg
+from adacompute.report.canvas import to_standalone_svg
 from adacompute.report.theme import colour
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 from picture_frontier import draw_kept_frontier
+
+from studies.canvas import LabelledCanvas
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "figures"
@@ -34,7 +37,7 @@ Numbers = dict[str, Any]
 def draw_votes(numbers: Numbers) -> str:
     """Accuracy by how many vote."""
     measured = numbers["votes"]
-    with Canvas("votes", height=2.9) as canvas:
+    with LabelledCanvas("votes", height=2.9) as canvas:
         ax = canvas.axes[0]
         ends = []
         for name, tint in (("words", colour("blue")), ("facts", colour("orange"))):
@@ -53,7 +56,7 @@ def draw_votes(numbers: Numbers) -> str:
 def draw_requests(numbers: Numbers) -> str:
     """Requests as they would have run: what was drawn, and where it stopped."""
     rows = sorted(numbers["requests"], key=lambda row: len(row["drawn"]))
-    with Canvas("requests", height=0.42 * len(rows) + 0.75) as canvas:
+    with LabelledCanvas("requests", height=0.42 * len(rows) + 0.75) as canvas:
         ax = canvas.axes[0]
         ax.grid(visible=False)
         for side in ("left", "bottom"):
@@ -85,7 +88,7 @@ def draw_requests(numbers: Numbers) -> str:
 def draw_dials(numbers: Numbers) -> str:
     """Average cost at each price."""
     measured = numbers["dials"]
-    with Canvas("dials", height=2.9) as canvas:
+    with LabelledCanvas("dials", height=2.9) as canvas:
         ax = canvas.axes[0]
         prices = [100 * price for price in measured["price"]]
         ax.plot(prices, measured["cost"], color=colour("blue"), marker="o", markersize=3)
@@ -106,7 +109,7 @@ def draw_pacer(numbers: Numbers) -> str:
     """The running average with and without a pacer, and the price that it moves."""
     simulated = numbers["paced"]
     number = simulated["request"]
-    with Canvas("pacer", rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
+    with LabelledCanvas("pacer", rows=2, height=4.0, sharex=True, height_ratios=[3, 2]) as canvas:
         top, low = canvas.axes
         top.plot([0, number[-1]], [3, 3], color=colour("ink"), linewidth=1.0, linestyle="--")
         for key, tint in (("unpaced", colour("orange")), ("average", colour("blue"))):
@@ -137,7 +140,7 @@ def draw_pacer(numbers: Numbers) -> str:
 def draw_ratios(numbers: Numbers) -> str:
     """What a menu of two modes gains, by how many times as much the dear one costs."""
     tints = ("blue", "grey", "orange", "yellow", "green", "red", "purple")
-    with Canvas("menu-ratios", height=3.4) as canvas:
+    with LabelledCanvas("menu-ratios", height=3.4) as canvas:
         ax = canvas.axes[0]
         ends = []
         for (name, pair), tint in zip(numbers.items(), tints, strict=False):

@@ -19,7 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from recordings import FOLDER as RECORDINGS
 from recordings import read_recordings, read_signals
 
-from adacompute.evaluate.chart_builder import BUDGETS, ORDERS, PolicyReplays, assemble_chart, round_price_up
+from adacompute.evaluate.chart_builder import (
+    BUDGETS,
+    ORDERS,
+    PolicyReplays,
+    assemble_chart,
+    find_prices,
+    round_price_up,
+)
 from adacompute.policies.artefact import write_artefact
 from adacompute.policies.chart import Chart, ChartRow, write_chart
 from adacompute.policies.paths import draw_paths
@@ -85,7 +92,7 @@ def build_prior_chart(judged: Mapping[str, Ballots], budgets: Sequence[float] = 
         names.append(name)
         drawn = draw_paths(ballots, rng=np.random.default_rng(0), orders=ORDERS, weigh=policy.weigh)
         replays = PolicyReplays([(policy, drawn)])
-        chart = assemble_chart(replays, replays, budgets=budgets, protocol="")
+        chart = assemble_chart(replays, replays, prices=find_prices(replays, budgets), protocol="")
         assert chart is not None
         charts.append(chart)
     problems = sum(chart.problems for chart in charts)

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from adacompute.report.canvas import Canvas, clip_label, set_accuracy_axis, set_samples_axis
+from adacompute.report.canvas import clip_label, set_accuracy_axis, set_samples_axis
 from adacompute.report.document import Cell, Column, Picture, Section, Table, join_words, to_plain
 from adacompute.report.theme import colour, ramp
 from adacompute.score import halves, score
+from studies.canvas import LabelledCanvas
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import select_reachable
@@ -247,7 +248,13 @@ _READABLE = 0.09  # share of a bar that a number fits into
 
 
 def draw_split_bars(
-    canvas: Canvas, ax: Axes, shares: Floats, *, rows: Sequence[str], parts: Sequence[BarPart], numbers: str
+    canvas: LabelledCanvas,
+    ax: Axes,
+    shares: Floats,
+    *,
+    rows: Sequence[str],
+    parts: Sequence[BarPart],
+    numbers: str,
 ) -> None:
     """Draw one bar per row of `shares`, (rows, parts), with its share or its name on each part."""
     for row, own in enumerate(shares):
@@ -275,7 +282,7 @@ _THIN = 12  # single problems drawn behind a group's mean
 
 def draw_motivation(archetypes: Archetypes, *, key: str = "motivation") -> Picture:
     """One problem of each kind: accuracy by number of samples."""
-    with Canvas(key, height=3.4) as canvas:
+    with LabelledCanvas(key, height=3.4) as canvas:
         ax = canvas.axes[0]
         set_samples_axis(ax, archetypes.budgets[-1], "samples voted on")
         set_accuracy_axis(ax, "accuracy of the vote")
@@ -319,7 +326,7 @@ def draw_motivation(archetypes: Archetypes, *, key: str = "motivation") -> Pictu
 def draw_archetypes(archetypes: Archetypes, *, key: str = "archetypes") -> Picture:
     """Mean curves, shares of each recording, and what the oracle gives to whom."""
     rows = 2 if archetypes.oracle is not None else 1
-    with Canvas(key, rows=rows, columns=2, height=2.9 * rows) as canvas:
+    with LabelledCanvas(key, rows=rows, columns=2, height=2.9 * rows) as canvas:
         _draw_curves(canvas, canvas.axes[0], archetypes)
         _draw_shares(canvas, canvas.axes[1], archetypes)
         if archetypes.oracle is not None:
@@ -348,7 +355,7 @@ def draw_archetypes(archetypes: Archetypes, *, key: str = "archetypes") -> Pictu
     )
 
 
-def _draw_curves(canvas: Canvas, ax: Axes, archetypes: Archetypes) -> None:
+def _draw_curves(canvas: LabelledCanvas, ax: Axes, archetypes: Archetypes) -> None:
     ax.set_title("a  mean curves")
     set_samples_axis(ax, archetypes.budgets[-1], "samples voted on")
     set_accuracy_axis(ax)
@@ -375,7 +382,7 @@ def _draw_curves(canvas: Canvas, ax: Axes, archetypes: Archetypes) -> None:
             canvas.mark(ax, budget, group.centre[at], text)
 
 
-def _draw_shares(canvas: Canvas, ax: Axes, archetypes: Archetypes) -> None:
+def _draw_shares(canvas: LabelledCanvas, ax: Axes, archetypes: Archetypes) -> None:
     """Draw a bar per group for one recording, a bar per recording for several."""
     if len(archetypes.cases) > 1:
         ax.set_title("b  shares by recording")
@@ -408,7 +415,7 @@ def _draw_shares(canvas: Canvas, ax: Axes, archetypes: Archetypes) -> None:
 
 
 def _draw_budget_shares(
-    canvas: Canvas, ax: Axes, archetypes: Archetypes, spent: BudgetShares, title: str
+    canvas: LabelledCanvas, ax: Axes, archetypes: Archetypes, spent: BudgetShares, title: str
 ) -> None:
     ax.set_title(title)
     tints = ramp(len(archetypes.budgets))

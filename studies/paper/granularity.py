@@ -17,7 +17,7 @@ from adacompute.errors import TooFewSamples
 from adacompute.evaluate.oracle_bounds import CrossFit, Pair, Scoring, cross_fit, score_halves
 from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import Canvas, set_accuracy_axis, set_samples_axis
+from adacompute.report.canvas import set_accuracy_axis, set_samples_axis
 from adacompute.report.document import (
     Cell,
     Column,
@@ -26,16 +26,17 @@ from adacompute.report.document import (
     Table,
     find_clear_signs,
     format_gains,
-    format_points,
     join_words,
     to_plain,
 )
 from adacompute.report.theme import colour, ramp
 from adacompute.score import score
 from adacompute.solve import solve
+from studies.canvas import LabelledCanvas
 from studies.paper.budget_choices import JudgedTable
 from studies.paper.paper_pool import PaperPool
 from studies.paper.pareto import ParetoCurve, fit_folds, space_budgets
+from studies.paper.wording import format_points
 
 __all__ = ["BUDGET_SETS", "BudgetSet", "Granularity", "build_section", "compute_granularity"]
 
@@ -218,7 +219,7 @@ _READABLE = 0.07  # share of a bar that a number fits into
 
 def draw_granularity(granularity: Granularity, *, key: str = "granularity") -> Picture:
     """Four panels: frontiers as the paper scores, and held-out; labels; the oracle by number of budgets."""
-    with Canvas(key, rows=2, columns=2, height=6.0) as canvas:
+    with LabelledCanvas(key, rows=2, columns=2, height=6.0) as canvas:
         first, second, third, fourth = canvas.axes
         most = max(float(curve.cost.max()) for tier in granularity.tiers for curve in _list_curves(tier))
         for ax, title in ((first, "a  scored as the paper does"), (second, "b  held-out")):
@@ -254,7 +255,7 @@ def draw_granularity(granularity: Granularity, *, key: str = "granularity") -> P
 
 
 def _draw_frontier(
-    canvas: Canvas, ax: Axes, tier: BudgetSet, oracle: ParetoCurve | None, learned: ParetoCurve
+    canvas: LabelledCanvas, ax: Axes, tier: BudgetSet, oracle: ParetoCurve | None, learned: ParetoCurve
 ) -> None:
     style: dict[str, Any] = {"color": colour(_COLOURS[tier.name]), "linewidth": _WIDTHS[tier.name]}
     if oracle is not None:
@@ -275,7 +276,7 @@ def _list_curves(tier: BudgetSet) -> list[ParetoCurve]:
     return [curve for curve in (tier.oracle, tier.halved, tier.paper, tier.held_out) if curve is not None]
 
 
-def _draw_labels(canvas: Canvas, ax: Axes, granularity: Granularity) -> None:
+def _draw_labels(canvas: LabelledCanvas, ax: Axes, granularity: Granularity) -> None:
     """Draw one bar per set, divided by the oracle's budgets; a budget has the same colour in each."""
     every = sorted({budget for tier in granularity.tiers for budget in tier.budgets})
     tints = dict(zip(every, ramp(len(every)), strict=True))
@@ -299,7 +300,7 @@ def _draw_labels(canvas: Canvas, ax: Axes, granularity: Granularity) -> None:
     ax.set_title(f"c  samples the oracle gives, B = {granularity.at:g}")
 
 
-def _draw_by_count(canvas: Canvas, ax: Axes, granularity: Granularity) -> None:
+def _draw_by_count(canvas: LabelledCanvas, ax: Axes, granularity: Granularity) -> None:
     counts = [len(tier.budgets) for tier in granularity.tiers]
     kinds: dict[str, tuple[Sequence[float | None], str, str]] = {
         "by windows": ([tier.windows for tier in granularity.tiers], "red", "-"),
@@ -344,7 +345,7 @@ def _draw_steps(ax: Axes, granularity: Granularity) -> None:
         )
 
 
-def _draw_legend(canvas: Canvas, ax: Axes, granularity: Granularity) -> None:
+def _draw_legend(canvas: LabelledCanvas, ax: Axes, granularity: Granularity) -> None:
     lines = [
         ax.plot([], [], color=colour(_COLOURS[tier.name]), linewidth=_WIDTHS[tier.name])[0]
         for tier in granularity.tiers

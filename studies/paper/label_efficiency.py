@@ -14,19 +14,10 @@ from matplotlib.axes import Axes
 
 from adacompute.evaluate.resampling import random_split
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import Canvas, set_accuracy_axis
-from adacompute.report.document import (
-    Cell,
-    Column,
-    Picture,
-    Section,
-    Spread,
-    Table,
-    format_points,
-    join_words,
-    to_plain,
-)
+from adacompute.report.canvas import set_accuracy_axis
+from adacompute.report.document import Cell, Column, Picture, Section, Spread, Table, join_words, to_plain
 from adacompute.report.theme import colour
+from studies.canvas import LabelledCanvas
 from studies.paper.budget_choices import (
     ClassifierFits,
     FitReading,
@@ -36,6 +27,7 @@ from studies.paper.budget_choices import (
 )
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
+from studies.paper.wording import format_points
 
 __all__ = ["EfficiencyReading", "LabelEfficiency", "compute_efficiency"]
 
@@ -168,7 +160,7 @@ _TINTS = ("yellow", "blue", "purple", "green", "red")
 
 def draw_efficiency(efficiency: LabelEfficiency, *, key: str = "efficiency") -> Picture:
     """Two panels of the same fits: judged on all problems, and on those that none has seen."""
-    with Canvas(key, columns=2, height=3.9, sharey=True) as canvas:
+    with LabelledCanvas(key, columns=2, height=3.9, sharey=True) as canvas:
         readings = (("a  scored as the paper does", "paper"), ("b  held-out", "held_out"))
         for ax, (title, reading) in zip(canvas.axes, readings, strict=True):
             ax.set_title(title)
@@ -212,7 +204,7 @@ def draw_efficiency(efficiency: LabelEfficiency, *, key: str = "efficiency") -> 
 
 
 def _draw_curve(
-    canvas: Canvas,
+    canvas: LabelledCanvas,
     ax: Axes,
     efficiency: LabelEfficiency,
     curve: EfficiencyCurve,

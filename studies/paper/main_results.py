@@ -20,7 +20,6 @@ from adacompute.report.document import (
     Table,
     find_clear_signs,
     format_gains,
-    format_points,
     join_words,
 )
 from adacompute.solve import solve
@@ -34,6 +33,7 @@ from studies.paper.budget_choices import (
 )
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable
+from studies.paper.wording import format_points
 
 __all__ = [
     "AS_PAPER",

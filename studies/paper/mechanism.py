@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from adacompute.report.canvas import Canvas
 from adacompute.report.document import Picture, to_plain
 from adacompute.report.theme import colour, ramp
 from adacompute.solve.hull import compute_slopes
+from studies.canvas import LabelledCanvas
 from studies.paper.paper_pool import PaperPool
 
 __all__ = [
@@ -186,7 +186,7 @@ _TINTS = ("blue", "orange", "purple")
 
 def draw_mechanism(mechanism: Mechanism, *, key: str = "mechanism") -> Picture:
     """Three panels: all trajectories, shares of budgets by price, net values of one problem."""
-    with Canvas(key, rows=2, columns=2, height=6.0, height_ratios=(1.1, 1)) as canvas:
+    with LabelledCanvas(key, rows=2, columns=2, height=6.0, height_ratios=(1.1, 1)) as canvas:
         lines, areas, example_axes = _arrange_panels(canvas)
         _draw_trajectories(canvas, lines, mechanism)
         _draw_areas(canvas, areas, mechanism)
@@ -208,7 +208,7 @@ def draw_mechanism(mechanism: Mechanism, *, key: str = "mechanism") -> Picture:
     )
 
 
-def _arrange_panels(canvas: Canvas) -> tuple[Axes, Axes, Axes]:
+def _arrange_panels(canvas: LabelledCanvas) -> tuple[Axes, Axes, Axes]:
     """One panel as wide as the two below it."""
     left, right, areas, example_axes = canvas.axes
     grid = left.get_gridspec()
@@ -218,7 +218,7 @@ def _arrange_panels(canvas: Canvas) -> tuple[Axes, Axes, Axes]:
     return canvas.figure.add_subplot(grid[0, :]), areas, example_axes
 
 
-def _draw_trajectories(canvas: Canvas, ax: Axes, mechanism: Mechanism) -> None:
+def _draw_trajectories(canvas: LabelledCanvas, ax: Axes, mechanism: Mechanism) -> None:
     ax.set_title("(a) each problem")
     end = draw_price_axis(ax, float(mechanism.prices[-1]) / 1.3)
     order = np.argsort(np.argsort(mechanism.single, kind="stable"), kind="stable")
@@ -272,7 +272,7 @@ def _build_path(
     return x, y
 
 
-def _draw_areas(canvas: Canvas, ax: Axes, mechanism: Mechanism) -> None:
+def _draw_areas(canvas: LabelledCanvas, ax: Axes, mechanism: Mechanism) -> None:
     ax.set_title("(b) all problems")
     draw_price_axis(ax, float(mechanism.prices[-1]) / 1.3)
     tints = ramp(len(mechanism.budgets))
@@ -315,7 +315,7 @@ def _label_areas(ax: Axes, mechanism: Mechanism) -> None:
 
 
 def _draw_net_values(
-    canvas: Canvas, ax: Axes, shown: ExampleProblem | None, budgets: tuple[int, ...]
+    canvas: LabelledCanvas, ax: Axes, shown: ExampleProblem | None, budgets: tuple[int, ...]
 ) -> None:
     ax.set_title("(c) one problem")
     ax.set_xlabel("budget b, samples")

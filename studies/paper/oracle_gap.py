@@ -17,14 +17,13 @@ from adacompute.report.document import (
     Table,
     find_clear_signs,
     format_gains,
-    format_points,
-    format_shares,
     join_words,
 )
 from studies.paper.budget_choices import ClassifierFits, FitReading, JudgedTable, compute_spread
 from studies.paper.main_results import AS_PAPER, HELD_OUT, NOTHING, select_fitted_budgets
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import describe_unreachable
+from studies.paper.wording import format_points, format_shares
 
 __all__ = ["OracleGap", "build_section", "compute_gaps"]
 

@@ -12,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from adacompute.records import AccuracyTable
-from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour
 from adacompute.solve import averages, best_at, frontier, solve
 from adacompute.solve.pricing import Trace
+from studies.canvas import LabelledCanvas
 from studies.paper.mechanism import (
     Mechanism,
     compute_mechanism,
@@ -202,7 +202,7 @@ def draw_search(searches: Sequence[BudgetSearch], stairs: Staircase, *, key: str
     """Brackets of price and cost, the residual, and the prices tried, for each binding average budget."""
     binding = [one for one in searches if one.binding]
     tints = [colour(_TINTS[at % len(_TINTS)]) for at in range(len(binding))]
-    with Canvas(key, rows=2, columns=2, height=5.6) as canvas:
+    with LabelledCanvas(key, rows=2, columns=2, height=5.6) as canvas:
         prices, costs, residual, visited = canvas.axes
         _draw_prices(prices, binding, tints)
         _draw_costs(canvas, costs, binding, tints)
@@ -240,7 +240,9 @@ def _draw_prices(ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str
         ax.plot(steps, budget_search.trace.low, color=tint, linewidth=1.4, linestyle="--")
 
 
-def _draw_costs(canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str]) -> None:
+def _draw_costs(
+    canvas: LabelledCanvas, ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str]
+) -> None:
     ax.set_title("(b) cost at its ends")
     ax.set_ylabel("samples on average")
     for budget_search, tint in zip(searches, tints, strict=True):
@@ -258,7 +260,9 @@ def _draw_costs(canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], tint
     canvas.label_ends(ax, ends)
 
 
-def _draw_residual(canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str]) -> None:
+def _draw_residual(
+    canvas: LabelledCanvas, ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str]
+) -> None:
     ax.set_title("(c) residual")
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -286,7 +290,11 @@ def _draw_residual(canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], t
 
 
 def _draw_visited(
-    canvas: Canvas, ax: Axes, searches: Sequence[BudgetSearch], tints: Sequence[str], stairs: Staircase
+    canvas: LabelledCanvas,
+    ax: Axes,
+    searches: Sequence[BudgetSearch],
+    tints: Sequence[str],
+    stairs: Staircase,
 ) -> None:
     ax.set_title("(d) prices tried")
     end = draw_price_axis(ax, float(stairs.price[-1]), label=False)
@@ -346,7 +354,7 @@ def draw_staircase(
     """Both staircases, and the average budgets that were looked for."""
     both = ((stairs.exact, "blue", "all subsets"), (stairs.windows, "orange", "the paper's windows"))
     highest = max(float(one.price[-1]) for one, _, _ in both)
-    with Canvas(key, height=3.3) as canvas:
+    with LabelledCanvas(key, height=3.3) as canvas:
         ax = canvas.axes[0]
         end = draw_price_axis(ax, highest)
         for target in targets:
@@ -384,7 +392,7 @@ def draw_staircase(
     )
 
 
-def _add_marks(canvas: Canvas, stairs: Staircase, name: str) -> None:
+def _add_marks(canvas: LabelledCanvas, stairs: Staircase, name: str) -> None:
     """Mark stairs spread evenly over the fall, each with its price and cost."""
     fall = np.linspace(stairs.cost[0], stairs.cost[-1], min(_MARKS, len(stairs.cost)))
     for at in np.unique(np.searchsorted(-stairs.cost, -fall)):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adacompute.records import AccuracyTable
-from adacompute.report.document import Table, replace_non_finite, to_markdown
+from adacompute.report.document import Table, replace_non_finite
 from studies.paper.budget_choices import mix_accuracy
 from studies.paper.classifier_checks import CHECKS
 from studies.paper.comparison_tables import (
@@ -40,6 +40,7 @@ from studies.paper.experiment import Reproduction
 from studies.paper.oracle_checks import BOTH_SIDES, Finding, Verdict
 from studies.paper.paper_claims import load_paper
 from studies.paper.pareto import ParetoCurve
+from studies.paper.wording import to_markdown
 
 __all__ = ["PARTS", "build_data", "build_page", "count_verdicts"]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.cli.terminal import choose_scale, format_amount, format_fixed
+from adacompute.cli.terminal import choose_scale, format_fixed
 
 
 @given(st.floats(1e-12, 1e12), st.integers(2, 6))
@@ -31,7 +31,7 @@ def test_a_number_has_no_exponent_and_keeps_its_digits(value: float, digits: int
     ],
 )
 def test_tiny_money_is_told_by_the_thousand_problems(cost: float, unit: str, words: str):
-    assert format_amount(cost, unit) == words
+    assert choose_scale(unit, cost).format_cost(cost) == words
 
 
 def test_one_scale_serves_all_costs_of_a_budget():

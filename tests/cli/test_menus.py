@@ -71,7 +71,7 @@ def test_a_pool_with_several_sources_is_a_menu_and_prices_make_it_money(adacompu
     words = ("fit", "both.jsonl", "--policy", "menu", "--prices", "prices.toml", "-o", "policy")
     done = adacompute(*words, "--budget", "0.6 USD per 1000")
     shown = done.stdout
-    assert "fitting both.jsonl: 0 of 2, " in done.stderr, "before the first step has ended"
+    assert "fitting both.jsonl: 0 of 1, " in done.stderr, "before the first step has ended"
     assert "0.6 USD per 1,000 requests is a price of" in shown
     assert "a 0.10" in shown
     shown = adacompute("replay", "both.jsonl", "--policy", "policy", "--budget", "0.0006").stdout
@@ -125,7 +125,11 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
         (("fit", *PAIR), 2, "--join: is for --policy menu, not stopping"),
         (("fit",), 2, "POOL: give a pool"),
         (("fit", "--policy", "menu"), 2, "POOL: give a pool, or --join NAME=POOL"),
-        (("fit", "--policy", "menu", *PAIR, "--delta", "0.1"), 2, "--delta: a menu has no use for it"),
+        (
+            ("fit", "--policy", "menu", *PAIR, "--delta", "0.1"),
+            2,
+            "--delta: is for --policy guarantee, not menu",
+        ),
         (("fit", "--policy", "menu", *PAIR, "--input-price", "1"), 2, "--input-price: each mode has its own"),
         (("fit", "--policy", "menu", *PAIR, "--model", "a"), 2, "--model: the modes are the sources"),
         (
@@ -256,5 +260,5 @@ def test_where_samples_of_one_model_are_drawn_a_menu_is_refused(
     (pools / "prompts.jsonl").write_text('{"prompt": "What is 2 + 2?"}\n')
     done = adacompute(*words, code=1)
     line = done.stderr.strip().splitlines()[-1]
-    assert "menu policy over a, b" in line
+    assert ("menu decides as votes come in" if words[0] == "allocate" else "menu policy over a, b") in line
     assert "--menu menu.toml" in line or words[0] == "allocate"

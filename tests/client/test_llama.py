@@ -30,7 +30,7 @@ def test_c05_the_real_server_is_understood(local_model: LocalModel):
             assert len(responses) == SLOTS + 2
             assert client.quirks.max_choices == SLOTS
             assert client.quirks.logprobs is True
-            assert client.quirks.get("scripted").per_choice is True
+            assert client.quirks.get(None).per_choice is True
             assert client.totals.kinds == {"n-limit": 1, "ok": 2}
             for response in responses:
                 assert response.tokens is not None

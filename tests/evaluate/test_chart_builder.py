@@ -18,6 +18,7 @@ from adacompute.evaluate.chart_builder import (
     assemble_chart,
     bracket_dial,
     build_chart,
+    find_prices,
     round_price_up,
 )
 from adacompute.evaluate.parallel import open_threads
@@ -67,7 +68,7 @@ def test_a_budget_within_a_jump_is_met_and_what_to_expect_there_is_that_of_a_mix
     policy = StoppingPolicy(weigh=None).copy_for(words())
     some = draw_paths(words(), rng=np.random.default_rng(0), orders=8)
     replays = PolicyReplays([(policy, some)])
-    chart = assemble_chart(replays, replays, budgets=(1.5, 2.0), protocol="")
+    chart = assemble_chart(replays, replays, prices=find_prices(replays, (1.5, 2.0)), protocol="")
     assert chart is not None
     _, price = bracket_dial(replays, 2.0)
     cheap, dear = replays.at(price * 1.03), replays.at(price / 1.03)
@@ -256,7 +257,9 @@ def test_a_price_of_tokens_is_told_in_tokens():
     plain = StoppingPolicy().copy_for(words())
     some = draw_paths(words(), rng=np.random.default_rng(0), orders=4, weigh=plain.weigh)
     made = [PolicyReplays([(one, some)]) for one in (policy, plain)]
-    tokens, samples = (assemble_chart(one, one, budgets=(2.0, 4.0), protocol="") for one in made)
+    tokens, samples = (
+        assemble_chart(one, one, prices=find_prices(one, (2.0, 4.0)), protocol="") for one in made
+    )
     assert tokens is not None
     assert samples is not None
     assert tokens.unit == "tokens"

@@ -70,7 +70,13 @@ def test_what_is_read_is_what_was_written(folder):
 def test_a_chart_of_the_first_format_is_read_without_lengths(folder):
     path = folder / "chart.json"
     document = json.loads(path.read_text())
-    del document["prompt_tokens"], document["choices"], document["qualities"], document["basis"]
+    del (
+        document["prompt_tokens"],
+        document["choices"],
+        document["qualities"],
+        document["basis"],
+        document["measured"],
+    )
     for row_ in document["rows"]:
         del row_["tokens"]
     path.write_text(json.dumps(document))
@@ -81,7 +87,7 @@ def test_a_chart_of_the_first_format_is_read_without_lengths(folder):
 def test_a_chart_of_the_second_format_is_read_without_qualities(folder):
     path = folder / "chart.json"
     document = json.loads(path.read_text())
-    del document["qualities"], document["basis"]
+    del document["qualities"], document["basis"], document["measured"]
     path.write_text(json.dumps(document))
     resealed(folder, version=2)
     assert read(folder) == CHART

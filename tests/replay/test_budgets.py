@@ -61,7 +61,7 @@ def test_the_table_of_fit_meets_its_budgets():
     policy = StoppingPolicy().settle(some)
     chart = build_chart(policy, some, budgets=(1.5, 2.0, 3.0))
     assert chart is not None
-    assert [row.cost for row in chart.rows] == pytest.approx([row.budget for row in chart.rows], rel=0.005)
+    assert [row.cost for row in chart.rows] == pytest.approx([row.budget for row in chart.rows], rel=0.01)
 
 
 @pytest.mark.slow

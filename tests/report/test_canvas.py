@@ -6,16 +6,17 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from adacompute.report.canvas import Canvas, clip_label
+from adacompute.report.canvas import clip_label
 from adacompute.report.document import Picture
 from adacompute.report.page import render_figure
+from studies.canvas import LabelledCanvas
 
 ODD = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字 """ + "\x00\x1b\ud800\ufffe"
 SOUND = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字"""
 
 
 def drawn(label: str) -> str:
-    with Canvas("odd", height=2) as canvas:
+    with LabelledCanvas("odd", height=2) as canvas:
         ax = canvas.axes[0]
         ax.plot(np.arange(9), np.arange(9), "o")
         ax.set_yticks([0, 1], [label, "plain"])

@@ -2,7 +2,8 @@
 
 import pytest
 
-from adacompute.report.document import Column, Kind, Table, format_cell, to_markdown
+from adacompute.report.document import Column, Kind, Table, format_cell
+from studies.paper.wording import to_markdown
 
 
 def table(*names: str, rows: tuple[tuple[str, ...], ...] = ()) -> Table:

@@ -247,7 +247,6 @@ def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found
     assert makeup.always == pytest.approx((right.min(axis=1) == 1).mean())
     assert makeup.never == pytest.approx((right.max(axis=1) == 0).mean())
     assert makeup.rises == 1.0
-    assert makeup.still == 0.0
 
 
 @pytest.mark.slow

@@ -233,7 +233,9 @@ def fit(
             check_averages([budget], longest_recorded)
         own = {"max_waves": max_waves, "delta": delta, "features": features}
         arguments = _choose_arguments(policy, ballots, longest_recorded, votes, own)
-    refit = functools.partial(_fit_policy, policy, arguments=arguments, budget=budget, labels=labels)
+    refit = functools.partial(
+        _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
+    )
     fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
     results: list[PairedResults] = []  # that the verdict rests on
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
@@ -519,6 +521,7 @@ def _fit_policy(
     policy: LearnedPolicy,
     ballots: Ballots,
     *,
+    name: str,
     arguments: dict[str, Any],
     budget: float | None,
     labels: bool | None,
@@ -526,8 +529,13 @@ def _fit_policy(
     unfitted: Any = POLICIES[policy](**arguments)
     if policy == "classifier":
         fitted_policy: Policy = unfitted.fit(ballots, budget=budget)
-    elif policy in ("stopping", "menu"):
+    elif policy == "stopping":
         fitted_policy = unfitted.fit(ballots, labels=labels)
+    elif policy == "menu":
+        with show_progress(f"fitting {name}") as report_progress:
+            report_progress(0, 1, "samples read")
+            fitted_policy = unfitted.fit(ballots, labels=labels)
+            report_progress(1, 1, "learned")
     else:
         fitted_policy = unfitted.fit(ballots)
     return fitted_policy

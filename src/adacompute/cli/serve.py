@@ -444,6 +444,7 @@ class ServeOptions:
     )
     unit: Annotated[str | None, build_option(ServeConfig, "unit")] = None
     window: Annotated[str | None, build_option(ServeConfig, "window")] = None
+    margin: Annotated[float | None, build_option(ServeConfig, "margin", metavar="POINTS")] = None
     mode: Annotated[str | None, build_option(ServeConfig, "mode")] = None
     price: Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")] = None
     max_rounds: Annotated[int | None, build_option(ServeConfig, "max_rounds", metavar="N")] = None

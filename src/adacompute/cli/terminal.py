@@ -239,17 +239,6 @@ def choose_scale(unit: str, largest_cost: float) -> CostScale:
     return CostScale(unit=unit, problems=_MANY_PROBLEMS if tiny else 1)
 
 
-def format_amount(cost: float, unit: str) -> str:
-    """Write one cost by itself: `1 sample`, `612 tokens`, `0.12 USD per 1,000 problems`.
-
-    >>> format_amount(1, "samples"), format_amount(1234.5, "tokens")
-    ('1 sample', '1,234 tokens')
-    >>> format_amount(0.0000564, "USD")
-    '0.0564 USD per 1,000 problems'
-    """
-    return choose_scale(unit, cost).format_cost(cost)
-
-
 def format_fixed(value: float, *, digits: int = 4) -> str:
     """Write a number with so many significant digits, without trailing zeros and without an exponent.
 

@@ -10,7 +10,7 @@ budget, two neighbouring prices are mixed.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class PolicyReplays:
     def __init__(self, parts: Sequence[tuple[Policy, Paths]], *, threads: Threads | None = None) -> None:
         """With `threads`, those run the policies, at the same time."""
         self.dial: Dial | None = parts[0][0].dial
-        self.unit = str(getattr(parts[0][0], "unit", "samples"))
+        self.unit: Any = getattr(parts[0][0], "unit", "samples")
         self.dial_range = (
             (0.0, 1.0) if self.dial == "threshold" else tuple(map(parts[0][0].convert_price, _PRICE_RANGE))
         )
@@ -174,9 +174,9 @@ def build_chart(
     ballots, _ = select_replayable(ballots, policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
-        prices = _find_prices(fitted, budgets)
+        prices = find_prices(fitted, budgets)
     else:  # behind what they have to do already, which `fits` may wait for
-        prices = threads.submit(_find_prices, fitted, budgets).result()
+        prices = threads.submit(find_prices, fitted, budgets).result()
     held_out, parts = None, "one half, judged on the other"
     if len(ballots) >= _FEWEST_PROBLEMS:
         tests = _find_tests(policy, ballots, tuple(fits))
@@ -195,7 +195,7 @@ def build_chart(
     protocol = (
         f"replay of the pool it was fitted on, {len(ballots)} problems, {orders} orders, {votes}; {method}"
     )
-    chart = _assemble(fitted, held_out or fitted, prices=prices, protocol=protocol)
+    chart = assemble_chart(fitted, held_out or fitted, prices=prices, protocol=protocol)
     if chart is None:
         return None
     tokens = [fitted.at(row.price)["tokens"] for row in chart.rows]
@@ -250,13 +250,6 @@ def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
 
 
 def assemble_chart(
-    fitted: PolicyReplays, test: PolicyReplays, *, budgets: Sequence[float], protocol: str
-) -> Chart | None:
-    """A row for each budget that can be reached: its price from `fitted`, what it gives from `test`."""
-    return _assemble(fitted, test, prices=_find_prices(fitted, budgets), protocol=protocol)
-
-
-def _assemble(
     fitted: PolicyReplays, test: PolicyReplays, *, prices: Sequence[tuple[float, float | None]], protocol: str
 ) -> Chart | None:
     rows = [
@@ -276,7 +269,7 @@ def _assemble(
     )
 
 
-def _find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
+def find_prices(fitted: PolicyReplays, budgets: Sequence[float]) -> list[tuple[float, float | None]]:
     """The budgets that can be reached, ascending, each with its price; None without a dial."""
     if fitted.dial is None:
         return [(budgets[0], None)]

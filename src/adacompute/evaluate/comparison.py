@@ -504,11 +504,10 @@ class CostCurve:
         return float(np.interp(cost, self.cost, self.accuracy))
 
 
-def make_cost_grid(largest: float, budgets: Sequence[float] = (), *, smallest: float = 1.0) -> Floats:
-    """Costs from the smallest to the largest, evenly spaced by ratio, with the given budgets among them."""
-    count = max(2, round(_STEPS_PER_DOUBLING * np.log2(largest / smallest)) + 1)
-    even = np.geomspace(smallest, largest, count)
-    inside = [budget for budget in budgets if smallest <= budget <= largest]
+def make_cost_grid(largest: float, budgets: Sequence[float] = ()) -> Floats:
+    """Costs from 1 to the largest, evenly spaced by ratio, with the given budgets among them."""
+    even = np.geomspace(1.0, largest, max(2, round(_STEPS_PER_DOUBLING * np.log2(largest)) + 1))
+    inside = [budget for budget in budgets if 1.0 <= budget <= largest]
     return np.unique(np.concatenate([even, inside]).round(9))
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from adacompute.errors import BudgetInvalid, PolicyError, PolicyInvalid
 from adacompute.policies.artefact import (
@@ -36,18 +37,22 @@ SCHEMA, VERSION = "adacompute.chart", 3
 MAX_CHART_BYTES = 1 << 20  # bytes of chart.json
 
 _MAX_ROWS = 64
-_MAX_SAMPLES = 1e6  # a request: more is taken for a mistake
+_MAX_SAMPLES = 1_000_000  # a request: more is taken for a mistake
+_MAX_TOKENS = 1e12  # the same
 _MAX_PROTOCOL = 1000  # characters of the protocol
 _TOLERANCE = 1e-9
+Samples = Annotated[float, Meta(ge=1 - _TOLERANCE, le=_MAX_SAMPLES)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Tokens = Annotated[float, Meta(ge=0, le=_MAX_TOKENS)]
+Price = Annotated[float, Meta(ge=0, le=1e12)]
 _MIN_PRICE = 1e-12  # lower prices count as this one where a logarithm is taken
-_DAY = re.compile(r"(\d{4}-\d\d-\d\d)?", re.ASCII)
+_DAY = r"\A([0-9]{4}-[0-9]{2}-[0-9]{2})?\Z"
 _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
 _LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
 _QUALITIES = {"qualities", "basis", "measured"}  # since format 3
 _MAX_CURVES = 256
-_MAX_TOKENS = 1e12  # a request: more is taken for a mistake
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +63,18 @@ class ChartRow:
     mixing two prices.
     """
 
-    budget: float  # samples a request on average that were asked for
-    price: float | None  # the dial, the lowest that costs no more; None: the policy has none
-    cost: float  # samples a request
-    waves: float  # rounds a request
-    stays: float  # share of requests whose answer is that of the vote over all recorded samples
-    agreement: float  # the winner's share of a vote's weight, mean over requests
-    deviation: float  # of that, the standard deviation over requests
-    accuracy: float | None = None  # None: correctness is not known
-    uniform: float | None = (
+    budget: Samples  # samples a request on average that were asked for
+    price: Price | None  # the dial, the lowest that costs no more; None: the policy has none
+    cost: Samples  # samples a request
+    waves: Samples  # rounds a request
+    stays: Share  # share of requests whose answer is that of the vote over all recorded samples
+    agreement: Share  # the winner's share of a vote's weight, mean over requests
+    deviation: Share  # of that, the standard deviation over requests
+    accuracy: Share | None = None  # None: correctness is not known
+    uniform: Samples | None = (
         None  # equal samples for every request that are as accurate; the most recorded where none is
     )
-    tokens: float | None = None  # of a request's responses; None: not recorded
+    tokens: Tokens | None = None  # of a request's responses; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +90,16 @@ class Chart:
     """
 
     dial: Dial | None
-    unit: str  # of the price: accuracy per sample, token or money
-    problems: int
-    protocol: str  # how it was made, in words
+    unit: Literal["samples", "tokens", "money"]  # of the price: accuracy per sample, token or money
+    problems: Annotated[int, Meta(ge=1, lt=2**53)]
+    protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # how it was made, in words
     rows: tuple[ChartRow, ...]
-    prompt_tokens: float | None = None  # of an average prompt; None: not known
-    choices: int | None = None  # samples that one call gave at most, and paid one prompt for; None: not known
+    prompt_tokens: Tokens | None = None  # of an average prompt; None: not known
+    # samples that one call gave at most, and paid one prompt for; None: not known
+    choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
     qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
     basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
-    measured: str = ""  # the day, e.g. 2026-11-18; "": not known
+    measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": not known
 
     def __post_init__(self) -> None:
         if fault := _find_fault(self):
@@ -170,18 +176,9 @@ def read_chart(folder: str | Path, *, policy: str) -> Chart | None:
     if document["policy"] != policy:
         raise PolicyInvalid(f"{path}: is of another policy than the one beside it; {_REMEDY}")
     try:
-        return Chart(
-            dial=document["dial"],
-            unit=document["unit"],
-            problems=document["problems"],
-            protocol=document["protocol"],
-            rows=tuple(ChartRow(**row) for row in document["rows"]),
-            **{name: document.get(name) for name in _LENGTHS},
-            qualities=msgspec.convert(document.get("qualities", []), tuple[QualityCurve, ...]),
-            basis=document.get("basis", "accuracy"),
-            measured=document.get("measured", ""),
-        )
-    except (PolicyError, TypeError, msgspec.ValidationError) as exc:
+        known = {field.name for field in fields(Chart)}
+        return msgspec.convert({name: document[name] for name in known & document.keys()}, Chart)
+    except (PolicyError, msgspec.ValidationError) as exc:
         raise PolicyInvalid(f"{path}: {exc}; {_REMEDY}") from exc
 
 
@@ -256,28 +253,18 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
 
 def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything yet
     """What is invalid about a chart; "" where nothing is."""
-    if chart.dial is not None and chart.dial not in get_args(Dial):
-        return f"dial {chart.dial!r:.60}"
-    if not isinstance(chart.unit, str) or chart.unit not in ("samples", "tokens", "money"):
-        return f"unit {chart.unit!r:.60}"
-    if type(chart.problems) is not int or not 1 <= chart.problems < 2**53:
-        return f"{chart.problems!r:.60} problems"
-    if not isinstance(chart.protocol, str) or len(chart.protocol) > _MAX_PROTOCOL:
-        return f"a protocol that is not a text of at most {_MAX_PROTOCOL} characters"
+    kinds = get_type_hints(Chart, include_extras=True)
+    for name in kinds.keys() - {"rows", "qualities"}:
+        try:
+            msgspec.convert(getattr(chart, name), kinds[name])
+        except msgspec.ValidationError as exc:
+            return f"{name}: {exc}"
     max_rows = _MAX_ROWS if chart.dial is not None else 1
     if not isinstance(chart.rows, tuple) or not 1 <= len(chart.rows) <= max_rows:
         return f"not 1 to {max_rows} rows"
-    for name, lowest, highest in (("prompt_tokens", 0, _MAX_TOKENS), ("choices", 1, _MAX_SAMPLES)):
-        value = getattr(chart, name)
-        if value is not None and (type(value) not in (int, float) or not lowest <= value <= highest):
-            return f"{name} {value!r:.60}"
     for row in chart.rows:
         if fault := _find_row_fault(row, chart.dial):
             return fault
-    if chart.basis not in ("accuracy", "agreement"):
-        return f"basis {chart.basis!r:.60}"
-    if not isinstance(chart.measured, str) or not _DAY.fullmatch(chart.measured):
-        return f"measured {chart.measured!r:.60}"
     if len(chart.qualities) > _MAX_CURVES or not all(curve.is_sound for curve in chart.qualities):
         return "qualities whose numbers don't fit together"
     for lower, upper in pairwise(chart.rows):
@@ -291,26 +278,10 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
 def _find_row_fault(row: object, dial: Dial | None) -> str:
     if not isinstance(row, ChartRow):
         return f"row {row!r:.60}"
-    max_price = 1.0 if dial == "threshold" else 1e12
-    bounds = {
-        "budget": (1, _MAX_SAMPLES),
-        "price": (0, max_price),
-        "cost": (1 - _TOLERANCE, _MAX_SAMPLES),
-        "waves": (1 - _TOLERANCE, _MAX_SAMPLES),
-        "agreement": (0, 1),
-        "deviation": (0, 1),
-        "stays": (0, 1),
-        "accuracy": (0, 1),
-        "uniform": (1 - _TOLERANCE, _MAX_SAMPLES),
-        "tokens": (0, _MAX_TOKENS),
-    }
-    for name, (low, high) in bounds.items():
-        value = getattr(row, name)
-        if value is None and (
-            name in ("accuracy", "uniform", "tokens") or (name == "price" and dial is None)
-        ):
-            continue
-        is_number = type(value) in (int, float) and (name != "price" or dial is not None)
-        if not is_number or not low <= value <= high:
-            return f"{name} {value!r:.60} in a row"
+    if (row.price is None) != (dial is None) or (dial == "threshold" and (row.price or 0) > 1):
+        return f"price {row.price!r:.60} in a row"
+    try:
+        msgspec.convert(asdict(row), ChartRow)
+    except msgspec.ValidationError as exc:
+        return f"a row: {exc}"
     return ""

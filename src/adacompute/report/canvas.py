@@ -65,7 +65,6 @@ _STYLE: Any = {
 }
 _LOG_RATIO = 6.0  # the largest over the smallest cost: a wider axis is logarithmic
 _MARK_RADIUS = 7  # points around a mark that react to the pointer
-_LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
 _LABEL_LENGTH = 24  # characters of a label that comes from a pool
 _WIDE = "WF"  # East Asian characters twice as wide as others
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
@@ -123,7 +122,6 @@ class Canvas:
             axes = self.figure.subplots(rows, columns, squeeze=False, **grid)
         self.axes: list[Axes] = list(np.asarray(axes).flat)  # row by row
         self._marks: list[_Mark] = []
-        self._ends: list[tuple[Axes, list[tuple[float, float, str, str]]]] = []
 
     def __enter__(self) -> Self:
         self._style.__enter__()
@@ -136,23 +134,8 @@ class Canvas:
         """A point that shows its value when pointed at, in the axes' own coordinates."""
         self._marks.append(_Mark(axes, float(x), float(y), _strip_controls(text)))
 
-    def label_ends(self, axes: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
-        """Names beside the right ends of lines, (x, y, text, colour), moved apart where they would touch.
-
-        Call it once for each axes.
-        """
-        self._ends.append((axes, list(ends)))
-        for x, y, text, tint in ends:  # placed now so that the layout leaves room; moved once it is known
-            axes.annotate(
-                text,
-                (x, y),
-                xytext=(6, 0),
-                textcoords="offset points",
-                color=tint,
-                va="center",
-                fontsize=8.5,
-                gid="end",
-            )
+    def _settle_labels(self) -> None:
+        """Moves what may only be placed once the layout is known."""
 
     def svg(self) -> str:
         """The figure with its marks as SVG. The canvas can't be used after this."""
@@ -162,34 +145,11 @@ class Canvas:
             warnings.filterwarnings("ignore", r"Glyph \d+|constrained_layout", UserWarning)
             self.figure.draw_without_rendering()
             self.figure.set_layout_engine("none")  # already laid out; saving would do it twice more
-            self._place_end_labels()
+            self._settle_labels()
             self.figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         height = self.figure.get_figheight() * 72
         marks = [_mark_circle(mark, height) for mark in self._marks]
         return _clean_svg(out.getvalue(), self.key, marks)
-
-    def _place_end_labels(self) -> None:
-        for axes, ends in self._ends:
-            texts = [text for text in axes.texts if text.get_gid() == "end"][: len(ends)]
-            places = np.array([axes.transData.transform((x, y))[1] for x, y, _, _ in ends])
-            for text, shift in zip(texts, _separate(places) - places, strict=True):
-                text.set_position((6, float(shift)))
-
-
-def _separate(places: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Heights, moved as little as needed to be one line apart."""
-    order = np.argsort(places, kind="stable")
-    moved = places[order].astype(np.float64)
-    for _ in range(60):  # each of two touching neighbours moves by half of the overlap
-        overlap = _LABEL_HEIGHT - np.diff(moved)
-        if not len(overlap) or overlap.max() <= 1e-3:
-            break
-        push = np.where(overlap > 0, overlap / 2, 0.0)
-        moved[:-1] -= push
-        moved[1:] += push
-    result = np.empty_like(moved)
-    result[order] = moved
-    return result
 
 
 def _mark_circle(mark: _Mark, height: float) -> str:

@@ -183,22 +183,6 @@ def _format_end(interval: Interval, value: float | None, column: Column) -> str:
     return ("> " if is_bound else "") + _format_number(value, column)
 
 
-def to_markdown(table: Table) -> list[str]:
-    """The lines of a Markdown table."""
-    heads = [column.name for column in table.columns]
-    rules = ["---" if column.kind in ("text", "flag") else "---:" for column in table.columns]
-    lines = [heads, rules]
-    for at, row in enumerate(table.rows):
-        cells = [format_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
-        lines.append([f"**{cell}**" for cell in cells] if at in table.bold else cells)
-    return [f"| {' | '.join(map(_escape_cell, line))} |" for line in lines]
-
-
-def _escape_cell(text: str) -> str:
-    """A cell's text, escaped so that it ends neither the cell nor the row."""
-    return " ".join(text.split()).replace("|", r"\|")
-
-
 def _format_number(value: float, column: Column) -> str:
     kind = column.kind
     if value != value:  # NaN: not known
@@ -235,27 +219,9 @@ def join_words(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]]) if len(items) > 1 else "".join(items)
 
 
-def format_points(values: Iterable[float]) -> str:
-    """Differences of shares, in points.
-
-    >>> format_points([0.012, -0.003])
-    '+1.2 and -0.3 points'
-    """
-    return f"{join_words([f'{100 * value:+.1f}' for value in values])} points"
-
-
 def format_gains(values: Iterable[Interval]) -> str:
     """Differences of shares with their intervals, in points."""
     return f"{join_words([_format_gain(value) for value in values])} points"
-
-
-def format_shares(values: Iterable[float]) -> str:
-    """Shares, as percent.
-
-    >>> format_shares([0.951, 0.9])
-    '95.1% and 90.0%'
-    """
-    return join_words([f"{value:.1%}" for value in values])
 
 
 def find_clear_signs(values: Sequence[Interval]) -> tuple[list[int], list[int]]:

@@ -6,12 +6,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from adacompute.report.document import Section, to_markdown
+from adacompute.report.document import Section
 from adacompute.report.theme import COLOURS
 from studies.paper import ablation, archetypes, importance, label_efficiency
 from studies.paper.archetypes import compute_archetypes as grouped
 from studies.paper.archetypes import draw_archetypes
 from studies.paper.paper_pool import PaperPool, score_paper_pool
+from studies.paper.wording import to_markdown
 from synthetic import poor, synthetic
 
 LIGHT = {light for light, _ in COLOURS.values()}

@@ -54,11 +54,6 @@ class PoolMakeup:
     falls: float  # less often
     samples: int  # the most
 
-    @property
-    def still(self) -> float:
-        """The share of problems that voting neither helps nor harms."""
-        return max(0.0, 1.0 - self.rises - self.falls)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStanding:

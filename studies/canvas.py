@@ -1,0 +1,62 @@
+"""A canvas that names lines at their right ends."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from adacompute.report.canvas import Canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
+
+
+class LabelledCanvas(Canvas):
+    """As `Canvas`, with names beside the ends of lines."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:  # noqa: ANN401 - as those of Canvas
+        super().__init__(*arguments, **settings)
+        self._ends: list[tuple[Axes, list[tuple[float, float, str, str]]]] = []
+
+    def label_ends(self, axes: "Axes", ends: Sequence[tuple[float, float, str, str]]) -> None:
+        """Names beside the right ends of lines, (x, y, text, colour), moved apart where they would touch.
+
+        Call it once for each axes.
+        """
+        self._ends.append((axes, list(ends)))
+        for x, y, text, tint in ends:  # placed now so that the layout leaves room; moved once it is known
+            axes.annotate(
+                text,
+                (x, y),
+                xytext=(6, 0),
+                textcoords="offset points",
+                color=tint,
+                va="center",
+                fontsize=8.5,
+                gid="end",
+            )
+
+    def _settle_labels(self) -> None:
+        for axes, ends in self._ends:
+            texts = [text for text in axes.texts if text.get_gid() == "end"][: len(ends)]
+            places = np.array([axes.transData.transform((x, y))[1] for x, y, _, _ in ends])
+            for text, shift in zip(texts, _separate(places) - places, strict=True):
+                text.set_position((6, float(shift)))
+
+
+def _separate(places: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Heights, moved as little as needed to be one line apart."""
+    order = np.argsort(places, kind="stable")
+    moved = places[order].astype(np.float64)
+    for _ in range(60):  # each of two touching neighbours moves by half of the overlap
+        overlap = _LABEL_HEIGHT - np.diff(moved)
+        if not len(overlap) or overlap.max() <= 1e-3:
+            break
+        push = np.where(overlap > 0, overlap / 2, 0.0)
+        moved[:-1] -= push
+        moved[1:] += push
+    result = np.empty_like(moved)
+    result[order] = moved
+    return result
