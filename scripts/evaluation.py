@@ -29,11 +29,11 @@ from adacompute.evaluate.conclusions import EvaluationRuns, make_bootstrap
 from adacompute.evaluate.measure import AVERAGE_BUDGETS, EvaluationSetup
 from adacompute.evaluate.oracle_bounds import bracket_oracle
 from adacompute.evaluate.protocols import PolicyChoices, run_policies
-from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies import FixedPolicy
 from adacompute.policies.base import Policy
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, bundled
+from studies.recordings import mean_over_recordings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "evaluation.md"

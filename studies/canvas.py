@@ -1,15 +1,18 @@
 """A canvas that names lines at their right ends."""
 
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from adacompute.report.canvas import Canvas
+from adacompute.report.canvas import Canvas, strip_controls
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_LABEL_LENGTH = 24  # characters of a label that comes from a pool
+_WIDE = "WF"  # East Asian characters twice as wide as others
 _LABEL_HEIGHT = 11.5  # points of height for a label at a line's end
 
 
@@ -60,3 +63,14 @@ def _separate(places: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, 
     result = np.empty_like(moved)
     result[order] = moved
     return result
+
+
+def clip_label(text: str, length: int = _LABEL_LENGTH) -> str:
+    """A label from a pool or a recording's name: one line of safe text, cut to the width of `length` letters.
+
+    >>> clip_label("uses \\n $ signs"), clip_label("a very long name of a level"), clip_label("\\x00")
+    ('uses $ signs', 'a very long name of a l…', '?')
+    """
+    line = " ".join(strip_controls(text).split()) or "?"
+    widths = np.cumsum([2 if unicodedata.east_asian_width(character) in _WIDE else 1 for character in line])
+    return line if widths[-1] <= length else line[: int((widths < length).sum())].rstrip() + "…"

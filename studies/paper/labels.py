@@ -11,9 +11,10 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from adacompute.report.canvas import Canvas, clip_label
+from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
 from adacompute.report.theme import colour, ramp
+from studies.canvas import clip_label
 from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
 from studies.paper.mechanism import describe_sample, sample_rows
 from studies.paper.paper_pool import QUINTILES, PaperPool

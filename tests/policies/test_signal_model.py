@@ -14,7 +14,6 @@ from adacompute.answers.vote import MODEL_SIGNALS, SignalModel, transform_signal
 from adacompute.errors import PolicyInvalid, TaskError
 from adacompute.evaluate.comparison import PolicyPoints, match_cost
 from adacompute.evaluate.measure import sweep_with_cache
-from adacompute.evaluate.resampling import mean_over_recordings
 from adacompute.policies import load_policy
 from adacompute.policies.paths import build_paths, draw_paths
 from adacompute.policies.stopping import StoppingPolicy
@@ -26,6 +25,7 @@ from adacompute.records import SIGNAL_NAMES, Sample, Signals
 from adacompute.score.aggregates import compute_log_odds, compute_weight_units, sum_moments
 from harness import import_script
 from shared import read_votes
+from studies.recordings import mean_over_recordings
 
 MODEL = SignalModel(
     names=("logprob", "tail", "answer_sum", "answer_entropy", "confidence"),

@@ -6,10 +6,9 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from adacompute.report.canvas import clip_label
 from adacompute.report.document import Picture
 from adacompute.report.page import render_figure
-from studies.canvas import LabelledCanvas
+from studies.canvas import LabelledCanvas, clip_label
 
 ODD = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字 """ + "\x00\x1b\ud800\ufffe"
 SOUND = r"""5 $\frac$ 'DejaVu Sans' id="zz" href="#x" url(#y) <b> 漢字"""

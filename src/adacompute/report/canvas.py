@@ -65,8 +65,6 @@ _STYLE: Any = {
 }
 _LOG_RATIO = 6.0  # the largest over the smallest cost: a wider axis is logarithmic
 _MARK_RADIUS = 7  # points around a mark that react to the pointer
-_LABEL_LENGTH = 24  # characters of a label that comes from a pool
-_WIDE = "WF"  # East Asian characters twice as wide as others
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
 _IN_TAG = r"(?=[^<>]*>)"  # in a figure's text every < and > is escaped
 _TAG = re.compile(r"<[^<>]*>")
@@ -132,7 +130,7 @@ class Canvas:
 
     def mark(self, axes: "Axes", x: float, y: float, text: str) -> None:
         """A point that shows its value when pointed at, in the axes' own coordinates."""
-        self._marks.append(_Mark(axes, float(x), float(y), _strip_controls(text)))
+        self._marks.append(_Mark(axes, float(x), float(y), strip_controls(text)))
 
     def _settle_labels(self) -> None:
         """Moves what may only be placed once the layout is known."""
@@ -160,18 +158,7 @@ def _mark_circle(mark: _Mark, height: float) -> str:
     )
 
 
-def clip_label(text: str, length: int = _LABEL_LENGTH) -> str:
-    """A label from a pool or a recording's name: one line of safe text, cut to the width of `length` letters.
-
-    >>> clip_label("uses \\n $ signs"), clip_label("a very long name of a level"), clip_label("\\x00")
-    ('uses $ signs', 'a very long name of a l…', '?')
-    """
-    line = " ".join(_strip_controls(text).split()) or "?"
-    widths = np.cumsum([2 if unicodedata.east_asian_width(character) in _WIDE else 1 for character in line])
-    return line if widths[-1] <= length else line[: int((widths < length).sum())].rstrip() + "…"
-
-
-def _strip_controls(text: str) -> str:
+def strip_controls(text: str) -> str:
     """The text without characters that SVG can't hold or that reverse the writing direction."""
     characters = (" " if character in "\n\r\t" else character for character in text)
     return "".join(
