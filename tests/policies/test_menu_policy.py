@@ -16,7 +16,7 @@ from adacompute.answers import Tally
 from adacompute.errors import PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.policies import Draw, FixedPolicy, MenuPolicy
 from adacompute.policies.paths import _shuffle, draw_paths_by_mode
-from adacompute.policies.votes import ModeVotes
+from adacompute.policies.votes import VotesByMode
 from adacompute.pool import Mode
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
 from adacompute.pool.menu import Menu
@@ -359,6 +359,6 @@ def test_votes_of_a_tally_are_kept_by_mode():
         ]
     )
     assert tally.drawn_by_mode == {"small": 2, "large": 2}
-    votes = ModeVotes.from_tallies([tally], ("small", "large"))
+    votes = VotesByMode.from_tallies([tally], ("small", "large"))
     assert votes.counts.tolist() == [[[1, 1], [1, 0]]]
     assert votes.drawn.tolist() == [[2, 2]]

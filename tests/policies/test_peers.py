@@ -15,6 +15,7 @@ import pytest
 from adacompute.answers import Tally
 from adacompute.evaluate.rivals import DoublingPolicy
 from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.place import OwnPrice
 
 WHY = "is not installed; `make setup` installs it"
 beta = pytest.importorskip("adaptive_consistency", reason=f"AdaptiveConsistency {WHY}")
@@ -43,7 +44,7 @@ def test_asc_stops_where_the_package_stops():
         )
         if abs(theirs["prob"] - threshold) < CLOSE:
             continue
-        more = AdaptiveConsistency(longest=31).more("?", Tally.of(answers), 1 - threshold)
+        more = AdaptiveConsistency(longest=31).more("?", Tally.of(answers), OwnPrice(1 - threshold))
         assert (more == 0) == theirs["stop"], (answers, threshold, theirs)
         assert more in (0, 1)
         compared, stopped = compared + 1, stopped + (more == 0)
@@ -58,7 +59,7 @@ def test_asc_draws_as_many_as_the_packages_loop():
         answers, threshold = _path(rng, 16), rng.uniform(0.6, 0.999)
         rule = beta.AC(max_gens=16, stop_criteria=beta.BetaStoppingCriteria(threshold))
         theirs = next((n for n in range(1, 17) if rule.should_stop(answers[:n])), 16)
-        assert sum(_waves(policy, answers, 1 - threshold)) == theirs
+        assert sum(_waves(policy, answers, OwnPrice(1 - threshold))) == theirs
 
 
 def test_asc_is_as_sure_as_its_hubs_form_of_the_rule_to_the_last_bit():
@@ -68,9 +69,9 @@ def test_asc_is_as_sure_as_its_hubs_form_of_the_rule_to_the_last_bit():
         for second in range(min(first, 25) + 1):
             tally = Tally.of(["1"] * first + ["2"] * second)
             threshold = probability(first, second)
-            assert policy.more("?", tally, 1 - threshold) == 0
+            assert policy.more("?", tally, OwnPrice(1 - threshold)) == 0
             if threshold < 1:
-                assert policy.more("?", tally, 1 - np.nextafter(threshold, 1)) == 1
+                assert policy.more("?", tally, OwnPrice(1 - np.nextafter(threshold, 1))) == 1
 
 
 class Slow(hub.AbstractLanguageModel):
@@ -110,10 +111,12 @@ def test_its_hubs_beta_rule_stops_where_asc_does_with_two_answers_or_more():
     for (answers, threshold), (looked_at, sent) in zip(cases, asyncio.run(theirs()), strict=True):
         assert sent == 16  # all are sent at once, and what isn't needed is cancelled
         policy, stops = AdaptiveConsistency(), range(2, 17)  # never after one answer
-        stop = next((n for n in stops if policy.more("?", Tally.of(answers[:n]), 1 - threshold) == 0), 16)
+        stop = next(
+            (n for n in stops if policy.more("?", Tally.of(answers[:n]), OwnPrice(1 - threshold)) == 0), 16
+        )
         assert looked_at == stop, (answers, threshold)
         if threshold > 0.75:  # after one answer the Beta rule is 75% sure: below that, asc may stop there
-            assert sum(_waves(policy, answers, 1 - threshold)) == stop
+            assert sum(_waves(policy, answers, OwnPrice(1 - threshold))) == stop
             compared += 1
     assert compared > 60
 
@@ -170,7 +173,7 @@ def test_doubling_asks_in_each_round_what_its_hub_asks(abstaining):
         return [await _rounds(*case) for case in cases]
 
     for (answers, threshold, longest), rounds in zip(cases, asyncio.run(theirs()), strict=True):
-        ours = _waves(DoublingPolicy(longest=longest), answers, 1 - threshold)
+        ours = _waves(DoublingPolicy(longest=longest), answers, OwnPrice(1 - threshold))
         assert ours == rounds, (answers, threshold)
 
 
@@ -185,6 +188,6 @@ def _path(rng, longest):
 
 def _waves(policy, answers, dial):
     waves = []
-    while more := policy.more("?", Tally.of(answers[: sum(waves)]), dial):
+    while more := policy.more("?", Tally.of(answers[: sum(waves)]), OwnPrice(dial)):
         waves.append(more)
     return waves

@@ -251,11 +251,10 @@ def test_a_price_is_told_only_where_something_was_decided_at_it(stream: bool):
 def test_a_request_that_is_only_passed_on_makes_no_pacer():
     with Upstream() as up, Running(up.url) as gate:
         made: list[str] = []
-        make = gate.gateway.make_pacer
-        gate.gateway.make_pacer = lambda policy, *args, **options: (
-            made.append(policy),
-            make(policy, *args, **options),
-        )[1]
+        get = gate.gateway.pacers.get
+        gate.gateway.pacers.get = lambda policy, budget, make, **options: get(
+            policy, budget, lambda target: (made.append(policy), make(target))[1], **options
+        )
         assert [gate.ask(headers={"x-adacompute-mode": "pass"}).status for _ in range(3)] == [200] * 3
         assert made == []
         assert [gate.ask().status for _ in range(3)] == [200] * 3

@@ -152,17 +152,17 @@ class PublishedCascades:
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
-        found = {"C3PO": follow_conformal_cascades(paths, train, by_agreement=setup.basis == "agreement")}
+        settings = {"C3PO": follow_conformal_cascades(paths, train, by_agreement=setup.basis == "agreement")}
         if all(uses_weighted_votes(part, "auto") for part in setup.ballots.parts):
-            found["confidence cascade"] = follow_confidence_cascades(setup, train)
+            settings["confidence cascade"] = follow_confidence_cascades(setup, train)
         return {
             name: apply_mixes(
                 setup,
-                settings,
-                [mix_settings(settings, train, target) for target in list_targets(setup)],
+                own,
+                [mix_settings(own, train, target) for target in list_targets(setup)],
                 data.split.test,
             )
-            for name, settings in found.items()
+            for name, own in settings.items()
         }
 
 

@@ -24,7 +24,7 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import AdacomputeError, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.artefact import check_folder, write_artefact
 from adacompute.policies.place import OwnPrice, place_orders, spread_price
-from adacompute.policies.votes import Floats, Ints, ModeVotes, VoteState, read_tallies
+from adacompute.policies.votes import Floats, Ints, VotesByMode, VoteState, read_tallies
 from adacompute.policies.weights import dump_weights, load_weights
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu
@@ -149,7 +149,7 @@ class Policy(ABC):
 
     def place_price(self, dial: float | None, prompt: str) -> float | None:
         """The dial that a prompt is decided at, by its place; an `OwnPrice` as it is."""
-        if dial is None or isinstance(dial, OwnPrice):
+        if dial is None or isinstance(dial, OwnPrice) or not self.spreads_price:
             return dial
         return self.spread_price(dial, float(place_orders([prompt])[0]))
 
@@ -194,7 +194,7 @@ class Policy(ABC):
         """What the policy sees of prompts, (prompts, numbers)."""
         return np.zeros((len(prompts), 0))
 
-    def decide(self, reading: Floats, state: VoteState | ModeVotes, dial: float | Floats | None) -> Draws:
+    def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
         """What each request draws now. A price or threshold may be given for each, (requests,).
 
         Row i of `reading` is what was read of its prompt. Of several modes, `state` is the votes by mode.

@@ -18,7 +18,7 @@ from adacompute.answers import VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, scale_units
 from adacompute.errors import TooFewSamples
 from adacompute.policies.base import Draws
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, Rows, VoteState
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, Rows, VotesByMode, VoteState
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT
 from adacompute.score.aggregates import compute_weight_units, has_signals, read_scores
@@ -429,7 +429,7 @@ class ModePaths(_RecordedPaths):
             by_mode=walk.drawn,
         )
 
-    def state_of(self, walk: "Walk", rows: Ints) -> ModeVotes:
+    def state_of(self, walk: "Walk", rows: Ints) -> VotesByMode:
         """The votes of some requests of a walk."""
         return self.votes_after(rows, walk.drawn[rows], walk.seen[rows])
 
@@ -442,7 +442,7 @@ class ModePaths(_RecordedPaths):
                 new = (number >= 0) & (walk.seen[drawing, np.maximum(number, 0)] == NEVER_SEEN)
                 walk.seen[drawing[new], number[new]] = walk.drawn[drawing[new]].sum(axis=1) + already
 
-    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> ModeVotes:
+    def votes_after(self, rows: Ints, drawn: Ints, seen: Ints | None = None) -> VotesByMode:
         """The votes of paths after so many draws of each mode, (requests,) and (requests, modes).
 
         `seen` is in which order classes were first given, (requests, classes); None takes the cheapest
@@ -455,7 +455,7 @@ class ModePaths(_RecordedPaths):
         joint = np.sum([mode.joint[drawn[:, k], rows] for k, mode in enumerate(self.modes)], axis=0)
         if seen is None:
             seen = np.broadcast_to(np.arange(self.class_count), (len(rows), self.class_count))
-        return ModeVotes(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
+        return VotesByMode(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
     def cost_after(self, rows: Ints, drawn: Ints) -> Floats:
         """What the draws of paths cost, (requests,)."""
@@ -616,7 +616,7 @@ class Walk:
         """Those of the requests that have samples left to draw."""
         return rows[(self.drawn[rows] < self._longest).any(axis=1)]
 
-    def state(self, rows: Ints) -> VoteState | ModeVotes:
+    def state(self, rows: Ints) -> VoteState | VotesByMode:
         """The votes of these requests, which have all drawn."""
         return self._paths.state_of(self, rows)
 

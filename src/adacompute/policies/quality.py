@@ -53,15 +53,14 @@ class Quality:
     def rival(self) -> str:
         """What it is compared with, in words."""
         if self.mode is None:
-            return f"{self.samples} for every request"
+            return str(self.samples)
         return self.mode if self.samples == 1 else f"{self.mode} x {self.samples}"
 
     def __str__(self) -> str:
-        rival = self.rival.removesuffix(" for every request")
         if self.within is None:
-            return f"as good as {rival}"
+            return f"as good as {self.rival}"
         points = f"{100 * self.within:g}"
-        return f"within {points} point{'' if points == '1' else 's'} of {rival}"
+        return f"within {points} point{'' if points == '1' else 's'} of {self.rival}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +116,7 @@ class QualityCurve:
             f"{_format_points(gain)} points on {problems:,} problems, at the lower end of the 95% interval "
             f"{_format_points(low)}"
         )
-        floor = 0.0 if quality.within is None else allowed
-        if gain < floor or gain <= allowed:
+        if gain <= allowed or (quality.within is None and gain < 0):
             return f"budget '{quality}' isn't reached: {measured}; ask for less"
         times = ((gain - low) / (gain - allowed)) ** 2
         more = math.ceil(problems * (times - 1))
@@ -171,15 +169,8 @@ def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCur
     for curve in curves:
         if (curve.samples, curve.mode) == (quality.samples, quality.mode):
             return curve
-    if quality.mode is not None and quality.mode not in (names := {curve.mode for curve in curves}):
-        known = ", ".join(sorted(name for name in names if name is not None)) or "one mode without a name"
-        raise BudgetInvalid(f"budget '{quality}': mode {quality.mode!r} wasn't measured; there is {known}")
-    counts = ", ".join(str(curve.samples) for curve in curves if curve.mode == quality.mode)
-    if not counts:
-        raise BudgetInvalid(f"budget '{quality}' names no mode; give one, e.g. 'as good as {curves[0].mode}'")
-    raise BudgetInvalid(
-        f"budget '{quality}': {quality.samples} samples weren't measured; give one of {counts}"
-    )
+    known = [Quality(curve.samples, curve.mode).rival for curve in curves]
+    raise BudgetInvalid(f"budget '{quality}': that wasn't measured; give one of {', '.join(known)}")
 
 
 def _format_points(share: float) -> str:

@@ -1,6 +1,6 @@
 """The votes on several requests as arrays: what a policy may look at.
 
-`VoteState` holds the tallies of one mode's samples, `ModeVotes` the votes of several modes by class. The
+`VoteState` holds the tallies of one mode's samples, `VotesByMode` the votes of several modes by class. The
 numbers are the same, to the last bit, from live tallies and from replayed paths.
 """
 
@@ -84,7 +84,7 @@ def _nan_if_none(value: float | None) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ModeVotes:
+class VotesByMode:
     """The votes of several requests by mode and class."""
 
     drawn: Ints  # (requests, modes) samples, with and without an answer
@@ -97,7 +97,7 @@ class ModeVotes:
         return len(self.drawn)
 
     @classmethod
-    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "ModeVotes":
+    def from_tallies(cls, tallies: Sequence[Tally], names: Sequence[str]) -> "VotesByMode":
         """The votes of live tallies, whose samples have modes of these names."""
         kinds = max([1, *(tally.kinds for tally in tallies)])
         shape = (len(tallies), len(names), kinds)
@@ -116,9 +116,9 @@ class ModeVotes:
                     weights[row, mode, number] = votes.weights[number]
         return cls(drawn=drawn, counts=counts, weights=weights, joint=joint, seen=seen)
 
-    def select(self, rows: Rows) -> "ModeVotes":
+    def select(self, rows: Rows) -> "VotesByMode":
         """Some of the requests."""
-        return ModeVotes(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
+        return VotesByMode(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
     def find_leaders(self) -> tuple[Ints, Ints]:
         """The classes that lead and come second in the joint vote, (requests,) each; -1: none."""
@@ -165,11 +165,11 @@ def take_classes(values: Ints, classes: Ints) -> Ints:
     return np.asarray(np.where(classes >= 0, taken, 0))
 
 
-def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | ModeVotes:
+def read_tallies(tallies: Sequence[Tally], names: Sequence[str]) -> VoteState | VotesByMode:
     """What a policy over modes of these names looks at, of live tallies; of one mode their vote state."""
-    return VoteState.from_tallies(tallies) if len(names) == 1 else ModeVotes.from_tallies(tallies, names)
+    return VoteState.from_tallies(tallies) if len(names) == 1 else VotesByMode.from_tallies(tallies, names)
 
 
-def make_empty_state(requests: int, modes: int) -> VoteState | ModeVotes:
+def make_empty_state(requests: int, modes: int) -> VoteState | VotesByMode:
     """What a policy over so many modes looks at before anything was drawn."""
     return read_tallies([Tally()], [""] * modes).select(np.zeros(requests, dtype=np.intp))

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_representative
 from adacompute.client import Endpoint
+from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
 from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.menu.policy import MenuPolicy
@@ -65,7 +66,7 @@ from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
 
-_Mode = TypeVar("_Mode", bound="_Named")
+_Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
 _MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
 _SEED = 0  # of the interval
@@ -215,11 +216,6 @@ def answer(
     budgets = make_budgets(plans, prices, cap)
     batch = _Batch(problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, elsewhere)
     return run_coroutine(batch.run(progress, signals))
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
 
 
 def choose_modes(policy: Policy, modes: Sequence[_Mode], place: str = "policy") -> tuple[_Mode, ...]:

@@ -20,7 +20,7 @@ from adacompute.answers import Tally, Task, VoteWeights, read_answers
 from adacompute.policies.base import Policy
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.menu.lattice import STOP
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, make_empty_state, read_tallies
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, VotesByMode, make_empty_state, read_tallies
 from adacompute.pool import Pool
 from adacompute.records import Problem, Sample
 from adacompute.sampling.plan import Asking
@@ -99,7 +99,7 @@ class BatchVotes:
         """Samples of all requests."""
         return int(self.drawn_by_mode.sum())
 
-    def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources ModeVotes
+    def state(self, rows: Rows) -> Any:  # noqa: ANN401 - a VoteState, or with several sources VotesByMode
         """The state of the vote on some requests."""
         return type(self._empty)(**{name: values[rows] for name, values in self._arrays.items()})
 
@@ -460,7 +460,7 @@ class ModePlanner(WavePlanner):
                 wanted[place] = self._find_substitute(row, own, mode, usable[place], prices[place])
         return wanted
 
-    def _find_substitute(self, row: int, votes: ModeVotes, wanted: int, usable: Bools, price: float) -> int:
+    def _find_substitute(self, row: int, votes: VotesByMode, wanted: int, usable: Bools, price: float) -> int:
         """Another mode for a request whose mode can't be drawn: a cheaper one, for as long as that pays.
 
         A dearer one only where the request has no answer yet: that it would pay isn't known.

@@ -37,7 +37,6 @@ from adacompute.scale.cluster import cluster, raise_worker_error
 from adacompute.scale.collect import SamplingCounts
 
 ProcessorRow = Mapping[str, Any]
-RowFunction = Callable[[Mapping[str, Any]], dict[str, Any]]
 SampleKey = tuple[str, int]  # problem id, index
 ERROR_COLUMN = "__inference_error__"  # Ray's column with the reason why a row failed
 SAMPLES_AN_ENGINE = 256  # samples at the same time in one engine

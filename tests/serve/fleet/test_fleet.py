@@ -214,7 +214,7 @@ def test_the_fleets_price_is_shown_though_a_request_before_it_is_reported_after_
 
         async def report_both() -> None:
             gateway.reporter.on_price(pacer.policy, pacer.target, 0.25, 2.0)
-            gateway.make_pacer.__self__.on_price(pacer.policy, pacer.target, 0.125, 2.0, "samples")
+            gateway.make_fleet_pacer.__self__.on_price(pacer.policy, pacer.target, 0.125, 2.0, "samples")
             gateway.reporter.report()
 
         gate.call(report_both())

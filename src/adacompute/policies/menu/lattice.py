@@ -24,7 +24,7 @@ from adacompute.policies.base import Arrays, read_array
 from adacompute.policies.paths import ModePaths
 from adacompute.policies.stopping.critical_price import CriticalPriceTrees
 from adacompute.policies.trees import Trees, import_xgboost, read_booster, train_booster
-from adacompute.policies.votes import Floats, Ints, ModeVotes, take_classes
+from adacompute.policies.votes import Floats, Ints, VotesByMode, take_classes
 
 _CellTree = tuple[Any, Ints]  # scikit-learn's, and the number of each node's leaf
 Actions = npt.NDArray[np.int8]  # (leaves,) mode to draw from; -1 stops
@@ -65,7 +65,7 @@ def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:
     return tuple(min(max(2, side), count) for count in recorded)
 
 
-def compute_features(votes: ModeVotes, critical: Floats, hints: Floats) -> Floats:
+def compute_features(votes: VotesByMode, critical: Floats, hints: Floats) -> Floats:
     """What trees see of a request, (requests, features).
 
     The joint vote, then each mode's votes for the two leading answers, its own first two, how sure it was
@@ -211,7 +211,7 @@ class LatticeModel:
     partition: _Partition
     leaves: int
 
-    def find_leaves(self, votes: ModeVotes, critical: Floats, hints: Floats) -> Ints:
+    def find_leaves(self, votes: VotesByMode, critical: Floats, hints: Floats) -> Ints:
         """The leaf of each request, (requests,); `critical` is as for `compute_features`.
 
         A state beyond the lattice counts as its last one.

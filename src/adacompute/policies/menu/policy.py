@@ -61,7 +61,7 @@ from adacompute.policies.place import hash_to_unit
 from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
-from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, ModeVotes, VoteState
+from adacompute.policies.votes import NEVER_SEEN, Floats, Ints, VotesByMode, VoteState
 from adacompute.policies.weights import (
     check_weights,
     dump_mode_weights,
@@ -419,7 +419,7 @@ class MenuPolicy(Policy):
             return super().next(prompt, tally, price, reading=reading, modes=modes)
         self._check_tally(tally)
         reading = self.read([prompt]) if reading is None else reading
-        votes = ModeVotes.from_tallies([tally], self.names)
+        votes = VotesByMode.from_tallies([tally], self.names)
         choice = int(self.choose(reading, votes, price)[0])
         if modes is not None and choice != STOP and self.names[choice] not in modes:
             choice = self._choose_among(modes, reading, votes, price)
@@ -439,7 +439,7 @@ class MenuPolicy(Policy):
             )
 
     def _choose_among(
-        self, modes: Collection[str], reading: Floats, votes: ModeVotes, price: float | None
+        self, modes: Collection[str], reading: Floats, votes: VotesByMode, price: float | None
     ) -> int:
         """The dearest of these modes while its own stopping goes on at this price; -1 stops."""
         allowed = [k for k, name in enumerate(self.names) if name in modes]
@@ -456,7 +456,7 @@ class MenuPolicy(Policy):
         """Whether it decides on this tally without looking at the prompt: with several modes, never."""
         return len(self.modes) == 1 and self.stoppers_[0].skips_prompt(tally)
 
-    def decide(self, reading: Floats, state: VoteState | ModeVotes, dial: float | Floats | None) -> Draws:
+    def decide(self, reading: Floats, state: VoteState | VotesByMode, dial: float | Floats | None) -> Draws:
         if isinstance(state, VoteState):
             return super().decide(reading, state, dial)
         chosen = self.choose(reading, state, dial)
@@ -466,7 +466,7 @@ class MenuPolicy(Policy):
         self._check_single()
         return self.stoppers_[0].count_draws(reading, state, dial)
 
-    def choose(self, reading: Floats, votes: ModeVotes, price: float | Floats | None) -> Ints:
+    def choose(self, reading: Floats, votes: VotesByMode, price: float | Floats | None) -> Ints:
         """The mode that each request draws a sample from now, (requests,); -1 stops."""
         rules, chosen = self._pick_rules(reading[:, -1], price), np.full(len(votes), STOP, dtype=np.int64)
         inputs = self._prepare(reading, votes, [self.rules_[k] for k in np.unique(rules)])
@@ -498,7 +498,7 @@ class MenuPolicy(Policy):
             return float(self.prices_[0])
         return float(np.exp(-np.interp(cost, self.cost_, -np.log(self.prices_))))
 
-    def _prepare(self, reading: Floats, votes: ModeVotes, rules: Sequence[Rule]) -> StateInputs:
+    def _prepare(self, reading: Floats, votes: VotesByMode, rules: Sequence[Rule]) -> StateInputs:
         by_lattice = any(isinstance(rule, LatticeRule) for rule in rules)
         by_stopping = any(isinstance(rule, StoppingRule) for rule in rules)
         nothing = np.full((len(votes), len(self.modes)), np.nan)
@@ -510,7 +510,7 @@ class MenuPolicy(Policy):
         return StateInputs(votes=votes, critical=critical, leaf=leaf)
 
     def estimate_critical_prices(
-        self, reading: Floats, votes: ModeVotes, *, by_prior: bool = False
+        self, reading: Floats, votes: VotesByMode, *, by_prior: bool = False
     ) -> Floats:
         """Each mode's critical price by its own samples, (requests, modes); NaN before its first one.
 

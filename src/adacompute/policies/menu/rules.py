@@ -14,7 +14,7 @@ import numpy as np
 from adacompute.errors import PolicyError
 from adacompute.policies.base import check_integer, check_number
 from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
-from adacompute.policies.votes import Floats, Ints, ModeVotes
+from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
 
 _CASCADE_DEAR = 6  # samples of a cascade's second mode, at most
@@ -46,7 +46,7 @@ _CHEAP_SHARE = 0.125  # several cheap samples may cost this share of one dear sa
 class StateInputs:
     """What rules look at, of several requests."""
 
-    votes: ModeVotes
+    votes: VotesByMode
     critical: Floats  # (requests, modes) logarithms of critical prices; NaN before a mode's first sample
     leaf: Ints | None  # (requests,) of the lattice; None: no rule needs it
 

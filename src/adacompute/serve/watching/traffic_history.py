@@ -1,9 +1,8 @@
 """What requests cost at each dial, a policy at a budget, what came in the last hour and day, and its drift.
 
 `DialTable` has the averages, and what is saved by them; `TrafficHistory` what the dashboard draws;
-`DriftMonitor` says if the agreement of votes has left what calibration measured.
-Averages are in the unit of the budget: samples, tokens or money.
-Two averages stand side by side. That of *voted* requests is of those whose number of samples a policy
+`DriftMonitor` says if the agreement of votes has left what calibration measured. Averages are in the unit of
+the budget: samples, tokens or money. That of *voted* requests is of those whose number of samples a policy
 decided; that of *all* has also those that can't be voted on, which cost one sample whatever the price.
 """
 
@@ -24,7 +23,7 @@ from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCos
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
 # what is kept of a dial over restarts
-_KEPT = ("requests", "samples", "decided", "decided_samples", "cost", "decided_cost")
+_KEPT = ("requests", "samples", "decided", "cost", "decided_cost")
 
 
 def format_budget(budget: float, unit: BudgetUnit = "samples") -> str:
@@ -44,7 +43,6 @@ class DialStats:
     requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
     samples: int = 0  # of these
     decided: int = 0  # those of them that can be voted on, so that the policy decided
-    decided_samples: int = 0  # they drew
     cost: float = 0.0  # of all, in the unit of the budget
     decided_cost: float = 0.0  # of those decided
     voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
@@ -56,9 +54,7 @@ class DialStats:
     # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
     uniform: float | None = None  # samples per request for the same accuracy without a policy; None: unknown
-    choices: int | None = (
-        None  # samples a call, as the policy's pool recorded it; for upstreams not asked yet
-    )
+    choices: int | None = None  # samples a call, as the pool recorded it, until the upstream is asked
     protocol: str = ""  # how that was measured
     reason: str = ""  # why it is unknown
 
@@ -140,7 +136,6 @@ class DialTable:
         dial.cost += cost
         if decided:
             dial.decided += 1
-            dial.decided_samples += samples
             dial.decided_cost += cost
         if voted:
             dial.voted += 1
@@ -323,11 +318,6 @@ _ANSWER_LENGTH, _PROMPT_LENGTH, _NOTE_LENGTH = 80, 300, 200  # characters that a
 
 _DialKey = tuple[str, float, BudgetUnit]  # a policy's name, and the budget
 _COST_PLACES = 9  # decimals of costs, which may be small amounts of money
-
-
-def finite(value: float | None) -> float | None:
-    """The number, or None for one that JSON can't express."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 class RequestCost(NamedTuple):
@@ -533,8 +523,8 @@ def _describe_request(outcome: RequestOutcome, *, texts: bool) -> dict[str, Any]
         "would": outcome.would,
         "votes": _describe_votes(outcome, texts=texts),
         "abstained": max(0, outcome.samples - sum(outcome.votes.values())) if outcome.votes else 0,
-        "agreement": finite(outcome.agreement),
-        "price": finite(outcome.price),
+        "agreement": outcome.agreement,
+        "price": outcome.price,
         "seconds": round(outcome.seconds, 3),
         "status": outcome.status,
         "error": outcome.error,
@@ -586,10 +576,9 @@ class DriftState:
 class DriftMonitor:
     """An alarm for when the agreement of one policy's votes has left what is expected of it.
 
-    It goes on and off at different levels, so that it doesn't flicker.
-
-    Without numbers from calibration the first 500 requests are the reference. Requests that come in
-    bunches of a kind count for fewer than they are: by the correlation of neighbours.
+    It goes on and off at different levels, so that it doesn't flicker. Without numbers from calibration the
+    first 500 requests are the reference. Requests that come in bunches of a kind count for fewer than they
+    are: by the correlation of neighbours.
     """
 
     def __init__(self) -> None:
