@@ -200,7 +200,7 @@ class EndpointError(AdacomputeError):
 
     def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
         super().__init__(message)
-        self.status = status  # of HTTP, where one came
+        self.status = status  # HTTP's, if one came
         self.paid = paid  # True: the endpoint may have worked, and charge for it
         self.calls: tuple[Any, ...] = ()  # the attempts that were made, `records.Call`s
         self.retry_after: float | None = None  # seconds, where the endpoint says when to come again

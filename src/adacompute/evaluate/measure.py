@@ -71,7 +71,7 @@ class ComparedPolicy:
 
     name: str
     maker: PolicyMaker
-    limited: tuple[str, ...] = ()  # of `ROUND_LIMITS`: the same fitted policy with fewer rounds
+    limited: tuple[str, ...] = ()  # names in `ROUND_LIMITS`: the same fitted policy with fewer rounds
 
     def measure(self, data: "SplitData") -> "dict[str, SplitResult]":
         """The policy on one split, by its name."""
@@ -90,8 +90,8 @@ class _RegistryMaker:
 
     kind: str
     all_ballots: Ballots | None = None  # every problem that is learned from or judged
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the policy, beside the usual ones
-    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # of its `fit`
+    settings: Mapping[str, Any] = field(default_factory=dict)  # what only this policy takes
+    fit_settings: Mapping[str, Any] = field(default_factory=dict)  # what its `fit` takes
 
     def __call__(self, train: Ballots, *, budget: float, weigh: VoteWeights | None, longest: int) -> Policy:
         options: dict[str, Any] = {"weigh": weigh, "longest": longest}

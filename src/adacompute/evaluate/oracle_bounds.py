@@ -33,9 +33,9 @@ from adacompute.solve.pricing import Allocation
 Floats = npt.NDArray[np.float64]
 Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
 
-_TOLERANCE = 1e-9  # of accuracy: sums in another order may differ by less
+_TOLERANCE = 1e-9  # accuracy: sums in another order may differ by less
 _SPLITS = 5
-_SEED = 0  # of the splits where no generator is given, so that results repeat
+_SEED = 0  # makes splits repeat if no generator is given
 _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
 _MODE_CHOICES = (1, 2, 4, 8)  # samples of one of several modes
@@ -101,7 +101,7 @@ class UniformAllocation:
     cost: float  # the average cost spent
     accuracy: MeanEstimate  # with its 95% interval over problems
     modes: tuple[ModeName, ModeName]  # the same twice where one mode is enough
-    probability: float  # of the second; 0 where one mode is enough
+    probability: float  # the second one's; 0: one mode is enough
     each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
 
 

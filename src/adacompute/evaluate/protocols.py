@@ -76,9 +76,9 @@ POLICY_NAMES = (
 )
 _ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, of one mode and of several
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
-_GROUPS = 5  # of problems: each group takes its coefficients from the others
+_GROUPS = 5  # groups of problems: each takes its coefficients from the others
 _FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
-_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # of the errors' mean square, and of the votes' own
+_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # relative to the errors' mean square, and to the votes' own
 _TOLERANCE = 1e-9
 
 

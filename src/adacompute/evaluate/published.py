@@ -44,8 +44,8 @@ Ints = npt.NDArray[np.int64]
 # log-odds of the posterior at which CGES stops, falling
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
 _BLOCK_PATHS = 8192  # followed at a time
-_LEAST_DOUBT = 1e-12  # of a confidence: a sample is never taken to be certain
-_SAMPLES = (3, 5, 8)  # of each mode of C3PO, of which it chooses; of the last also one
+_LEAST_DOUBT = 1e-12  # a sample is never taken to be certain
+_SAMPLES = (3, 5, 8)  # what C3PO may draw of each mode; of the last one also a single sample
 _OVERRUN = 0.1  # how often a request of C3PO may cost more than its cap
 _CONFIDENCES = 40  # thresholds of the confidence cascade
 

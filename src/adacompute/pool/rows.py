@@ -79,7 +79,7 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
     return where
 
 
-INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
+INDEX_LIMIT = 2**31  # samples are numbered below this: more than anyone draws
 _LARGEST = 2**63 - 1
 _SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
 MISSING: Any = UNSET  # the key is missing: extract the answer, grade the correctness

@@ -44,7 +44,7 @@ _BLOCK_PROBLEMS = 1024  # problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
 _SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
-_MIN_ORDERS = 32  # of samples, for a simulation: their spread tells its error
+_MIN_ORDERS = 32  # orders of samples in a simulation: their spread tells its error
 
 
 # --- best-of and any-correct, by ranks ---
@@ -136,7 +136,7 @@ class _RankedSamples:
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        ends = np.where(new, place, width)[:, :0:-1]  # of the places behind each
+        ends = np.where(new, place, width)[:, :0:-1]  # the places behind each
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
         total = _sum_before(self.grades)  # (problems, samples + 1)
