@@ -2,7 +2,8 @@
 
 Plain votes have few states, so what a policy costs jumps with its price. If each request has a price of its
 own, within 1% of the given one, a budget between both sides of a jump is met by a mix of them. A prompt's
-place is its hash; in replay the orders of a problem's samples are spread evenly from there.
+place is its hash; in replay the orders of a problem's samples are spread evenly from there. The gateway draws
+the place of each request at random.
 """
 
 import hashlib
