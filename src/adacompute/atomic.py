@@ -24,7 +24,7 @@ from adacompute.errors import NotAPool, PoolLocked, PoolNotFound
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 _LONGEST_NAME = 255 - len("-journal")  # bytes of a temporary file's name; file systems allow 255
 _FOLDER_TRIES = 100  # to create a folder that others remove
-_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that has no locks at all
+_NO_LOCKS = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # what a file system without any locks says
 
 
 @contextlib.contextmanager

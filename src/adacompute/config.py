@@ -335,7 +335,7 @@ class ServeConfig:
             )
 
 
-_MAX_SAMPLES = 1024.0  # of a budget in samples
+_MAX_SAMPLES = 1024.0  # the largest budget in samples
 
 
 @lru_cache(maxsize=64)

@@ -63,65 +63,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-__all__ = [
-    "AdacomputeError",
-    "BudgetInvalid",
-    "BudgetOutOfRange",
-    "CapReached",
-    "CollectError",
-    "ConfigError",
-    "ConnectionLost",
-    "DuplicateRecord",
-    "EndpointError",
-    "EndpointFailed",
-    "EndpointRefused",
-    "EndpointResting",
-    "EndpointTimeout",
-    "EndpointUnreachable",
-    "EngineUnavailable",
-    "ExtraMissing",
-    "Infeasible",
-    "LedgerUnavailable",
-    "LocalModelError",
-    "NotAPool",
-    "NotFitted",
-    "NotOpen",
-    "NotRecorded",
-    "Overloaded",
-    "PolicyError",
-    "PolicyInvalid",
-    "PoolDamaged",
-    "PoolError",
-    "PoolFull",
-    "PoolLocked",
-    "PoolNotFound",
-    "PriceInvalid",
-    "ProblemsInvalid",
-    "RateLimited",
-    "RecordInvalid",
-    "RecordNotFound",
-    "ReplyInvalid",
-    "ReportError",
-    "RequestInvalid",
-    "ScaleError",
-    "ScoreError",
-    "SendingStopped",
-    "ServeError",
-    "SourceAmbiguous",
-    "SourceChanged",
-    "TableInvalid",
-    "TaskError",
-    "TooFewSamples",
-    "Unauthorized",
-    "WeakVote",
-    "explain_misfit",
-    "format_value",
-    "needs_extra",
-    "shorten",
-    "suggest_name",
-    "to_one_line",
-]
-
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 
@@ -200,7 +141,7 @@ class EndpointError(AdacomputeError):
 
     def __init__(self, message: str, *, status: int | None = None, paid: bool = False) -> None:
         super().__init__(message)
-        self.status = status  # of HTTP, where one came
+        self.status = status  # HTTP's, if one came
         self.paid = paid  # True: the endpoint may have worked, and charge for it
         self.calls: tuple[Any, ...] = ()  # the attempts that were made, `records.Call`s
         self.retry_after: float | None = None  # seconds, where the endpoint says when to come again

@@ -72,8 +72,8 @@ class Call:
     status: int | None = None
     paid: Paid = "yes"
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt's, those that the server had cached, where it says so
-    completion_tokens: int | None = None  # of all choices
+    cached_tokens: int | None = None  # prompt tokens that the server had cached, if it says so
+    completion_tokens: int | None = None  # all choices together
     estimated: bool = False  # True: corrected or guessed, not as the server said
     # True: the server's usage is missing or can't be right, so it may charge for more; not stored in pools
     unmetered: bool = field(default=False, compare=False)
@@ -191,7 +191,7 @@ _DECIMAL_COMMA = re.compile(r"([0-9]+),([0-9]+)")
 _AFTER_PER = re.compile(rf"\b(?:per|for)\s+(?:{_WHOLE}[kK]?\s+)?([A-Za-z]+)\s*$")
 _REQUESTS = re.compile(r"[kK]|requests?|prompts?|questions?")
 _NOT_CURRENCIES = {"s", "sample", "smp", "smps", "t", "tk", "tok", "toks", "req", "reqs"}  # units, cut short
-_CURRENCY_LETTERS = 3  # of a currency's name, e.g. EUR
+_CURRENCY_LETTERS = 3  # as in EUR
 _BUDGET_EXAMPLES = "give e.g. 3, '500 tokens' or '2 USD per 1000'"
 _MOST_SAMPLES = 64  # a bare number of tokens up to this is taken for a number of samples
 
@@ -398,7 +398,7 @@ class Sample:
 class Failure:
     """An attempt that gave no sample: data, so that it can be counted, shown and retried."""
 
-    index: int  # of the sample that was wanted
+    index: int  # which sample was wanted
     kind: str  # a short word, e.g. "timeout"
     attempt: int = 1
     message: str | None = None
@@ -492,7 +492,7 @@ ModeName = int | float | str  # what a column is called: a number of samples, or
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_LARGEST_COST = 1e200  # of a cost, and of 1 / cost: beyond it gains per cost and sums overflow
+_LARGEST_COST = 1e200  # beyond it gains per cost and their sums overflow, as do those below 1 / this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -511,7 +511,7 @@ class AccuracyTable:
     modes: tuple[ModeName, ...]  # (modes,) names
     standard_error: Floats | None = None  # (problems, modes) of accuracy; NaN: can't be known; None: unknown
     ids: tuple[str, ...] | None = None  # (problems,)
-    unit: str = "samples"  # of cost
+    unit: str = "samples"  # what costs are counted in
     ascending: bool = True  # costs never fall from left to right, in any row
     dropped: tuple[str, ...] = ()  # ids of problems that were left out on request
     protocol: str = ""  # how the accuracies were estimated, in words

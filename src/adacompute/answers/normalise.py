@@ -322,7 +322,7 @@ _MATRIX = re.compile(r"\\begin\s?\{([pbvBV]?matrix|array)\}(?:\{[lcr| ]*\})?(.*)
 _CONJUNCTION = re.compile(r"\s(?:and|or)\s|,?\s(?:and|or)\s")
 _DASH = re.compile(r"(?<=\d)[-–](?=\d)")
 _MIRRORED_SIGNS = {">": "<", "≥": "≤"}
-_JSON_STARTS = ('{"', '[{"')  # of an object, and of a list of them; no formula begins so
+_JSON_STARTS = ('{"', '[{"')  # how an object and a list of objects begin; no formula begins so
 
 
 def normalise(answer: str, percent: Percent = "unit") -> Form:

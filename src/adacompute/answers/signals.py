@@ -22,10 +22,10 @@ Span = tuple[int, int]
 
 TAIL = 64  # tokens at the end of a response
 WINDOW = 32  # tokens in a row
-MAX_ALTERNATIVES = 20  # of a token that count: the likeliest; some servers list the drawn token besides
-_MIN_ALTERNATIVES = 2  # of every token, below which there is no confidence
+MAX_ALTERNATIVES = 20  # only a token's likeliest count; some servers list the drawn token besides
+_MIN_ALTERNATIVES = 2  # each token needs as many, or there is no confidence
 _LEAST_LOGPROB = -700.0  # below that exp is 0, and it may be a placeholder
-_LEAST_REST = 1e-12  # of probability that the alternatives leave, below which it is rounding
+_LEAST_REST = 1e-12  # probability that the alternatives leave, below which it is rounding
 _DIGITS = 6  # decimals that are kept, far below what any server's numbers are good for
 _FIRST_LOOK = 64  # tokens at the end among which the answer's are looked for first
 _MAX_MARKS = 4  # tokens after the text that aren't part of it

@@ -26,7 +26,7 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, DecimalException
 from typing import Any
 
 MAX_LENGTH = 65_536  # characters of a text that is read
-_MAX_LEVELS = 50  # of nesting
+_MAX_LEVELS = 50  # nested values, at most
 _MAX_ANSWER = 400  # characters of an answer; a longer one ends in a hash of the whole
 _MAX_DIGITS = 60  # characters of a number; a longer one is compared as it is written
 _MAX_EXPONENT = 40  # digits of a number that is written out

@@ -54,7 +54,7 @@ class SignalModel:
     (-2.0, None)
     """
 
-    names: tuple[str, ...]  # of signals, each of MODEL_SIGNALS
+    names: tuple[str, ...]  # signals, each one of MODEL_SIGNALS
     centre: tuple[float, ...]
     spread: tuple[float, ...]
     coefficients: tuple[float, ...]
@@ -209,7 +209,7 @@ class VoteWeights:
     sharpness: float = 2.0
     model: SignalModel | None = None
     score: ScoreWeights | None = None
-    factor: float = 1.0  # of every vote
+    factor: float = 1.0  # multiplies every vote
     modes: "tuple[tuple[str, VoteWeights], ...]" = ()  # by name; other samples are weighed as this says
 
     def __post_init__(self) -> None:
@@ -328,7 +328,7 @@ class Vote:
 class ModeVotes:
     """The votes of one mode's samples, by class; `weights` are in units and without the mode's factor."""
 
-    classes: list[int] = field(default_factory=list)  # of each sample; -1: it states no answer
+    classes: list[int] = field(default_factory=list)  # one for each sample; -1: it states no answer
     weights: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -371,7 +371,7 @@ class Tally:
         self._silent = 0  # weight of the samples without an answer
         self._cut_off = 0  # weight of those of them that were cut off
         self._placed: list[int] = []  # the class of each sample; -1: it abstained
-        self._modes: dict[str, ModeVotes] = {}  # of the samples that have a mode
+        self._modes: dict[str, ModeVotes] = {}  # samples that have a mode
 
     @classmethod
     def of(

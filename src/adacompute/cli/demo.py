@@ -270,7 +270,7 @@ def _run_gateway(upstream: str, folder: Path) -> Iterator[dict[str, Any]]:
     """Run a gateway as a process of its own, as an operator starts it, on a free port."""
     folder.mkdir(exist_ok=True)
     state, log = folder / _STATE_FILE, folder / _LOG_FILE
-    for suffix in ("", "-wal", "-shm", "-journal"):  # of an earlier demo
+    for suffix in ("", "-wal", "-shm", "-journal"):  # what an earlier demo left
         state.with_name(_STATE_FILE + suffix).unlink(missing_ok=True)
     words = ["serve", "--json", "--upstream", upstream, "--budget", f"{_BUDGET:g}", "--port", "0"]
     with log.open("wb") as errors:

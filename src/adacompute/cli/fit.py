@@ -68,7 +68,8 @@ from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.policies.quality import MARGIN, Quality
-from adacompute.policies.weights import fit_confidence_weights
+from adacompute.policies.stopping.policy import choose_labels
+from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
@@ -85,7 +86,7 @@ _OWNERS = {  # policies that an option is for; others than these: over several m
     "--labels": ("stopping",),
 }
 _DELTA = 0.05
-_ORDERS = 20  # of a problem's samples, to measure a certificate
+_ORDERS = 20  # orders of a problem's samples, to measure a certificate
 _FEW_PROBLEMS = 30  # problems; what is learned from fewer is mostly noise
 
 
@@ -236,7 +237,7 @@ def fit(
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )
-    fits: list[FoldFit] = []  # of the verdict, with the prompts that they have seen
+    fits: list[FoldFit] = []  # the verdict's, with the prompts that they have seen
     results: list[PairedResults] = []  # that the verdict rests on
     judge: Callable[..., Verdict | Evaluation] = functools.partial(
         _judge_policy,
@@ -328,11 +329,11 @@ def _choose_arguments(
     policy: LearnedPolicy, ballots: Ballots, longest: int, votes: Votes, own: dict[str, Any]
 ) -> dict[str, Any]:
     """What the policy is made with; `own` are options that some policies have, None where not given."""
-    if policy == "guarantee":  # of plain votes
+    if policy == "guarantee":  # its votes are plain
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
-        arguments["weigh"] = fit_confidence_weights(ballots)
+        arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
             arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
     if policy == "stopping":

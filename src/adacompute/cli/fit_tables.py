@@ -24,7 +24,7 @@ from adacompute.records import TokenPrices
 
 _PRICE_DIGITS = 5  # significant digits of a price
 _UNDERSPENT = 0.9  # share of a budget: spending less is noted
-_LISTED_POINTS = 7  # of the settings over several modes, that are shown
+_LISTED_POINTS = 7  # settings over several modes that are shown
 
 
 def show_fit(

@@ -41,9 +41,9 @@ from adacompute.records import Budget, BudgetUnit, TokenPrices
 from adacompute.score.grades import BlockMap
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
-_ORDERS = 20  # of the samples, to say what a budget buys on what was fitted
+_ORDERS = 20  # orders of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
-_LISTED_POINTS = 7  # of a fitted policy's settings that are shown
+_LISTED_POINTS = 7  # a fitted policy's settings that are shown
 
 
 MissingProblems = Literal["error", "drop"]

@@ -277,9 +277,9 @@ class ModeSummary:
     problems: int
     samples: int
     answered: float  # share of samples with an answer
-    accuracy: MeanEstimate | None  # of one sample; None: nothing is graded
+    accuracy: MeanEstimate | None  # one sample's; None: nothing is graded
     tokens: float | None  # output tokens of a sample, on average; None: not recorded
-    cost: float | None  # of a sample, on average, in the menu's unit; None: not known
+    cost: float | None  # a sample's mean, in the menu's unit; None: not known
 
 
 def summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> ModeSummary:

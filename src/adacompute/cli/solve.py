@@ -51,14 +51,14 @@ from adacompute.solve import frontier
 from adacompute.solve import solve as solve_table
 from adacompute.solve.pricing import Allocation
 
-_POINTS_BETWEEN_BUDGETS = 4  # of the curve in JSON, between two budgets
+_POINTS_BETWEEN_BUDGETS = 4  # the curve in JSON has as many between two budgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolveResult:
     """The solution of one pool under one average budget, with what it is compared to."""
 
-    name: str  # of the pool
+    name: str  # the pool's
     table: AccuracyTable
     comparison: OracleComparison
     no_lower_end: str = ""  # why there is no lower end

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 # Control characters in a model's name or an error could move the cursor, forge lines or reverse text.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_PARAGRAPH_WIDTH = 96  # of a paragraph
-_TABLE_INDENT = 2  # of a table
+_PARAGRAPH_WIDTH = 96
+_TABLE_INDENT = 2
 EXAMPLE_QUESTION = "What is the chemical symbol of chlorine?"  # even a small model is right
 _ASCII = str.maketrans({"–": "-", "…": "...", "×": "x"})  # for an output that has ASCII only
 
@@ -200,7 +200,7 @@ def format_interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{100 * low:.1f}–{high:.1%}"
 
 
-_TINY_COST = 0.01  # of money: smaller costs are shown per thousand problems
+_TINY_COST = 0.01  # smaller amounts of money are shown per thousand problems
 _MANY_PROBLEMS = 1000
 _COUNTED_UNITS = ("samples", "tokens")  # units other than money
 

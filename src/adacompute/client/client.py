@@ -259,7 +259,7 @@ class Client:
         self.endpoint = endpoint
         self.quirks = ServerQuirks()
         self.totals = CallTotals()
-        self.share = LoopShare() if share is None else share  # of the event loop's time, for work on replies
+        self.share = LoopShare() if share is None else share  # the event loop's time for work on replies
         self.gate = SendGate()  # shut it to hold back everything that isn't sent yet, end it to turn it away
         self._rng = rng or random.Random()  # noqa: S311 - only jitters waits
         self._on_call = on_call

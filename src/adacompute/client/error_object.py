@@ -54,7 +54,7 @@ _IP6_PATTERN = re.compile(
     re.IGNORECASE,
 )
 _BARE_SUFFIXES = (".internal", ".local", ".lan", ".svc", ".corp", ".intranet", ".localdomain", ".home.arpa")
-_WORDS = ("threading.local",)  # of Python, not of a network
+_WORDS = ("threading.local",)  # Python's, not a network's
 _VERSION_PATTERN = re.compile(r"(?:version|release|cuda|cudnn)\W{1,3}\Z", re.IGNORECASE)
 _ADDRESS_MASK = "the upstream"
 _SECRET_MASK = "***"  # noqa: S105 - what stands in its place

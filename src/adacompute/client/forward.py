@@ -31,8 +31,8 @@ from adacompute.client.transport import RawReply
 from adacompute.errors import EndpointError, EndpointTimeout, SendingStopped
 from adacompute.records import Call, Paid, Secret, quick_dataclass
 
-_WHOLE_BYTES = 524_288  # of a reply of JSON, up to which it is read as a whole
-_TAIL_BYTES = 65_536  # of a longer one, or a stream, kept to find the usage in
+_WHOLE_BYTES = 524_288  # a JSON reply up to this size is read as a whole
+_TAIL_BYTES = 65_536  # kept from a longer one, or a stream, to find the usage in
 _MAX_PLACES = 16  # where the usage may be in it
 _USAGE = re.compile(rb'(?<!\\)"usage"\s*:\s*(?=\{)')
 _IMAGE = b'"b64_json"'  # once for each image of a reply

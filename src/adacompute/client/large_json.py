@@ -34,7 +34,7 @@ _MAX_PART = 2**25  # bytes of one message, or of another part
 _TOKENS = 512  # a block has so many
 _PART = 2**18  # bytes that are encoded by one call, or searched for brackets and commas
 _PAUSE = 0.0005  # seconds after each part, for who waits for Python's lock; after 0 it would be taken back
-_ENCODE_DEPTH = 8  # of containers that are encoded item by item; log-probabilities are less deep in a reply
+_ENCODE_DEPTH = 8  # containers encoded item by item; log-probabilities are less deep in a reply
 
 _executor: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 
@@ -65,7 +65,7 @@ class PackedList(Sequence[Any]):
     """
 
     def __init__(self) -> None:
-        self.kinds: set[type] = set()  # of the items
+        self.kinds: set[type] = set()  # the items' types
         self._blocks: list[tuple[bytes, int, bool]] = []  # JSON of a list, its length, whether it is strict
         self._count = 0
 

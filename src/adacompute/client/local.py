@@ -252,7 +252,7 @@ def model_name(file: Path) -> str:
 
 
 def _find_weights() -> Path:
-    spec = find_spec(_WEIGHTS_PACKAGE)  # of a top-level package: this finds it without running it
+    spec = find_spec(_WEIGHTS_PACKAGE)  # finds a top-level package without running it
     for place in [] if spec is None else spec.submodule_search_locations or []:
         for file in sorted(Path(place).glob("*.gguf")):
             return file

@@ -342,7 +342,7 @@ class CircuitBreaker:
     ) -> None:
         self._settings = settings
         self._loop = loop
-        self._name = name  # of what it leaves alone, for messages
+        self._name = name  # what it leaves alone, for messages
         self._failures = 0  # in a row
         self._seconds = settings.seconds
         self._due: float | None = None  # when the next probe may go; None: closed

@@ -45,17 +45,17 @@ from adacompute.errors import (
 from adacompute.records import Call, Sample, Secret, Signals, quick_dataclass
 
 SPENDING_STOPPED = "nothing more is sent for this request: no more may be spent on it; ask for less"
-CHARACTERS_A_TOKEN = 4.0  # of English, about; used where nothing better is known
+CHARACTERS_A_TOKEN = 4.0  # English, about; used if nothing better is known
 _IMPLAUSIBLE_RATIO = 7.0  # characters a token that no text has on average
 _MAX_RATIO = 32  # characters a token that even tables and indented code don't have on average
-_MAX_TOKENS = 10**10  # of one call: far more than any model can take or give
-_MAX_COUNT = 2**40  # of anything in one reply; the sum of millions of these can still be stored
+_MAX_TOKENS = 10**10  # in one call: far more than any model can take or give
+_MAX_COUNT = 2**40  # anything in one reply; the sum of millions of these can still be stored
 _USAGE_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 _CACHED_TOKENS = ("prompt_tokens_details", "cached_tokens")
 _MAX_DETAILS = 32  # further numbers of a usage
 _MAX_DETAIL_NAME = 64  # characters of the name of one
-_FIELD_NAME = re.compile(r"[a-z_]+")  # of a field in OpenAI's replies
-_ESCAPE = re.compile(rb"\\(?:u00|/)")  # of JSON, of a character that a key may have
+_FIELD_NAME = re.compile(r"[a-z_]+")  # a field in OpenAI's replies
+_ESCAPE = re.compile(rb"\\(?:u00|/)")  # how JSON may spell a character that a key can have
 _HIDDEN_TEXTS = ("reasoning_content", "reasoning")  # fields of a message that are generated, not shown
 
 
@@ -71,7 +71,7 @@ class HttpReply(NamedTuple):
     status: int
     value: object
     retry_after: float | None = None  # seconds
-    headers: Mapping[str, str] = MappingProxyType({})  # of an error: those that clients wait by
+    headers: Mapping[str, str] = MappingProxyType({})  # an error's that clients wait by
     size: int = 0  # bytes of a success, where it is known
 
 
@@ -92,7 +92,7 @@ class Response:
 
     text: str  # "" where the message had none, e.g. a call of a tool
     finish_reason: str | None = None
-    tokens: int | None = None  # of this response
+    tokens: int | None = None  # this response's
     estimated: bool = False  # True: `tokens` is a share of a total, or a guess by length
     logprob: float | None = None  # sum over the tokens, natural logarithm
     entropy: float | None = None  # mean over the tokens, nats, as far as the alternatives given tell
@@ -163,7 +163,7 @@ class Choice(NamedTuple):
     finish_reason: str | None
     message: Mapping[str, Any]
     logprobs: Mapping[str, Any] | None
-    tokens: Sequence[dict[str, Any]] | None  # of its logprobs
+    tokens: Sequence[dict[str, Any]] | None  # what its logprobs list
 
     @property
     def length(self) -> int:

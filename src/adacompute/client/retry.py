@@ -289,7 +289,7 @@ class CallWithRetries(Generic[T]):
             self._body["n"] = n
         self._data = b""
         self._weight = 0.0
-        self._limit_search: LimitSearch | None = None  # of tokens; None: it has to stay as it is
+        self._limit_search: LimitSearch | None = None  # None: the token limit stays
         if optional and (limit := read_limit(body, optional)) is not None:
             quirks = context.quirks.get(body.get("model"))
             self._limit_search = LimitSearch(quirks, body, limit, may_drop="max_tokens" in optional)
@@ -354,7 +354,7 @@ class CallWithRetries(Generic[T]):
 
     async def _run_attempts(self) -> T:
         tries, context = 0, self.context
-        failure: EndpointError | None = None  # of the last attempt
+        failure: EndpointError | None = None  # the last attempt's
         while True:
             self._prepare_body()
             try:

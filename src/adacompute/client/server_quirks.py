@@ -51,13 +51,13 @@ class ModelQuirks:
         self._largest_reply: _Observation | None = None  # the most that came in one reply
         self._short_replies = 0  # replies in a row that fell short
         self._per_choice: _Observation | None = None
-        self._characters = 0  # of responses whose tokens are known
+        self._characters = 0  # in responses whose tokens are known
         self._tokens = _Observation(0, now())
         self._accepted_at: dict[str, float] = {}  # by field: a request with it succeeded
         self._refused_at: dict[str, float] = {}  # refused, and the same request without it not
         self._logprobs: _Observation | None = None  # are log-probabilities given if asked for?
         self._bare_replies = 0  # replies in a row that had none
-        self._limit_name: _Observation | None = None  # of the limit of tokens: its place in LIMIT_NAMES
+        self._limit_name: _Observation | None = None  # the token limit's place in LIMIT_NAMES
         self._largest_limit: _Observation | None = None  # tokens that it allows
         # when it refused every limit of tokens: 1 because its context is shorter, else 0
         self._limit_refusal: _Observation | None = None

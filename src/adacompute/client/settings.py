@@ -58,7 +58,7 @@ class RateLimits:
 
     concurrency: int = 32  # calls at the same time, at most
     requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None  # of prompts and responses
+    tokens_per_minute: float | None = None  # prompts and responses
     adaptive: bool = True  # fewer at the same time where the endpoint pushes back, more again where not
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class Endpoint:
     url: str
     key: _KeyField = field(default=cast("_KeyField", None))
     key_header: str = ""  # that holds the key as it is; "": Authorization, as a bearer token
-    # of every request; their values may be secrets
+    # sent with every request; their values may be secrets
     headers: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     ca_file: str = ""  # certificates (PEM) that are trusted instead of the system's

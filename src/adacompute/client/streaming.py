@@ -34,7 +34,7 @@ from adacompute.records import Call
 DONE = b"[DONE]"  # the payload of the last event of a stream
 _MAX_EVENT = 4 * 2**20  # bytes of one event
 _MAX_CHOICES = 1024  # choices
-_MAX_TOOL_CALLS = 1024  # of tools, in one choice
+_MAX_TOOL_CALLS = 1024  # in one choice
 _BOM = b"\xef\xbb\xbf"
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # that a stream may begin with
 _HEAD_FIELDS = ("id", "created", "model", "system_fingerprint", "service_tier")
@@ -44,7 +44,7 @@ _BLOCK = 512  # pieces of a text that are joined, so that few objects are kept
 _MAX_JOINED = 2**16  # bytes of the beginning of an event that are joined with what comes
 _EVENT_OVERHEAD = 512  # bytes that an event may have besides its content
 _EVENT_TEXT = 16  # bytes of text that a short event has, about
-_Pieces = dict[str, "_Values"]  # of each field; joined at the end, which is cheaper than each time
+_Pieces = dict[str, "_Values"]  # each field's; joined at the end, which is cheaper than each time
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class EventParser:
 
     def __init__(self, *, largest: int = _MAX_EVENT) -> None:
         self._largest = largest
-        self._line: list[bytes] = []  # of a line that isn't whole yet
-        self._data: list[bytes] = []  # of an event that isn't whole yet
+        self._line: list[bytes] = []  # a line that isn't whole yet
+        self._data: list[bytes] = []  # an event that isn't whole yet
         self._size = 0  # bytes of both
         self._after_return = False  # a \n now belongs to the \r before it
         self._begun = False
@@ -198,7 +198,7 @@ class _ChoiceBuilder:
     def __init__(self) -> None:
         self.reason: str | None = None
         self._message: _Pieces = {}
-        self._calls: dict[int, _Pieces] = {}  # of tools
+        self._calls: dict[int, _Pieces] = {}  # tool calls
         self._logprobs: dict[str, _Tokens] = {}
 
     def add(self, choice: Mapping[str, Any]) -> None:

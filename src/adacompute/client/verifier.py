@@ -39,15 +39,15 @@ from adacompute.config import EndpointConfig, VerifierConfig, read_key
 from adacompute.errors import ConfigError, EndpointError, ReplyInvalid
 from adacompute.records import Call
 
-VERDICT_TOKENS = 4  # of a verdict, at most: "Yes" or "No", perhaps after a blank or a mark
+VERDICT_TOKENS = 4  # "Yes" or "No", perhaps after a blank or a mark
 _TOP_LOGPROBS = 5  # alternatives of a token: "Yes" and "No" are among them, if it is a verdict at all
 _QUESTION = "Is {answer} right? Check it, and reply with one word, Yes or No."
 _TURN_TOKENS = 64  # that a chat template puts around the response and the question, at most
 _MAX_ANSWER = 2000  # characters of an answer that the question repeats
 _WORDS = {"yes": 1.0, "true": 1.0, "correct": 1.0, "no": -1.0, "false": -1.0, "incorrect": -1.0}
 _MAX_SCORE = 1e9  # a larger number is a mistake of the endpoint
-_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # of a scoring endpoint, which has one number to tell
-_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # of one verification; seconds between them
+_MAX_REPLY = ReplyLimits(2**20, 2**20, 10_000)  # a scoring endpoint has one number to tell
+_ATTEMPTS, _FIRST_BACKOFF = 2, 0.1  # one verification's tries; seconds between them
 _BREAKER = BreakerSettings(seconds=2.0, longest=30.0, patience=0.05)  # nobody waits for a dead verifier
 # what a verifier at the endpoint's own address shares with it
 _ACCESS = ("key_header", "headers", "query", "ca_file", "client_cert", "client_key", "unix_socket")

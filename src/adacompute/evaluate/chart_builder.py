@@ -39,12 +39,12 @@ ORDERS = 20
 _QUALITY_COSTS = 60  # average costs at which a quality is measured
 _QUALITY_DIGITS = 5
 _FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
-_PRICE_RANGE = (1e-9, 1e3)  # of prices per sample that are searched, beside 0
+_PRICE_RANGE = (1e-9, 1e3)  # searched prices per sample, beside 0
 _STEPS = 60
-_DIAL_TOLERANCE = 1e-9  # of a dial: closer dials count as one
-_BUDGET_TOLERANCE = 0.005  # of a budget
+_DIAL_TOLERANCE = 1e-9  # dials closer than this count as one
+_BUDGET_TOLERANCE = 0.005  # budgets closer than this count as one
 _GUESS_FACTOR = 1.15  # times a dial: where the search starts for a policy fitted on half of the problems
-_DIGITS = 5  # of a price
+_DIGITS = 5  # a price's significant digits
 _UNFITTABLE = (PolicyError, ScoreError)  # a half may be too small to learn from
 
 
@@ -61,9 +61,7 @@ class PolicyReplays:
         self.problems = sum(len(paths.ballots) for _, paths in parts)
         self._parts = [(policy, CachedPolicy(policy, paths), paths) for policy, paths in parts]
         self._places = [place_orders(paths.ballots.prompts, paths.orders) for _, paths in parts]
-        self._share = np.concatenate(
-            [np.full(len(paths), 1 / paths.orders) for _, paths in parts]
-        )  # of a path
+        self._share = np.concatenate([np.full(len(paths), 1 / paths.orders) for _, paths in parts])
         self._map: Callable[..., Iterable[PolicyRun]] = map if threads is None else threads.map
         self._known: dict[float | None, dict[str, float]] = {}
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
+from adacompute.evaluate.resampling import Bootstrap, Interval, ScoreRow, Split, make_interval
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
@@ -38,12 +38,12 @@ Decision = Literal[
 SplitResults = Mapping[tuple[int, str], SplitResult]  # by the split's number and the policy's name
 HullCurve: TypeAlias = tuple[Floats, Floats]  # cost and accuracy, (corners,) both
 
-_TOLERANCE = 1e-9  # of a cost: sums in another order differ by less
-_ROUNDING = 1e-12  # of an accuracy
+_TOLERANCE = 1e-9  # cost: sums in another order differ by less
+_ROUNDING = 1e-12  # accuracies closer than this are equal
 _POOLED_FIELDS = ("rows", "points", "draws")
-_STEPS_PER_DOUBLING = 8  # of the grid, to each doubling of cost
+_STEPS_PER_DOUBLING = 8  # points of the grid for each doubling of cost
 UNREACHABLE = 1e9  # samples; stands for infinity in percentiles
-SMALLEST_GAIN = 0.001  # of accuracy: shares of a smaller gain mean nothing
+SMALLEST_GAIN = 0.001  # accuracy: shares of a smaller gain mean nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class MatchedCost:
     cost: float  # the budget, or less where the best setting costs less
     accuracy: float
     settings: tuple[int, int]  # rows; the same twice where one setting is enough
-    probability: float  # of the second
+    probability: float  # the second one's
     price: float  # accuracy per sample there: the slope of the hull
     each: Floats = field(repr=False)  # (problems,)
     rounds: Rounds | None = None
@@ -187,7 +187,7 @@ class Match:
     recovered: tuple[float | None, float | None]  # share of the oracle's gain, by its lower and upper bound
     worth: Interval | None  # uniform samples with the same accuracy; infinite: more than there are
     draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
-    rounds: float | None = None  # of a request, on average
+    rounds: float | None = None  # a request's mean
     rounds_p95: int | None = None  # 95% of requests take no more
 
 
@@ -210,7 +210,7 @@ class Imitation:
 
     budget: float
     accuracy: float
-    majority: float  # of always naming the commonest budget of the training problems
+    majority: float  # always naming the commonest budget of the training problems
     protocol: str  # held-out or in-sample
 
 
@@ -222,7 +222,7 @@ class RequestUse:
     accurate, the most that were recorded count.
     """
 
-    tokens: float  # of its responses
+    tokens: float  # its responses' tokens
     prompts: float  # average prompts
     uniform_tokens: float
     uniform_prompts: float
@@ -235,7 +235,7 @@ class Saving:
     budget: float  # samples
     same_as: float | None  # uniform samples; None: more than were recorded
     cost: float
-    same_cost: float  # of those, or of the most recorded: then uniform sampling costs more
+    same_cost: float  # uniform at that cost, or with all recorded samples if it costs less
 
     @property
     def is_bound(self) -> bool:
@@ -263,13 +263,13 @@ class VerdictRow:
 
     budget: float
     cost: float  # the budget, or less where even its dearest setting costs less
-    accuracy: float  # of the policy
+    accuracy: float  # the policy's
     uniform: float  # accuracy of uniform sampling
-    gain: Interval  # of the first over the second, with the 95% interval of this budget alone
+    gain: Interval  # the first minus the second, with the 95% interval of this budget alone
     joint: Interval  # the same gain; the intervals of all rows hold at once with 95%, where there are any
     worth: Interval  # uniform samples with the same accuracy; infinite: more than there are
     use: RequestUse | None = None  # None: tokens are not recorded
-    rounds: float | None = None  # of a request of the policy, on average; uniform sampling has 1
+    rounds: float | None = None  # the policy's mean per request; uniform sampling has 1
     rounds_p95: int | None = None  # 95% of requests take no more
 
 
@@ -289,7 +289,7 @@ class Verdict:
     problems_needed: int | None = None  # how many more may decide it, at most 10,000; None: it is decided
     protocol: str = ""
     rows: tuple[VerdictRow, ...] = ()  # one for each budget that was looked at
-    prompt_tokens: float | None = None  # of an average prompt
+    prompt_tokens: float | None = None  # an average prompt's
     charge: str = ""  # how prompts are paid for, in words
     gains: Mapping[str, Interval] = field(default_factory=dict)  # a menu's over each rival, on the mean
 
@@ -342,7 +342,7 @@ class Evaluation:
     protocol: ProtocolName
     votes: Literal["plain", "weighted"]
     basis: Basis  # agreement with the full vote where there are no grades
-    orders: int  # of each problem's samples
+    orders: int  # orders of each problem's samples
     longest: int  # samples a request, at most
     dropped: int  # problems without grades, left out
     left_out: tuple[str, ...]  # policies that can't learn without grades
@@ -358,6 +358,7 @@ class Evaluation:
     currency: str = ""  # where the unit is money
     least: float | None = None  # what a request costs with one sample, if not counted in samples
     menu: Menu | None = None  # the modes, if there are several
+    by_score: tuple[ScoreRow, ...] = ()  # what a verifier's recorded scores are worth
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
-from adacompute.policies.weights import fit_confidence_weights
+from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
@@ -33,9 +33,9 @@ from adacompute.solve.pricing import Allocation
 Floats = npt.NDArray[np.float64]
 Pair = tuple[AccuracyTable, AccuracyTable]  # to choose on, and to judge on
 
-_TOLERANCE = 1e-9  # of accuracy: sums in another order may differ by less
+_TOLERANCE = 1e-9  # accuracy: sums in another order may differ by less
 _SPLITS = 5
-_SEED = 0  # of the splits where no generator is given, so that results repeat
+_SEED = 0  # makes splits repeat if no generator is given
 _DRAWS = 500  # subsets in a simulated score of a half; the samples' own noise is larger
 CHOICES = (1, 2, 4, 8, 16)  # numbers of samples that the oracle may give a problem
 _MODE_CHOICES = (1, 2, 4, 8)  # samples of one of several modes
@@ -101,7 +101,7 @@ class UniformAllocation:
     cost: float  # the average cost spent
     accuracy: MeanEstimate  # with its 95% interval over problems
     modes: tuple[ModeName, ModeName]  # the same twice where one mode is enough
-    probability: float  # of the second; 0 where one mode is enough
+    probability: float  # the second one's; 0: one mode is enough
     each: Floats = field(repr=False, compare=False)  # (problems,) accuracy of each, expected
 
 
@@ -305,7 +305,7 @@ class Oracle:
     @classmethod
     def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
         """Score the oracle's tables, with votes counted as the policies count them."""
-        weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
+        weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in choices if choice <= setup.longest]
         table = scoring.score_table(setup.ballots, possible)

@@ -56,6 +56,7 @@ from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.per_problem import ExactReplay
+from adacompute.score.aggregates import read_scores
 
 Floats = npt.NDArray[np.float64]
 PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
@@ -76,9 +77,9 @@ POLICY_NAMES = (
 )
 _ORDERS, _MODE_ORDERS = 50, 40  # random orders of a problem's samples, of one mode and of several
 _CONTROLS = (1, 2, 3, 4, 6, 8, 12, 16)  # samples: votes of neighbouring sizes have similar errors
-_GROUPS = 5  # of problems: each group takes its coefficients from the others
+_GROUPS = 5  # groups of problems: each takes its coefficients from the others
 _FEWEST_PROBLEMS = 150  # problems: with fewer (60 were tried) coefficients add more noise than they remove
-_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # of the errors' mean square, and of the votes' own
+_RIDGE, _WEAK_RIDGE = 0.1, 1e-3  # relative to the errors' mean square, and to the votes' own
 _TOLERANCE = 1e-9
 
 
@@ -394,9 +395,11 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
     """Accuracy of votes of 1, 2, … samples, means over all subsets, (longest, problems); None: not known.
 
     Weighted votes of three and more use 2,000 subsets for each problem, weighted on the
-    scale of all problems.
+    scale of all problems. What a verifier's score weighs is learned from labels, so it isn't known for all.
     """
     counts = range(1, setup.longest + 1)
+    if setup.weighted and read_scores(setup.ballots)[1].any():
+        return None
     weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
     if weigh is not None:
         if setup.basis != "accuracy":

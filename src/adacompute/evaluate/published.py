@@ -25,7 +25,7 @@ from adacompute.evaluate.measure import (
     SplitData,
     SplitResult,
     measure_dial,
-    uses_weighted_votes,
+    records_confidence,
 )
 from adacompute.evaluate.mode_rivals import (
     Settings,
@@ -44,8 +44,8 @@ Ints = npt.NDArray[np.int64]
 # log-odds of the posterior at which CGES stops, falling
 _CERTAINTIES = np.concatenate([[np.inf], np.linspace(40, 8, 17), np.linspace(7.5, -2.0, 39), [-np.inf]])
 _BLOCK_PATHS = 8192  # followed at a time
-_LEAST_DOUBT = 1e-12  # of a confidence: a sample is never taken to be certain
-_SAMPLES = (3, 5, 8)  # of each mode of C3PO, of which it chooses; of the last also one
+_LEAST_DOUBT = 1e-12  # a sample is never taken to be certain
+_SAMPLES = (3, 5, 8)  # what C3PO may draw of each mode; of the last one also a single sample
 _OVERRUN = 0.1  # how often a request of C3PO may cost more than its cap
 _CONFIDENCES = 40  # thresholds of the confidence cascade
 
@@ -58,7 +58,7 @@ class PosteriorStopping:
 
     def applies(self, setup: EvaluationSetup) -> bool:
         """Whether every sample has a log-probability."""
-        return uses_weighted_votes(setup.ballots, "auto")
+        return records_confidence(setup.ballots)
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
         """A row for each budget, and the points of its hull."""
@@ -152,8 +152,11 @@ class PublishedCascades:
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
-        settings = {"C3PO": follow_conformal_cascades(paths, train, by_agreement=setup.basis == "agreement")}
-        if all(uses_weighted_votes(part, "auto") for part in setup.ballots.parts):
+        settings = {}
+        if min(longest) > 1:  # a single sample of a mode agrees with nothing
+            by_agreement = setup.basis == "agreement"
+            settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
+        if all(map(records_confidence, setup.ballots.parts)):
             settings["confidence cascade"] = follow_confidence_cascades(setup, train)
         return {
             name: apply_mixes(
@@ -214,7 +217,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     reach each mode, (modes, problems), samples by mode, and the cost of one request of each.
     """
     rows, modes = np.arange(len(paths)), paths.modes
-    counts = [count for count in (1, *_SAMPLES) if count <= min(paths.longest)]
+    counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
     for count, last in product(counts[1:], counts):
         drawn = np.array([count] * (len(modes) - 1) + [last])
         votes = [mode.counts[each] for mode, each in zip(modes, drawn, strict=True)]

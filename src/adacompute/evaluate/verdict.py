@@ -64,7 +64,7 @@ Floats = npt.NDArray[np.float64]
 KeepFit = Callable[[Policy, Ballots], None]  # a policy, and the problems that it was fitted on
 
 FEWEST_PROBLEMS = 30  # different questions; fewer are not judged
-SMALLEST_GAIN = 0.01  # of accuracy: where the gain is less for sure, uniform sampling is as good
+SMALLEST_GAIN = 0.01  # accuracy: if the gain is surely less, uniform sampling is as good
 MOST_NEEDED = 10_000  # problems: where more would be needed, only that is said
 FOLDS, ORDERS = 3, 100
 REPEATS = ((64, 4), (200, 2))  # below so many questions, so many assignments to folds; from there on one
@@ -72,7 +72,7 @@ _SEED = 17
 _DRAWS = 2000
 _LEVEL = 0.95
 _POWER = 0.8416  # normal quantile of 80% power
-_FEWEST_SPREAD = 1e-12  # of a standard error: less is none
+_FEWEST_SPREAD = 1e-12  # a smaller standard error is none
 _RULE_OF_THREE = 3.0  # over the number of problems: 95% limit of a share of which no case was seen
 _DEFAULT_BUDGET = 3.0  # average samples that the sentence is about, where it can be
 _WINDOW = 1.25  # times the budget, to each side: where the slope of a policy's curve is taken
@@ -86,8 +86,8 @@ class TokenUsage:
 
     tokens: Floats  # (settings, questions) of responses
     prompts: Floats  # (settings, questions) that are paid for, in average prompts
-    sample_tokens: float  # of an average sample's response
-    prompt_tokens: float  # of an average prompt
+    sample_tokens: float  # an average sample's response
+    prompt_tokens: float  # an average prompt
     charge: PromptCharge
 
     def measure(self, own: MatchedCost, samples: float) -> RequestUse:

@@ -315,7 +315,7 @@ def _sum_mode_likelihoods(shares: Floats, second: int, longest: int, tie: Floats
     nobody, runner = np.zeros(shape), np.zeros(shape)  # neither was chosen yet; the second was
     nobody[..., 0] = 1.0
     leader, both = np.zeros((len(firsts), *shape)), np.zeros((len(firsts), *shape))
-    others, others_runner = nobody.copy(), runner.copy()  # of all answers but the mode
+    others, others_runner = nobody.copy(), runner.copy()  # all answers but the mode
     for answer in range(shares.shape[1]):
         share = shares[:, answer]
         share = share[: np.count_nonzero(share)]

@@ -33,7 +33,7 @@ CHART_FILE = "chart.json"  # belongs to the policy beside it, and is removed wit
 FOLDER_REMEDY = "give a folder that `adacompute fit` or `policy.save` wrote"
 SAVE_REMEDY = "save the policy again"
 MAX_DOCUMENT_BYTES = 8 << 20  # bytes of policy.json
-MAX_ARRAY_BYTES = 256 << 20  # of the arrays file
+MAX_ARRAY_BYTES = 256 << 20  # the arrays file, at most
 MAX_ARRAYS = 1000
 MAX_AXES = 8
 _DTYPES = {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)} | {"|b1", "|i1", "|u1", "<f4", "<f8"}
@@ -197,7 +197,7 @@ class Artefact:
     kind: str
     settings: Mapping[str, Any] = field(repr=False)
     arrays: Mapping[str, _Array] = field(repr=False)  # read-only
-    sha256: str = field(default="", repr=False)  # of all of it
+    sha256: str = field(default="", repr=False)  # over all of it
     model: str | None = None  # whose samples it was fitted on; None: older versions didn't say
 
 

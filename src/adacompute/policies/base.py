@@ -87,7 +87,7 @@ class Policy(ABC):
     weigh: VoteWeights | None = None  # how it weighs votes; None: plain
     only_compared: ClassVar[bool] = False  # True: a yardstick that is never saved or served
     needs_plain_votes: ClassVar[bool] = False  # True: no verifier's scores may weigh them
-    draw_cost: float | None = 1.0  # of one sample, in the unit of its price; None: not known yet
+    draw_cost: float | None = 1.0  # one sample's, in the unit of its price; None: not known yet
     max_waves: int | None = None  # None: as many as there are samples
     spreads_price: bool = True  # False: all requests are decided at the very dial that is given
     one_shot: bool = False  # True: decides from the prompt alone, and never looks at a tally

@@ -69,12 +69,12 @@ class ChartRow:
     waves: Samples  # rounds a request
     stays: Share  # share of requests whose answer is that of the vote over all recorded samples
     agreement: Share  # the winner's share of a vote's weight, mean over requests
-    deviation: Share  # of that, the standard deviation over requests
+    deviation: Share  # its standard deviation over requests
     accuracy: Share | None = None  # None: correctness is not known
     uniform: Samples | None = (
         None  # equal samples for every request that are as accurate; the most recorded where none is
     )
-    tokens: Tokens | None = None  # of a request's responses; None: not recorded
+    tokens: Tokens | None = None  # a request's responses; None: not recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +90,11 @@ class Chart:
     """
 
     dial: Dial | None
-    unit: Literal["samples", "tokens", "money"]  # of the price: accuracy per sample, token or money
+    unit: Literal["samples", "tokens", "money"]  # the price is accuracy per sample, token or money
     problems: Annotated[int, Meta(ge=1, lt=2**53)]
     protocol: Annotated[str, Meta(max_length=_MAX_PROTOCOL)]  # how it was made, in words
     rows: tuple[ChartRow, ...]
-    prompt_tokens: Tokens | None = None  # of an average prompt; None: not known
+    prompt_tokens: Tokens | None = None  # an average prompt; None: not known
     # samples that one call gave at most, and paid one prompt for; None: not known
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
     qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out

@@ -42,10 +42,10 @@ from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve
 
 _CELLS = 1 << 21  # (row, support vector) pairs held at a time
-_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # of boosting: the paper's
+_ROUNDS, _DEPTH, _RATE = 100, 5, 0.1  # boosting as in the paper
 _FOREST_TREES = 100
 _HIDDEN_UNITS = 64
-_MAX_STEPS = 2000  # of a solver, at most
+_MAX_STEPS = 2000  # a solver's, at most
 
 
 class Scorer(ABC):

@@ -41,7 +41,7 @@ from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
 _CELLS = 1 << 22  # pairs of draws compared at a time
-_ROUNDS = 60  # of boosting
+_ROUNDS = 60  # trees
 _TREE_SETTINGS: dict[str, Any] = {
     "objective": "reg:squarederror",
     "max_depth": 3,
@@ -58,7 +58,7 @@ _STANDARD_ERRORS = 2.0  # by which a group of columns must do better than the me
 _MIN_PROMPTS = 20  # prompts that can be split into folds
 _TARGET_ROWS = 5_000  # to learn from, about: each problem gets as many orders as make so many rows
 _MAX_FALL = 0.05  # share of the gains that may be lost on other problems where a curve counts as rising
-_ORDERS = (8, 32)  # of a problem, at least and at most
+_ORDERS = (8, 32)  # orders of a problem's samples, at least and at most
 
 
 def draw_first_samples(

@@ -76,8 +76,8 @@ MULTI_STEP = frozenset(
 FeatureKind = Literal["count", "log", "flag", "mean", "share"]
 
 PROMPT_LIMIT = 20_000  # characters that are looked at
-LARGEST_NUMBER = 1e15  # of a number's value: larger and infinite ones count as this
-_DIGIT_LIMIT = 40  # of a number that are converted: with more it is at least LARGEST_NUMBER
+LARGEST_NUMBER = 1e15  # larger and infinite values count as this
+_DIGIT_LIMIT = 40  # digits that are converted: a number with more is at least LARGEST_NUMBER
 
 _FEATURES: tuple[tuple[str, FeatureKind], ...] = (
     ("prompt_length_chars", "count"),

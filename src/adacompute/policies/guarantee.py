@@ -30,7 +30,7 @@ from adacompute.pool import Ballots, Pool
 
 _LONGEST = 64  # samples a request: with fewer, the certificate of a narrow lead can't be had
 _MAX_LONGEST = 256  # samples a request: the boundary of more would take long to compute
-_NODES = 256  # of the integrals: more change nothing within a double's precision
+_NODES = 256  # where the integrals are taken: more change nothing within a double's precision
 _SMALLEST = 1e-290  # a probability, so that nothing is divided by less
 _MARGIN = 1e-9  # added to a bound, as a share of it, for the rounding of its sums
 

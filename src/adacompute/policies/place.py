@@ -13,7 +13,7 @@ import numpy as np
 
 from adacompute.policies.votes import Floats
 
-_WIDTH = 0.02  # of the logarithm of prices, or of the log-odds of thresholds
+_WIDTH = 0.02  # in the logarithm of prices, or the log-odds of thresholds
 
 
 class OwnPrice(float):

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from adacompute.errors import BudgetInvalid, format_value
 
-MARGIN: Final = 0.01  # of accuracy: how much worse a policy may be that is called as good
+MARGIN: Final = 0.01  # how much less accurate a policy may be that is called as good
 
 _QUALITY = re.compile(
     r"(?:as good as|within\s+(?P<points>\d+(?:\.\d+)?)\s+points?\s+of)\s+(?P<rival>\S.*)", re.I
@@ -67,11 +67,11 @@ class Quality:
 class QualityCurve:
     """How much a policy gains over one rival, at each of several costs, on problems that it hadn't seen."""
 
-    samples: int  # of the rival, for every request
+    samples: int  # what the rival draws for every request
     mode: str | None = None
-    rival_cost: float  # of a request
-    accuracy: float  # of the rival
-    costs: tuple[float, ...]  # of a request on average, rising
+    rival_cost: float  # the rival's per request
+    accuracy: float  # the rival's
+    costs: tuple[float, ...]  # mean cost per request, rising
     gains: tuple[float, ...]  # mean over problems of the paired difference of accuracy
     lows: tuple[float, ...]  # the lower end of its 95% interval
 
@@ -131,8 +131,8 @@ class QualityCost:
     """The average cost that a quality stands for."""
 
     quality: Quality
-    cost: float  # of a request on average
-    gain: float  # of accuracy over the rival
+    cost: float  # mean cost per request
+    gain: float  # how much more accurate than the rival
     low: float  # the lower end of its 95% interval
     rival_cost: float
     margin: float  # how far below zero the lower end may be

@@ -28,14 +28,14 @@ MAX_DEPTH = 64  # levels of a tree
 LEAF_UNIT = (
     2.0**-40
 )  # leaves are whole multiples of it, so sums are exact in any order: one row gives what a batch gives
-_MAX_LEAVES = 64  # of such a tree: the bits of a word
+_MAX_LEAVES = 64  # per tree: the bits of a word
 _CELLS = 1 << 18  # (row, tree) pairs walked at a time: they fit in the processor's cache
 _BATCH_CELLS = 1 << 16  # the same where leaves are found by tables
 _MIN_BATCH = 256  # rows, at least, that are scored by tables of remaining leaves
 _ROWS_PER_NODE = 150  # rows of one tree that take as long to walk as one of its nodes to put into tables
 _BATCH_TREES = 64  # trees, at most, that share such tables: with more the tables grow with the square
 
-_IMPORT_LOCK = threading.Lock()  # of XGBoost: several threads may fit at the same time
+_IMPORT_LOCK = threading.Lock()  # XGBoost's: several threads may fit at the same time
 _COMMAND = "adacompute.cli.entry"  # loaded where a command runs, and in the processes that it starts
 
 _ARRAY_FIELDS = ("roots", "output", "feature", "threshold", "left", "right", "unknown_left", "value", "base")
@@ -190,7 +190,7 @@ class Trees:
     # ^ the same as lists, for single rows, which arrays would take five times as long for
     _batch_scorers: list[list[_BatchScorer]] = field(init=False, repr=False, default_factory=list)
     # ^ one list, built when enough rows were scored without
-    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # of batches until then
+    _batch_rows: list[int] = field(init=False, repr=False, default_factory=list)  # rows until then
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_layout", _TreeLayout.of(self))

@@ -24,7 +24,7 @@ from adacompute.records import SIGNAL_NAMES, TokenPrices
 
 ABSTAINS = -1
 ABSENT = -2
-TOKEN_CHARACTERS: Final = 4  # of a question, for one token of its prompt where no call was recorded
+TOKEN_CHARACTERS: Final = 4  # count as one token of a question if no call was recorded
 _CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory beside the arrays
 
 Floats = npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class PromptCharge:
     calls: each sample is a call of its own, and a prompt has one token for 4 characters of its question.
     """
 
-    tokens: float | None = None  # of a prompt, the mean of the recorded calls; None: none was recorded
+    tokens: float | None = None  # mean prompt of the recorded calls; None: none was recorded
     choices: int | None = 1  # samples that one call gives at most; None: any number
 
     @staticmethod

@@ -23,7 +23,7 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS, Json, map_errors, to_canonical
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 
-_LINE_BITS = 40  # of a place for the line; the rest is the file's number
+_LINE_BITS = 40  # a place's bits for the line; the rest is the file's number
 
 # JSON lines
 LINE_LIMIT = 64 << 20  # bytes; one problem with all its samples
@@ -33,7 +33,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 # Parquet
 _BATCH_ROWS = 128  # problems read at a time
-_GROUP_SAMPLES = 50_000  # of a row group when writing; at 200 bytes a text, 10 MB
+_GROUP_SAMPLES = 50_000  # in a row group when writing; at 200 bytes a text, 10 MB
 _GROUP_BYTES = 32 << 20
 # what pyarrow raises on bytes that are not Parquet: its own errors are ValueErrors, LookupErrors and the like
 PARQUET_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)

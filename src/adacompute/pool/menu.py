@@ -47,7 +47,7 @@ Floats = npt.NDArray[np.float64]
 MenuUnit = Literal["money", "tokens", "cost"]
 Missing = Literal["error", "drop"]
 
-MODE_PARAMETER: Final = "mode"  # of a source: what the menu that it was drawn with calls it
+MODE_PARAMETER: Final = "mode"  # a source's parameter: what the menu that it was drawn with calls it
 _SHOWN_REQUESTS = 1000  # whose cost in money is shown
 _NAME_LENGTH = 40  # characters of one parameter in a mode's name
 

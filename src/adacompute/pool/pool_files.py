@@ -54,7 +54,7 @@ Format = Literal["native", "lm-eval", "inspect"]
 ImportProgress = Callable[[int, int], None]  # problems, samples so far
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
-_QUESTION_SUFFIXES = (".csv", ".tsv")  # of files that `collect` reads
+_QUESTION_SUFFIXES = (".csv", ".tsv")  # files that `collect` reads
 _MAX_HEAD = 65_536  # bytes of a table's first line
 _IMPORT_REMEDY = (
     f"a log is imported by its format, --format {' or '.join(FORMATS)}, a table by its columns, e.g. "
@@ -79,7 +79,7 @@ class ExportResult:
 
     problems: int
     samples: int
-    bytes: int  # of the file
+    bytes: int  # the file's size
 
 
 def import_file(

@@ -79,7 +79,7 @@ def _find_culprit(value: Json, where: str, depth: int = 0) -> str:
     return where
 
 
-INDEX_LIMIT = 2**31  # of a sample: more than anyone draws
+INDEX_LIMIT = 2**31  # samples are numbered below this: more than anyone draws
 _LARGEST = 2**63 - 1
 _SIGNAL_NAMES = frozenset(SIGNAL_NAMES)
 MISSING: Any = UNSET  # the key is missing: extract the answer, grade the correctness
@@ -311,6 +311,8 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
         _refuse_misspelt_text(i, extra)
+    if type(extra.get("score")) in (int, float) and "signals" not in extra:
+        extra["signals"] = {"score": extra.pop("score")}
     if has_signal_names(extra.get("signals")):
         _convert(extra["signals"], Signals, f"samples[{i}].signals")
     idx = i if fields.index is None else int(fields.index)

@@ -35,7 +35,7 @@ APPLICATION_ID = 0x41444143  # "ADAC", in the file's header
 
 _MAGIC = b"SQLite format 3\0"
 _MIN_BYTES = 512  # bytes of a page
-_APPLICATION_ID_OFFSET = 68  # of the application id in the header, big-endian
+_APPLICATION_ID_OFFSET = 68  # where the header has the application id, big-endian
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -399,7 +399,7 @@ def map_errors(path: str | Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as exc:
         raise translate_error(exc, path) from exc
-    except UnicodeDecodeError as exc:  # of SQLite's text, or of its own message about a damaged schema
+    except UnicodeDecodeError as exc:  # SQLite's text, or its own message about a damaged schema
         raise build_damage_error(exc, path) from exc
 
 

@@ -142,7 +142,7 @@ _ANSWER_COLUMNS = (
     *("answer index", "cot", "cot content", "correct", "correct answer", "correct option", "explanation"),
     *("expected answer", "final answer", "gold answer", "ground truth", "rationale", "reference answer"),
     *("reference solution", "solution", "worked solution"),
-    "metadata",  # of reasoning-gym: what its scorers know
+    "metadata",  # reasoning-gym's: what its scorers know
 )
 HUB_NAMES = tuple(name for preset in _ALL_PRESETS for name in preset.hub)
 _BY_HUB = {name.lower(): preset for preset in _ALL_PRESETS for name in preset.hub}

@@ -241,7 +241,7 @@ Arrow: TypeAlias = Any  # pyarrow ships no types
 _BATCH_ROWS = 1024  # read at a time
 _SPLIT_NAME = re.compile(r"(train|test|validation|valid|val|dev)(?![^\W_])")
 _SPLIT_ALIASES = {"valid": "validation", "val": "validation", "dev": "validation"}  # as `datasets` calls them
-_POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # of a pool file, not of a problem
+_POOL_COLUMNS = {"samples", "failures", "parameters", "model"}  # a pool file has them, a problem hasn't
 
 
 def read_parquet_rows(path: Path, *, prefix: str = "") -> Iterator[ProblemRow]:

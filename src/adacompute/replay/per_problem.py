@@ -36,8 +36,8 @@ from adacompute.score.plain_vote import MAX_EXACT_BUDGET, score_exact_vote
 _MAX_CELLS = 1 << 22  # draws of all paths of a block, each some 60 bytes
 _MODE_PATHS = 6000  # paths of a block of several modes, up to a hundred megabytes
 _SKIPPED_AT_ONCE = 1 << 20  # random numbers
-_ROUNDING = 1e-9  # of a share of requests
-_PLACES, _MOST_PLACES = 1 << 15, 64  # of all prompts, about, and of one prompt, at most
+_ROUNDING = 1e-9  # a smaller share of requests is rounding
+_PLACES, _MOST_PLACES = 1 << 15, 64  # all prompts' together, about, and one prompt's, at most
 
 
 def run_policy(

@@ -28,9 +28,9 @@ from adacompute.score.grades import BlockMap, Bools, mask_votable
 from adacompute.score.pool_summary import estimate_mean
 
 DEFAULT_SEED = 0  # where no generator is given, so that results repeat
-_MAX_ORDERS = 1_000_000  # of a problem: more is taken for a mistake
+_MAX_ORDERS = 1_000_000  # per problem: more is taken for a mistake
 _MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
-RESAMPLES = 2000  # of the bootstrap over problems
+RESAMPLES = 2000  # bootstrap samples of the problems
 _TAIL = 0.025  # on each side of a 95% interval
 
 
@@ -186,7 +186,7 @@ class Replayed:
     protocol: str  # how it was measured, in words
     certified: float | None = None  # share of requests whose answer is certified; None: not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # of cost; that of the menu, of a policy over one
+    unit: str = "samples"  # what costs are counted in: a menu's own unit for a policy over one
     draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each mode of a menu
 
     def to_dict(self) -> dict[str, Any]:

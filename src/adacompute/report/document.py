@@ -253,7 +253,7 @@ class ReportPart:
 class Report:
     """Everything said of one pool; the first part is the verdict."""
 
-    name: str  # of the pool, as shown
+    name: str  # the pool's, as shown
     headline: str
     below: str  # what supports the headline: protocol and interval
     facts: Mapping[str, Any]  # how it was made: versions, seeds, numbers of problems and samples

@@ -26,7 +26,7 @@ from adacompute.report.page import render_page
 PAGE, RESULTS, TABLES, FIGURES = "report.html", "results.json", "tables", "figures"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REPORT_FILE = re.compile(rf"{TABLES}/{_NAME.pattern}\.csv|{FIGURES}/{_NAME.pattern}\.svg")
-_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # of browsers and killed runs
+_IGNORED_FILE = re.compile(r"\.DS_Store|Thumbs\.db|desktop\.ini|\..*\.part")  # left by browsers, killed runs
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # names come from pools
 
 
@@ -161,7 +161,7 @@ def write_report(files: Mapping[str, bytes], folder: Path) -> Path:
         publish_files({folder / name: data for name, data in first.items()})
         for name in stale:
             remove_leftovers(folder / name)
-            temporary_path(folder / name).unlink(missing_ok=True)  # of an older version
+            temporary_path(folder / name).unlink(missing_ok=True)  # an older version left it
             (folder / name).unlink(missing_ok=True)
         if stale:
             publish_files({folder / RESULTS: files[RESULTS]})

@@ -34,7 +34,7 @@ class PolicyStyle:
     """How one policy is drawn and named, the same in every figure."""
 
     name: str  # for people
-    colour: str  # of COLOURS
+    colour: str  # a key of COLOURS
     line: str = "-"  # matplotlib's: - -- : -.
     marker: str = ""
 

@@ -69,7 +69,7 @@ from adacompute.score.aggregates import fit_vote_weights
 _Mode = TypeVar("_Mode", bound="ModeConfig | SourcePlan")
 RESUMABLE_STOPS: tuple[StopReason, ...] = ("signal", "endpoint")  # the same call should be made again
 _MIN_SAMPLES = 20  # with fewer samples their mean is worse than the one the policy has
-_SEED = 0  # of the interval
+_SEED = 0  # for the interval
 _NOTHING_LEFT = "not asked: the budget was spent on other requests; raise the budget or the cost"
 _GUESSED_PROMPTS = 100  # whose mean length a guess of costs takes
 _UNSTORED = "unstorable: a response could not be stored; the pool has the reason among its failures"
@@ -86,7 +86,7 @@ class Answers(RunResult):
     budget: float  # a request, on average, at most, in `unit`
     limit: float  # in all, at most, in `unit`
     spent: int  # samples in all, with those of earlier runs
-    rounds: int  # of this run
+    rounds: int  # in this run
     price: float | None  # the dial that the batch came down to; None: the policy has none
     unsettled: int  # requests that the policy would continue at that dial if the budget weren't spent
     weigh: VoteWeights | None  # how votes were weighed; None: plain
@@ -94,8 +94,8 @@ class Answers(RunResult):
     accuracy: MeanEstimate | None  # over requests with a gold answer; None: there are none
     unit: BudgetUnit = "samples"  # the budget's
     currency: str = ""  # where the unit is money
-    used: float = 0.0  # of the limit, with what may have been charged
-    excess_tokens: int | None = None  # of a response, where the endpoint sent more than max_tokens
+    used: float = 0.0  # counted towards the limit, with what may have been charged
+    excess_tokens: int | None = None  # in a response longer than max_tokens
     found: float | None = None  # share of samples in which an answer was found
     modes: tuple[SourceUse, ...] = ()  # a menu's, in the order of the policy
     prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu

@@ -31,7 +31,7 @@ class RequestAnswer:
     votes: Mapping[str, int]  # plain, by answer, in order of first appearance
     agreement: float  # the leader's share of the votes as they are weighed; 0.0 where there are none
     samples: int
-    tokens: int | None  # of its responses; None: not known
+    tokens: int | None  # its responses'; None: not known
     # the winning answer's most confident sample, by place among those of its mode; None: there is none
     best: int | None = None
     correct: float | None = None  # 1 right, 0 wrong; None: no gold answer is known

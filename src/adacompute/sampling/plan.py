@@ -51,7 +51,7 @@ class Asking:
     logprobs: bool = True  # votes are weighted by them
     top_logprobs: int = 0  # alternatives a token, 0 to 20; from 2 up they give the entropy
     sent_model: str = ""  # the name that is sent where the endpoint answers as `model` to it; "": `model`
-    mode: str = ""  # of a menu; "": none. Its samples are a source of their own
+    mode: str = ""  # a menu's mode, whose samples are a source of their own; "": none
     system_suffix: str = ""  # what the mode adds to the system message
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class RemainingSamples:
 
     runs: tuple[SampleRun, ...]  # in the order of the problems
     planned: int  # samples of the whole plan
-    stored: int  # of them
+    stored: int  # how many of them are stored
 
     @property
     def samples(self) -> int:

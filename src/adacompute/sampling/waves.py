@@ -229,7 +229,7 @@ class WavePlanner:
         self._granted = BatchWave(*(np.zeros(0, dtype=np.int64) for _ in range(3)))  # the last wave
         self._expected: Ints = np.zeros(0, dtype=np.int64)  # samples of its requests if nothing fails
         self.dial = None if policy.dial is None else highest_dial(policy)
-        self.number = 0  # of rounds so far
+        self.number = 0  # rounds so far
 
     @property
     def room(self) -> int:

@@ -43,7 +43,7 @@ from adacompute.pool import DrawnSamples, Pool
 from adacompute.records import Call, Failure, Sample, Signals
 from adacompute.sampling.plan import Asking, CostBudget, SampleRun, estimate_prompt_size
 
-Scores = Mapping[int, float]  # of responses, by their place in a call's reply
+Scores = Mapping[int, float]  # responses' scores, by their place in a call's reply
 StopReason = Literal["signal", "max-cost", "endpoint"]
 _Item = tuple[DrawnSamples, "asyncio.Future[DrawnSamples]"]
 _GATHER_SECONDS = 0.02  # a batch waits for more, because one flush costs as much as many samples
@@ -64,7 +64,7 @@ class CollectProgress:
     stored: int  # in the pool now, with those of earlier runs
     added: int  # by this run
     failed: int  # samples that this run asked for and did not get
-    tokens: int  # of responses, by this run
+    tokens: int  # responses drawn in this run
     cost: float  # money, of all calls into this pool, with what may have been charged
     errors: Mapping[str, int]  # attempts that gave nothing, by kind
     calls: int

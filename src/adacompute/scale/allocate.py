@@ -59,7 +59,7 @@ AllocateEngine = Literal["local", "ray"]
 # made or fitted for one budget
 _FIXED_BUDGET_POLICIES = (FixedPolicy, ClassifierPolicy)
 _TOLERANCE = 0.01  # samples on average: nearer than that counts as met
-_CURVE_ROWS = 1 << 14  # of the kept curves, at a time
+_CURVE_ROWS = 1 << 14  # curves that are computed at a time
 _BLOCK_ROWS = 100_000  # a block has about so many, 4 MB of curves
 _BLOCKS_A_WORKER = 4  # at least, where there are row groups enough, so that all end together
 
@@ -122,7 +122,7 @@ class AllocateResult:
     summary_bytes: int = 0  # all counts together
     seconds: float = 0.0
     notes: tuple[str, ...] = ()  # what a reader of the numbers should know, a line each
-    unit: str = "samples"  # of cost; with modes, that of their costs
+    unit: str = "samples"  # what costs are counted in; with modes, as theirs
     modes: tuple[str, ...] = ()  # (budgets,) of a router: the mode that each budget is drawn from
 
     def to_dict(self) -> dict[str, Any]:

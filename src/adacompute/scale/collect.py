@@ -239,7 +239,7 @@ class SamplingCounts(Sampler):
 class _Worker:
     """A collector, and what it does now."""
 
-    number: int  # of its share
+    number: int  # its share's
     actor: Any
     busy: "asyncio.Future[Any] | None"  # until it is there, or has drawn its shard
     shard: CollectShard | None = None

@@ -23,13 +23,13 @@ from adacompute.pool.sqlite import DAMAGE_ERRORS
 
 Arrow: TypeAlias = Any  # pyarrow ships no types
 Ints = npt.NDArray[np.int64]
-Budgets = Callable[[Arrow], Ints]  # of the rows of a batch, in order
+Budgets = Callable[[Arrow], Ints]  # a batch's rows -> their budgets, in order
 Draws = Sequence[tuple[str, int]]  # a router's columns: the mode and the number of samples of each
 BUDGET = "budget"  # the column that is added
 MODE = "mode"  # added before it by a router
-COLUMN_NAMES = ("prompt", "question", "text")  # of the column of prompts, the first that is there
-_MAX_ROWS = 8192  # of a batch, at the most
-_MAX_BYTES = 16 << 20  # of a batch, about, at the most
+COLUMN_NAMES = ("prompt", "question", "text")  # the first that is there has the prompts
+_MAX_ROWS = 8192  # in a batch
+_MAX_BYTES = 16 << 20  # in a batch, about
 _BUFFER_BYTES = 1 << 20  # bytes that a column is read ahead
 _READ_ERRORS = (*DAMAGE_ERRORS, OSError, RuntimeError, MemoryError)
 _FINISHED = "parts"  # files that are whole

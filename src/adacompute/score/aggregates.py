@@ -22,7 +22,6 @@ from adacompute.answers.vote import (
     NEED_ALTERNATIVES,
     WEIGHT_UNIT,
     Moments,
-    ScoreWeights,
     Signal,
     SignalModel,
     VoteWeights,
@@ -44,7 +43,7 @@ _BLOCK_PROBLEMS = 1024  # problems whose votes are simulated at a time
 _SUBSET_CELLS = 1 << 20  # (sample, subset) pairs held at a time
 _SAMPLES_PER_CLASS = 0.75  # samples of a subset that take as long to add up as one class in a matrix product
 _FIRST, _LAST, _NEVER = 0, 1, 2  # tiers in order of choice: an answer, an abstention, an absent sample
-_MIN_ORDERS = 32  # of samples, for a simulation: their spread tells its error
+_MIN_ORDERS = 32  # orders of samples in a simulation: their spread tells its error
 
 
 # --- best-of and any-correct, by ranks ---
@@ -136,7 +135,7 @@ class _RankedSamples:
         new[:, 1:-1] = (scores[:, 1:] != scores[:, :-1]) | (tier[:, 1:] != tier[:, :-1])
         place = np.arange(width + 1)
         self.begin = np.maximum.accumulate(np.where(new, place, 0), axis=1)[:, :-1]
-        ends = np.where(new, place, width)[:, :0:-1]  # of the places behind each
+        ends = np.where(new, place, width)[:, :0:-1]  # the places behind each
         self.end = np.minimum.accumulate(ends, axis=1)[:, ::-1]
         self.size = self.end - self.begin
         total = _sum_before(self.grades)  # (problems, samples + 1)
@@ -297,7 +296,8 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = _read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
-    scores, has_score = read_scores(ballots, weigh.score)
+    scores, has_score = read_scores(ballots)
+    has_score = has_score & (weigh.score is not None)
     if not known.any() and not has_odds.any() and not has_score.any() and not partial:
         raise _build_unweighable_error(len(ballots), weigh.signal)
     exponents = np.zeros(values.shape)
@@ -312,9 +312,9 @@ def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool
     return weight_units
 
 
-def read_scores(ballots: Ballots, weigh: ScoreWeights | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Each sample's score of a verifier, and whether it weighs, (problems, samples) both."""
-    if weigh is None or ballots.signals is None:
+def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
+    """Each sample's score of a verifier, and whether it has one, (problems, samples) both."""
+    if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
     return scores, np.isfinite(scores) & (ballots.classes != ABSENT)

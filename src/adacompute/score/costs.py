@@ -12,7 +12,7 @@ from adacompute.pool.ballots import ABSENT, Ballots, PromptCharge, count_calls
 from adacompute.records import TokenPrices
 from adacompute.score.grades import Floats, Ints
 
-_UNITS = ("samples", "tokens")  # of cost; the third is money
+_UNITS = ("samples", "tokens")  # costs are counted in them; the third is money
 _MILLION = 1e6
 
 

@@ -138,7 +138,7 @@ def _split(ballots: Ballots, rng: np.random.Generator) -> tuple[Ballots, Ballots
             "two samples are the least; collect more, or leave them out"
         )
     odd = drawn % 2 == 1
-    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # of the first half, (problems,)
+    size = drawn // 2 + (odd & (np.cumsum(odd) % 2 == 1))  # the first half's, (problems,)
     keys = np.where(ballots.classes == ABSENT, np.inf, rng.random(ballots.classes.shape))
     rank = keys.argsort(axis=1).argsort(axis=1)  # each sample's place in a random order; absent ones last
     present = ballots.classes != ABSENT

@@ -74,7 +74,7 @@ class _Kind:
     first: int  # samples of each class in the first mode
     second: int
     worth: float  # 0 to 1
-    classes: int = 1  # of this kind
+    classes: int = 1  # how many are of this kind
 
     def with_classes(self, classes: int) -> "_Kind":
         """The same kind, with so many classes."""

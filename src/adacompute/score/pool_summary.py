@@ -25,7 +25,7 @@ PROTOCOL = (
     "ties shared, abstentions ignored; 95% interval over problems"
 )
 _MAX_LISTED = 40  # subjects or levels worth listing
-_Z = 1.959964  # of a 95% interval
+_Z = 1.959964  # for a 95% interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class SourceSummary:
     finished: float | None  # share, of those where it is known
     mean_tokens: float | None
     failures: Mapping[str, int]  # by kind
-    accuracy: MeanEstimate | None  # of one sample; None: correctness is not known
+    accuracy: MeanEstimate | None  # one sample's; None: correctness is not known
     votes: Mapping[int, MeanEstimate]  # by budget, as far as there are samples and answers
     unvotable: int  # problems with grades but no recorded answers: they have an accuracy and no vote
     agreement: float | None  # mean share of the leading answer
@@ -61,7 +61,7 @@ class SourceSummary:
     agreement_problems: int  # that have it
     classes_mean: float | None  # different answers a problem
     classes_max: int
-    account: Account | None = None  # of the calls that drew them; None: none was recorded
+    account: Account | None = None  # the calls that drew them; None: none was recorded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def _summarise_source(
     classes = ballots.classes[voting]
     largest = _find_common_budget(budgets, drawn[voting])
     shares = compute_agreement(classes, largest) if largest is not None else np.zeros(0)
-    shares = shares[~np.isnan(shares)]  # of the problems that have so many samples
+    shares = shares[~np.isnan(shares)]  # problems that have so many samples
     kinds = classes.max(axis=1, initial=-1) + 1  # (votable problems,)
     return SourceSummary(
         model=model,

@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.intp]
 _SMALL_TABLE = 4096  # rows that are quicker taken whole than bracketed
 _MIN_SLOPE, _MAX_SLOPE = 5e-324, 1.7976931348623157e308  # every slope that is neither 0 nor free
 
-# of the paper's bisection
+# the paper's bisection
 _MAX_PRICE = 5.0
 _STEPS = 50
 _TOLERANCE = 1e-12

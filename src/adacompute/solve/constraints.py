@@ -24,8 +24,8 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 
-_LIMIT_TOLERANCE = 1e-12  # of a limit: what rounding may add to an average
-_JOINT_TOLERANCE = 1e-9  # of a limit's range: limits that are met together to this are met
+_LIMIT_TOLERANCE = 1e-12  # relative to a limit: what rounding may add to an average
+_JOINT_TOLERANCE = 1e-9  # relative to a limit's range: limits that are met together to this are met
 _SHARE_TOLERANCE = 1e-9  # a smaller share of a problem is only rounding
 _VALUE_TOLERANCE = 1e-11  # accuracies this near to each other are the same
 
@@ -263,7 +263,7 @@ def _solve_programme(
 def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
     """Shares of each problem, (problems, modes), from the mean of its group: few of a group are mixed."""
     order = np.argsort(group, kind="stable")
-    place = np.empty(len(group))  # of a problem within its group
+    place = np.empty(len(group))  # a problem's within its group
     place[order] = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     ends = np.cumsum(np.where(shares < _SHARE_TOLERANCE / sizes[:, None], 0.0, shares), axis=1)
     ends *= (sizes / ends[:, -1])[:, None]
@@ -322,7 +322,7 @@ def _format_only_mixed(vertex: _Vertex, priced_limits: Sequence[_Limit]) -> str:
 _MAX_COMBINATIONS = 4096  # combinations that are looked at
 _MAX_CONCESSIONS = 64  # problems that give way
 _INTEGER_PROBLEMS = 400  # problems that an integer programme is asked about
-_MAX_NODES = 20_000  # of its search tree: a limit that doesn't depend on the clock
+_MAX_NODES = 20_000  # in its search tree: a limit that doesn't depend on the clock
 
 
 def _round_vertex(programme: _Programme, vertex: _Vertex) -> Ints | None:

@@ -18,7 +18,7 @@ Keys = npt.NDArray[np.uint64]
 
 # the low bits of a slope, which the hull leaves 0: here they say which edge it is
 _CODE_BITS = np.uint64(0xFFFF)
-_SIGN_BIT = np.uint64(1 << 63)  # of a number: an ascending sort puts the steepest first
+_SIGN_BIT = np.uint64(1 << 63)  # the numbers' sign: an ascending sort puts the steepest first
 _SLOPE_BITS = ~(_CODE_BITS | _SIGN_BIT)
 _MAX_KEYED_MODES = 257  # modes whose edges can be told apart there
 _ROUNDING = 1e-14  # relative accuracy of sums of doubles

@@ -21,8 +21,8 @@ from adacompute.records import AccuracyTable
 Floats = npt.NDArray[np.float64]
 Chunk = tuple[int, int, Floats]  # first row, row after the last, slopes (modes - 1, rows)
 
-_MIN_ROWS = 2048  # of a chunk at the least: fewer cost more in calls than in numbers
-_CELLS = 50000  # of a chunk: its columns stay in the processor's second cache
+_MIN_ROWS = 2048  # in a chunk: fewer cost more in calls than in numbers
+_CELLS = 50000  # in a chunk: its columns stay in the processor's second cache
 _GRAIN = np.uint64(0xFFFF)  # the bits that are rounded away
 
 

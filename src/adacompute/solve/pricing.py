@@ -14,7 +14,7 @@ from adacompute.solve.hull import count_steps, iterate_slopes, round_slopes
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
-COST_TOLERANCE = 1e-12  # of the cost: what rounding may add to it
+COST_TOLERANCE = 1e-12  # what rounding may add to a cost
 _ROWS = 1 << 14  # at a time, so that nothing the size of the table is made on the way
 
 

@@ -33,12 +33,12 @@ STOP = -1
 JOINT_FEATURES, FEATURES_PER_MODE = 4, 10
 _ODDS_PRIOR = 0.3  # votes that are added to both sides of the odds
 _TINY = 1e-9
-_MAX_CELLS = 130  # of a lattice of two modes; of more, three times as many
+_MAX_CELLS = 130  # in a lattice of two modes; three times as many with more modes
 _CHEAP_CAP, _DEAR_CAP = 8, 12  # draws of each of two modes
 _LOOKAHEAD = 2  # samples of a mode that predictions look ahead
 _FOLDS = 3  # that predictions, leaves and decisions are cross-fitted by
 _NO_FOLD = -1
-_LEAVES = 10  # of a cell, at most
+_LEAVES = 10  # per cell, at most
 _LEAF_PROBLEMS = 16  # problems' worth of paths in a leaf, at least
 _MAX_COST_CHANGE = 0.15  # share of a rule's cost by which it may differ between folds and all problems
 _ROWS = 100_000  # states that trees are learned on, at most
@@ -53,7 +53,7 @@ _SETTINGS: dict[str, Any] = {
     "nthread": 1,
     "verbosity": 0,
 }
-_MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0  # of a leaf of these trees, and their penalty, in problems' rows
+_MIN_PROBLEMS, _RIDGE_PROBLEMS = 3.0, 1.0  # in a leaf of these trees, and their penalty, in problems' rows
 
 
 def choose_caps(recorded: Sequence[int]) -> tuple[int, ...]:

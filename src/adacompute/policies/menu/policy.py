@@ -81,7 +81,7 @@ _UNFITTED_GAIN = 0.05  # accuracy that it takes e times the cost to be worth
 _PATHS = 5000  # that a lattice is learned on
 _ORDERS = (4, 24)  # paths a problem, at least and at most
 MIN_PROBLEMS = 80  # problems: with fewer no lattice is learned
-_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # of a vote of a mode beside one of the dearest
+_FACTORS = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.5)  # what a mode's vote may count beside one of the dearest
 _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
 _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
@@ -301,7 +301,7 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
-        if self.families:  # of new families little is sure, so cascades are preferred
+        if self.families:  # little is sure about new families, so cascades are preferred
             stopping = doubt_by_error(stopping, cascades, groups)
         points = [*cascades, *stopping]
         self.model_ = None

@@ -30,8 +30,8 @@ _FEATURES: Final = {
     "second": 1,
     "answered": 0,
     "kinds": 0,
-    "share": -1,  # of the leader, in votes
-    "weighed_share": -1,  # of the leader, in weight
+    "share": -1,  # the leader's votes
+    "weighed_share": -1,  # the leader's weight
     "margin": -1,  # weight of the leader less the runner-up's
     "sureness": 0,  # log of the mean weight of all votes
     "leader_sureness": 0,  # log of the mean weight of the leader's votes
@@ -52,13 +52,13 @@ _MIN_PROBLEMS = 4  # problems: with fewer, a tally's own price is not used
 MIN_PRICE = 1e-5  # the critical price where going on is never worth it
 
 # waves
-WAVE_QUANTILES = (0.0, 0.3, 0.5)  # of critical prices: no limit on waves, several waves, one wave
+WAVE_QUANTILES = (0.0, 0.3, 0.5)  # critical prices: no limit on waves, several waves, one wave
 _STEEP_RATIO = 2.5  # critical price over price, from which the larger of two steps is taken
 
 # the trees over features of a state
 TRAINING_PRICES = np.geomspace(0.0015, 0.13, 7)
 _TREES = 24  # at each price
-_TOTAL_STEP = 4.0  # of all trees: fewer trees take larger steps
+_TOTAL_STEP = 4.0  # all trees' together: fewer trees take larger steps
 _SETTINGS: dict[str, Any] = {
     "max_depth": 4,
     "tree_method": "hist",

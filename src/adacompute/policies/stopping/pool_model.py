@@ -29,7 +29,7 @@ _MAX_CHARACTERS = 4000  # characters of a prompt that are read, so that reading 
 _TOKENS = re.compile(r"[a-z]{1,40}|\d|[^\sa-z\d]")  # words, single digits, signs
 _PENALTIES = (0.3, 1.0, 3.0, 10.0)
 _FOLDS = 5
-_PAIR_FACTOR = 31  # of the first word of a pair, so that order matters
+_PAIR_FACTOR = 31  # for the first word of a pair, so that order matters
 _STANDARD_ERRORS = 2.0  # standard errors by which words must do better than the mean
 _PATHS = 6000  # in all: twice as many take twice the time and add nothing
 _ORDERS = (8, 64)  # a problem, at least and at most
@@ -200,12 +200,12 @@ def _normalise(marks: Floats, rarity: Floats) -> Floats:
 class PoolModel:
     """What was learned on one pool."""
 
-    trees: CriticalPriceTrees  # of states, and hints where there are any
+    trees: CriticalPriceTrees  # grown on states, and hints if there are any
     hints: PromptHints | None
     problems: int
     labels: bool  # learned from labels too, not only from agreement
     weighted: bool  # votes were weighted
-    fingerprints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
+    fingerprints: npt.NDArray[np.uint64]  # prompts it was learned on, ascending
 
     @property
     def share(self) -> float:

@@ -70,8 +70,8 @@ class Prior:
     trees: CriticalPriceTrees | None  # for weighted votes; None: none were recorded
     problems: int  # that the trees were learned on; 0 without trees
     price_quantiles: Floats  # (QUANTILES, draws) of critical prices
-    scale: float  # of mean log-probabilities, the default for vote weights
-    fingerprints: npt.NDArray[np.uint64]  # of the prompts it was learned on, ascending
+    scale: float  # by it mean log-probabilities are divided: the default for vote weights
+    fingerprints: npt.NDArray[np.uint64]  # prompts it was learned on, ascending
     signal_model: SignalModel | None = None  # weighs samples with further signals; None: none had any
 
     def estimate_critical_prices(self, state: VoteState, rows: Floats) -> Floats:

@@ -25,7 +25,7 @@ class Money:
     output_price: float  # per million tokens
     currency: str = "USD"
     requests: int = 1_000_000  # a month
-    prompt_tokens: float | None = None  # of a request; None: those of the recorded ones
+    prompt_tokens: float | None = None  # a request's; None: those of the recorded ones
     example: bool = False  # the prices are an example, not given by the user
 
     def __post_init__(self) -> None:

@@ -24,8 +24,8 @@ from adacompute.report.theme import policy_style
 
 Floats = npt.NDArray[np.float64]
 
-_DRAWS = 500  # of problems; each needs its own hull
-_TAIL = 0.025  # of the draws, above a 95% interval
+_DRAWS = 500  # problems drawn again; each draw needs its own hull
+_TAIL = 0.025  # share of the draws above a 95% interval
 _TITLE = "Cost in tokens"
 _NO_TOKENS = (
     "tokens: not every sample has its output tokens recorded, so cost is in samples alone; record tokens "
@@ -45,7 +45,7 @@ class TokenSpending:
     same: float | None  # tokens of uniform sampling with the same accuracy; None: more than there are
     saved: Interval | None  # share of those; None for uniform itself, or where it isn't known
     open_end: bool  # more may be saved: in some draws uniform is never as accurate
-    length: Interval  # of its samples, relative to the average sample
+    length: Interval  # its samples' length, relative to the average sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ def _compute_saving(
             for wanted, own in zip(uniform.shares @ mix.each, uniform.by_draw, strict=True)
         ]
     )
-    largest = np.array([cost[-1] for cost, _ in uniform.by_draw])  # of uniform at its best
+    largest = np.array([cost[-1] for cost, _ in uniform.by_draw])  # the cost of uniform at its best
     interval = make_interval(mean, 1 - (uniform.shares @ tokens_spent) / np.minimum(needs, largest))
     return interval, float(np.isinf(needs).mean()) > _TAIL
 

@@ -39,8 +39,8 @@ Floats = npt.NDArray[np.float64]
 
 DECIDE_BEFOREHAND = ("heuristic", "classifier", "curve")  # decide by the prompt, and perhaps the first sample
 RANDOM_POLICIES = ("random", "shuffled")  # decide at random: for comparison
-_SMALLEST_CHANGE = 0.02  # of accuracy: a smaller change doesn't count
-_DRAWS = 500  # of problems; each needs its own hulls
+_SMALLEST_CHANGE = 0.02  # a smaller change of accuracy doesn't count
+_DRAWS = 500  # problems drawn again; each draw needs its own hulls
 _TOLERANCE = 1e-12
 
 

@@ -45,7 +45,7 @@ from adacompute.serve.spending.ledger import Spend
 DEFAULT_BUDGET = 2.0  # samples on average, as of the gateway
 DEFAULT_CONCURRENCY = 8  # with more under way, the average of a few hundred prompts is kept less well
 _DEFAULT_KEY_ENV = EndpointConfig().key_env
-_MAX_MESSAGES = 1_000_000  # of a prompt: the caller is the operator
+_MAX_MESSAGES = 1_000_000  # in one prompt: the caller is the operator
 _BREAKER = BreakerSettings(seconds=1.0, longest=8.0)  # an outage of half a minute is waited out
 _ENDPOINT_REMEDY = (
     "give its URL with its path, e.g. http://127.0.0.1:8081/v1; `adacompute local` serves a small model on "

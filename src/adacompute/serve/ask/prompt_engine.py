@@ -52,10 +52,10 @@ from adacompute.serve.routes.lifespan import open_gateway
 from adacompute.serve.spending.ledger import NO_SPEND, Spend
 
 Prompt = str | Sequence[Mapping[str, Any]]  # a question, or messages in OpenAI's shape
-Messages = list[Any]  # of one prompt, not checked yet
+Messages = list[Any]  # one prompt's, not checked yet
 
 _KEY_NAME = "anonymous"  # what is spent is counted under this name, as in a gateway without keys
-_MAX_TOKENS = 100_000_000  # of a response, as the settings of a gateway allow
+_MAX_TOKENS = 100_000_000  # per response, as the settings of a gateway allow
 _MAX_LISTED = 8  # models that a message names
 _MAX_NESTING = 32  # levels of a message or a parameter
 _SURROGATE = re.compile("[\ud800-\udfff]")  # half of a character, which UTF-8 doesn't have
@@ -86,7 +86,7 @@ class Reply:
     answer: str | None = None  # the winner of the vote; None: there was none
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)  # by answer, the first to come first
     samples: int = 0  # drawn for it
-    tokens: int = 0  # of prompts and responses, of all samples
+    tokens: int = 0  # prompts and responses, all samples together
     cost: float | None = None  # money; None: no prices were given
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
@@ -293,7 +293,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # prompts in a row that couldn't reach the endpoint
         self._outage = ""  # why the last of them couldn't
-        self._count, self._cost = 0, 0.0  # of requests whose average is the budget
+        self._count, self._cost = 0, 0.0  # requests whose average is the budget
         self._last_status = _Status()  # once it is closed
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":

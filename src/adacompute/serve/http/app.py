@@ -63,7 +63,7 @@ _METRICS_HEADERS = {"content-type": "text/plain; version=0.0.4; charset=utf-8", 
 _ANONYMOUS = "anonymous"  # the name of the key if the gateway has none
 _CHAT_PATH = "/v1/chat/completions"
 _RESPONSES_PATH = "/v1/responses"
-_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # of most other requests
+_FORWARDED_PATHS = ("/v1/embeddings", "/v1/completions")  # where most other requests go
 _COUNTED_PATHS = (_CHAT_PATH, _RESPONSES_PATH)  # whose endpoints count their own refusals
 _BUDGET_PATH = "/admin/budget"
 _PATHS = (

@@ -24,7 +24,7 @@ from adacompute.serve.routes.chat import get_reply_id, send_reply
 from adacompute.serve.routes.lifespan import open_gateway
 
 _log = logging.getLogger("adacompute.serve")
-_SERVER_SETTINGS = (  # of `adacompute serve`
+_SERVER_SETTINGS = (  # only `adacompute serve` has them
     *("host", "port", "workers", "tls_cert", "tls_key", "client_timeout", "log"),
 )
 _NEVER_OPENED = (

@@ -37,7 +37,7 @@ from adacompute.serve.spending.redis_client import DEFAULT_TIMING, FleetTiming
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BACKLOG = 2048
-_SEND_BYTES = 262_144  # of the send buffer for a client that doesn't read; the default is megabytes
+_SEND_BYTES = 262_144  # buffered for a client that doesn't read; the default is megabytes
 _WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is refused without keys
 _Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int]]
 
@@ -237,7 +237,7 @@ async def run(
     _log.info("stopped")
 
 
-_LIVE_SETTINGS = ("budget", "max_budget")  # of [serve], that can change without a restart
+_LIVE_SETTINGS = ("budget", "max_budget")  # parts of [serve] that can change without a restart
 
 
 def reload_settings(gateway: Gateway, started: Config, reread: Callable[[], Config]) -> list[str]:

@@ -52,7 +52,7 @@ class Usage:
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cached_tokens: int = 0  # of the prompts', where the upstream says so
+    cached_tokens: int = 0  # tokens of prompts that the upstream says it had cached
     # further numbers that the upstream says, by their path in its usage
     details: Mapping[tuple[str, ...], float] = field(default_factory=dict, hash=False)
 
@@ -84,7 +84,7 @@ class VerifierUse:
 
     calls: int = 0  # responses that it was asked about
     failed: int = 0  # responses without a score, also those that a cap kept it from being asked about
-    tokens: int = 0  # of a model that was asked; 0: a plain scoring endpoint
+    tokens: int = 0  # what the asked model took; 0: a plain scoring endpoint
     note: str = ""  # for the client
 
     def __add__(self, other: "VerifierUse") -> "VerifierUse":
@@ -141,13 +141,13 @@ class ModeUse:
 class ForwardOutcome:
     """The outcome of a request that was passed on to another route of the upstream."""
 
-    id: str  # of the reply
+    id: str
     at: float  # seconds since 1970, when it came
     seconds: float
     key: str  # the name of the client's key
     method: str
     route: str  # the first word of its path
-    status: int  # of the reply; 499: the client went away
+    status: int  # what the reply had; 499: the client went away
     calls: Sequence[Call]  # none if it was free
     spent: Spend
     maybe: Spend  # upper bound of what may be charged for failed calls
@@ -157,7 +157,7 @@ class ForwardOutcome:
 class RequestOutcome:
     """The outcome of one request: for the reply, the ledger, metrics, the dashboard and the recorder."""
 
-    id: str  # of the reply, e.g. "chatcmpl-…"
+    id: str  # the reply's, e.g. "chatcmpl-…"
     at: float  # seconds since 1970, when it came
     seconds: float
     key: str  # the name of the client's key
@@ -168,7 +168,7 @@ class RequestOutcome:
     price: float | None  # the dial it was decided at; None: the policy has none, or nothing was decided
     stream: bool = False
     n: int = 1  # choices that the client asked for
-    status: int = 200  # of the reply; 499: the client went away
+    status: int = 200  # what the reply had; 499: the client went away
     error: str = ""  # the code of the error; "": none
     samples: int = 0  # received
     missing: int = 0  # samples requested but not received
@@ -185,19 +185,19 @@ class RequestOutcome:
     certified: bool | None = None  # whether the policy certifies the answer; None: it certifies nothing
     explored: bool = False  # drawn to the end, for learning
     decided: bool = True  # whether the policy decided how many; False: it can't be voted on
-    unit: BudgetUnit = "samples"  # of its budget
+    unit: BudgetUnit = "samples"  # what its budget is counted in
     cost: float | None = None  # what it counts for in the average, in that unit; None: as `cost_samples`
     notes: tuple[str, ...] = ()
     usage: Usage = field(default_factory=Usage)
     spent: Spend = field(default_factory=Spend)
-    prompt_cost: PromptCost = NO_PROMPT_COST  # of what was spent
+    prompt_cost: PromptCost = NO_PROMPT_COST  # prompts' part of what was spent
     maybe: Spend = field(default_factory=Spend)  # upper bound of what may be charged for failed calls
-    modes: tuple[ModeUse, ...] = ()  # of several, in the order of their first draws; (): one upstream
-    response_modes: tuple[str, ...] = ()  # of each response, if there are several; else ()
+    modes: tuple[ModeUse, ...] = ()  # in the order of their first draws; (): one upstream
+    response_modes: tuple[str, ...] = ()  # one for each response if there are several modes; else ()
     answered_by: str = ""  # the mode whose sample is the reply
     verified: VerifierUse = NO_VERIFICATIONS  # its cost is in what was spent
     responses: tuple[Response, ...] = field(default=(), repr=False)  # in their order
-    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # of the upstream's reply
+    server_info: Mapping[str, str] = field(default_factory=dict, hash=False)  # from the upstream's reply
     quality: Mapping[str, Any] | None = field(default=None, hash=False)  # that its budget stands for
     best: int | None = None  # index of the response that represents the winner
     prompt: str = field(default="", repr=False)
@@ -259,7 +259,7 @@ _CHALLENGE = 'Basic realm="adacompute", charset="UTF-8"'
 _FORBID_RETRY = {"x-should-retry": "false"}
 _MAX_MESSAGE = 500  # characters of a message
 _MAX_RETRY_AFTER = 86_400  # seconds
-_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # of an upstream, about the client's own request
+_CLIENT_STATUSES = {400, 404, 409, 413, 415, 422}  # an upstream's, about the client's own request
 _KEY_STATUSES = {401, 402, 403, 407}  # about the gateway's own key or account, or its proxy's
 # codes of a 403 that are about the client's request: what it asked for is refused, not the key
 _REQUEST_CODES = {
@@ -522,7 +522,7 @@ def build_headers(outcome: RequestOutcome) -> dict[str, str]:
     return headers
 
 
-@lru_cache(maxsize=256)  # of names that serve
+@lru_cache(maxsize=256)  # more names than serve
 def _quote_name(name: str) -> str:
     """A policy's name in ASCII, as a header is."""
     return quote(name, safe=" !#$&'()*+,/:;=?@[]")

@@ -36,7 +36,7 @@ class _OpenItem:
         self.text = ""
         self.refusal = ""
         self.logprobs: list[Body] = []
-        self.call: Body = {"id": "", "function": {"name": ""}}  # of a tool
+        self.call: Body = {"id": "", "function": {"name": ""}}  # the tool call under way
         self.sent = 0  # characters of its arguments
         self.has_text = False  # whether a part of text has been begun
         self.has_refusal = False
@@ -62,7 +62,7 @@ class ResponseStream:
     def __init__(self, base: Body, *, now: Callable[[], float] = time.time) -> None:
         self._base = base
         self._now = now
-        self._number = 0  # of the next event
+        self._number = 0  # the next event's
         self._open: dict[int | str, _OpenItem] = {}  # by a call's index, or by kind
         self._done: dict[int, Body] = {}  # finished items by their place in the output
         self._count = 0  # items so far

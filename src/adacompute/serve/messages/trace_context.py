@@ -41,7 +41,7 @@ def _read_parent(text: str) -> str | None:
     version, trace, span, flags, rest = match.groups()
     if version == "ff" or not trace.strip("0") or not span.strip("0") or (version == "00" and rest):
         return None
-    # of a later version only what this one defines is known: the ids, and whether it is sampled
+    # a later version's other fields aren't known: only the ids, and whether it is sampled
     return text if version == "00" else f"00-{trace}-{span}-{int(flags, 16) & 1:02x}"
 
 

@@ -73,7 +73,7 @@ class FleetPacer:
         self.bounds = (self.dial, low, high)
         self.price = min(max(start, low), high)
         self.average = self.target
-        self.requests = 0  # of all gateways
+        self.requests = 0  # all gateways' together
         self.name = name_lane(lane, average, unit)
         self._start, self._report_cost = repr(self.price), report_cost
 
@@ -164,7 +164,7 @@ class FleetPacers:
 
 
 _MAX_PACERS = 1_024  # kept in memory; others continue from their published state
-_MAX_COST = 1e9  # of one request, in any unit
+_MAX_COST = 1e9  # one request's, in any unit
 _log = logging.getLogger("adacompute.serve.fleet")
 
 

@@ -156,8 +156,8 @@ _SILENCE = 60.0  # seconds after which nothing relevant can be in flight
 _RECENT_COSTS = 1000  # requests that the mean cost of a sample is about
 _ENOUGH_COSTS = 20  # requests after which that mean is told
 _RECORDED_COSTS = 10.0  # requests that recorded lengths count for
-EARLY_REQUESTS = 50  # of a lane, while what a sample costs still moves where its dial began
-_EARLY_STEP = 0.5  # of the dial's scale, at most, that one of these suggests
+EARLY_REQUESTS = 50  # a lane's first ones, while what a sample costs still moves where its dial began
+_EARLY_STEP = 0.5  # how much of the dial's scale one of these suggests at most
 _KNOWN_UNITS: tuple[BudgetUnit, ...] = ("tokens", "money")
 
 
@@ -291,7 +291,7 @@ class Pacer:
         self._debt = 0.0  # spent above the budget so far, as far as it is carried over
         self._in_flight = 0.0  # requests that end between a request's beginning and its end
         self._centre = self._start = self._to_scale(min(max(start, low), high))
-        self._start_share = 1.0  # of the start in the centre
+        self._start_share = 1.0  # how much of the centre is the start
         self._slope = _SLOPE * target
         # running means of dial and cost, and of dial² and dial x cost about them
         self._mean_dial, self._mean_cost, self._spread, self._fall = self._centre, target, 0.0, 0.0
@@ -363,7 +363,7 @@ class Pacer:
         invalid = [name for name, value in numbers.items() if not math.isfinite(value)]
         invalid += [name for name in ("target", "low", "high") if numbers[name] != current[name]]
         invalid += [name for name in ("requests", "spent") if numbers[name] < 0]
-        invalid += [] if state.get("dial") == self.dial else ["dial"]  # of another policy
+        invalid += [] if state.get("dial") == self.dial else ["dial"]  # another policy's
         if invalid:
             raise ConfigError(
                 f"a stored pace has {invalid[0]} {state.get(invalid[0])!r:.40}; "
@@ -510,12 +510,12 @@ class Pacers:
         average: str = "all",
         currency: str = "",
     ) -> None:
-        self._currency = currency  # of lanes in money: those stored in another one are not continued
+        self._currency = currency  # lanes in money stored in another currency are not continued
         self._average = average  # which requests are settled, as the setting says
         self.set_permanent(permanent, unit)
         self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
-        self._stored: dict[Lane, Mapping[str, Any]] = {}  # of lanes without a settled request yet
+        self._stored: dict[Lane, Mapping[str, Any]] = {}  # lanes without a settled request yet
 
     def set_permanent(self, lanes: Collection[tuple[str, float]], unit: BudgetUnit) -> None:
         """Names the operator's own lanes."""

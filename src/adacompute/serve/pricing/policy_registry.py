@@ -43,7 +43,7 @@ MIN_SAMPLES = 20  # with fewer the policy's own scale is used
 MEMORY = 2000  # samples that the running mean covers, about
 MAX_MODELS = 16  # most recent models with a scale of their own; the others share one
 _NAME_LENGTH = 200  # characters of a model's name that are compared
-_MIN_MOVE = 0.01  # of the scale: smaller changes are ignored
+_MIN_MOVE = 0.01  # smaller changes of the scale are ignored
 _MAX_SAMPLE_RATIO = 8.0  # times the policy's own scale: the most that a single sample counts as
 _MAX_SCALE_RATIO = 4.0  # the live scale stays within the policy's own times or divided by this
 _MIN_SHIFT = 0.05  # spreads: smaller moves of a signal's centre or spread are ignored
@@ -259,7 +259,7 @@ class ServedPolicy:
         self.version = version  # a short hash of what was read
         self.bounds = find_bounds(policy)  # None: it has no dial
         self.menu = find_menu(policy)  # None: it draws samples of one model
-        self.names = () if self.menu is None else self.menu.names  # of its modes, cheapest first
+        self.names = () if self.menu is None else self.menu.names  # its modes, cheapest first
         # clients choose budgets, so their number must be bounded
         self._guess_start = functools.lru_cache(_MAX_GUESSES)(functools.partial(guess_start, policy))
         self._scales = None if policy.weigh is None else LiveScales(policy.weigh)
@@ -339,7 +339,7 @@ class ServedPolicy:
 class PolicyReading:
     """What all folders held at one time."""
 
-    number: int  # of the reading, rising
+    number: int  # rises with each reading
     policies: Mapping[str, ServedPolicy]
     refused: Mapping[str, AdacomputeError]  # by the policy's name
     remarks: Mapping[str, str]  # e.g. that a chart is not used
@@ -372,7 +372,7 @@ class PolicyRegistry:
         self.names = (*self._folders, SINGLE)
         self.remarks: tuple[str, ...] = ()  # about the first reading
         self._numbers = itertools.count(1)
-        self._number = 0  # of the reading in service
+        self._number = 0  # the reading in service
         self._served: dict[str, ServedPolicy] = {}
 
     @classmethod

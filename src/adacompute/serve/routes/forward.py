@@ -70,7 +70,7 @@ _ROUTES = frozenset(
         *("chat", "conversations", "assistants", "threads", "evals", "containers", "realtime"),
     }
 )
-_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # of a path: no separator is hidden in it
+_FIRST_WORD = re.compile(rb"[A-Za-z0-9_.-]+")  # how a path begins: no separator is hidden in it
 # storing costs nothing; what is done with a file or a conversation later does
 _FREE_ROUTES = ("files", "uploads", "conversations", "assistants")
 _FREE_PATHS = ([b"responses", b"input_tokens"], [b"messages", b"count_tokens"])
@@ -83,7 +83,7 @@ _WITHOUT_OUTPUT = ("embeddings", "moderations", "rerank", "score", "classify", "
 _MEDIA_ROUTES = ("images", "audio", "videos")
 # routes that start work whose cost nobody tells the gateway
 _UNMETERED = ("batches", "fine_tuning", "threads", "evals", "realtime", "containers", "vector_stores")
-_ADMINISTRATION = ("organization", "dashboard", "usage")  # of the operator's own account
+_ADMINISTRATION = ("organization", "dashboard", "usage")  # the operator's own account
 # names of the most tokens of a response, by route
 _TOKEN_LIMITS = {
     "completions": ("max_tokens",),
@@ -92,9 +92,9 @@ _TOKEN_LIMITS = {
 }
 _ANY_TOKEN_LIMITS = (*LIMIT_NAMES, "max_output_tokens")
 _STATEFUL = ("previous_response_id", "conversation", "prompt")  # the upstream adds what it has stored
-_SAMPLE_LISTS = ("choices", "data")  # of a reply
+_SAMPLE_LISTS = ("choices", "data")  # where a reply may have its samples
 _PROMPT_TOKENS = 64  # that a model's template may add
-_MAX_VALUES = 200_000  # of a JSON body: more would hold up the event loop while they are parsed
+_MAX_VALUES = 200_000  # in a JSON body: more would hold up the event loop while they are parsed
 _ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
 _MAX_SMALL = 65_536  # bytes of JSON that take no time to parse
 _PASSED_HEADERS = (
@@ -114,7 +114,7 @@ _MAX_AT_ONCE = 64 * 2**20  # bytes of a reply for a client of HTTP/1.0, which ge
 _RETRY_SECONDS = 1.0
 
 
-# of an upstream's error, its status and body: what to raise instead; None: it is passed on
+# an upstream's error, its status and body -> what to raise instead; None: it is passed on
 ErrorCheck = Callable[[int, bytes], ServeError | None]
 
 

@@ -102,7 +102,7 @@ class Gateway:
     under_way: int = 0
     # adds what the other workers have counted to the data of the dashboard; None: there are none
     add_workers: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
-    logs_failures: bool = True  # of the upstream; False: whoever asks is told of them anyway
+    logs_failures: bool = True  # False: whoever asks is told of an upstream's failures anyway
     has_warned_of_shortfall: bool = False
     patched_budget: str = ""  # an operator's, until the next start; "": that of the settings is in force
     share_budget: Callable[[str], Awaitable[None]] | None = None  # with the fleet
@@ -422,7 +422,7 @@ class Gateway:
             if not refuses:
                 return "first"
             sampling.notes.append("the stream waits for the vote, because weak votes are refused")
-        # of several modes, the reply may come from another than the first sample
+        # with several modes, the reply may come from another than the first sample
         return "hold" if hold_back == "beginning" and not self.resources.has_choice else "wait"
 
     def _mark_weak_vote(self, sampling: SampleLoop) -> WeakVote | None:
@@ -503,7 +503,7 @@ class Gateway:
             maybe = use.maybe.samples * (self.costs[use.name].estimate(unit) or 0.0)
             cost += min(maybe, use.maybe.amount_in(unit))
             rest -= use.maybe
-        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # of one endpoint, or of a verifier
+        maybe = rest.samples * (self.costs[""].estimate(unit) or 0.0)  # one endpoint's, or a verifier's
         return cost + min(maybe, rest.amount_in(unit))
 
     def _settle_price(self, pacer: PacerProtocol, outcome: RequestOutcome, price: float | None) -> None:

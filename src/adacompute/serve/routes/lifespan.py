@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from adacompute.serve.watching.telemetry import Telemetry
 
 _log = logging.getLogger("adacompute.serve")
-_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # of one call; seconds, also until a dead upstream is retried
+_MAX_ATTEMPTS, _MAX_BACKOFF = 3, 4.0  # tries of one call; seconds, also until a dead upstream is retried
 _MODELS_RETRY, _MODELS_MAX_RETRY = 1.0, 10.0  # seconds between attempts to list the upstream's models
 _MODELS_WAIT = 2.0  # seconds that the start waits for the upstream's models, at most
 _FLUSH_SECONDS = 2.0  # that a collector of telemetry has to take the last of it
@@ -390,7 +390,7 @@ def _build_caps(settings: ServeConfig, keys: Sequence[KeyConfig], currency: str,
     )
 
 
-_MAX_PRICE = 1e12  # of a million tokens: what any request costs can still be counted exactly enough
+_MAX_PRICE = 1e12  # for a million tokens: what any request costs can still be counted exactly enough
 
 
 def _check_prices(caps: Caps, modes: Sequence[ModeEndpoint]) -> None:

@@ -34,7 +34,7 @@ from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
-NANOS = 1_000_000_000  # of one unit of money
+NANOS = 1_000_000_000  # in one unit of money
 _CLOCK_TOLERANCE = 60.0  # seconds between two readings that a clock may be adjusted by
 _CLOCK_PROBATION = 3600.0  # seconds after which a clock that has jumped is believed
 
@@ -48,7 +48,7 @@ class Spend:
     """
 
     samples: int = 0
-    tokens: int = 0  # of prompts and responses
+    tokens: int = 0  # prompts and responses
     nanos: int = 0  # billionths of the unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
@@ -101,8 +101,8 @@ NO_SPEND = Spend()
 class PromptCost:
     """What of a request is paid for its prompt: each call pays it once, however many samples it gives."""
 
-    every: Spend = NO_SPEND  # of all calls
-    single: Spend = NO_SPEND  # of the first call
+    every: Spend = NO_SPEND  # all calls
+    single: Spend = NO_SPEND  # the first call
     choices: int | None = None  # samples that one call gives at most; None: no limit is known
 
 
@@ -247,12 +247,12 @@ class Caps:
     """Hard limits on spending, in one unit; None: no limit."""
 
     unit: Unit = "samples"
-    total: float | None = None  # of all keys together
-    per_key: float | None = None  # of a key without a cap of its own
+    total: float | None = None  # all keys together
+    per_key: float | None = None  # for a key without a cap of its own
     by_key: Mapping[str, float] = field(default_factory=dict)  # caps of single keys, by name
     window: Window = "ever"  # after which they start again, by UTC
     place: str = ""  # where clients are told that the ledger is; "": nowhere
-    currency: str = DEFAULT_CURRENCY  # of money
+    currency: str = DEFAULT_CURRENCY
 
     @property
     def unit_name(self) -> str:
@@ -305,7 +305,7 @@ NO_BALANCE = Balance()
 class SpendStatus:
     """What one key, or all of them, may spend and has spent, in the unit of the caps."""
 
-    name: str  # of the key; "": the total
+    name: str  # the key's; "": the total
     spent: float
     maybe: float = 0.0  # upper bound for calls that gave nothing
     reserved: float = 0.0  # by requests in progress
@@ -348,7 +348,7 @@ class CapChecker:
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self.total_limit = to_whole_units(caps.total, caps.unit)  # of all together; None: none
+        self.total_limit = to_whole_units(caps.total, caps.unit)  # all keys together; None: none
         self.has_limits = caps.total is not None or caps.per_key is not None or bool(caps.by_key)
 
     def limit_of(self, key: str) -> int | None:
@@ -498,7 +498,7 @@ class WindowClock:
     """
 
     def __init__(self) -> None:
-        self._offset: float | None = None  # of the time that is believed from the elapsed time
+        self._offset: float | None = None  # believed time minus elapsed time
         self._doubted = 0.0  # another offset, that the clock says and that isn't believed yet
         self._doubted_since: float | None = None  # elapsed time
 

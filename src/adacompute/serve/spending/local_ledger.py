@@ -254,7 +254,7 @@ class Ledger:
         self._now = now
         self._hour = format_hour(now())  # the present one
         self._latest_hour = self._hour  # that was ever the present one
-        self._sums = WindowSums()  # of the present window
+        self._sums = WindowSums()  # the present window's
         self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}

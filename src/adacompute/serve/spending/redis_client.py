@@ -39,7 +39,7 @@ class FleetTiming:
     timeout: float = 2.0  # for one call
     account: float = 1.0  # between two reads of all balances
     close_timeout: float = 5.0  # for writing what is left when it is closed
-    clock_offset: float = 0.0  # of this replica's clock ahead of Redis's
+    clock_offset: float = 0.0  # how far this replica's clock is ahead of Redis's
 
 
 DEFAULT_TIMING = FleetTiming()
@@ -183,8 +183,8 @@ class FleetClient:
             list_reservations,
         )
         self._id = ""
-        self._clock = WindowClock()  # of Redis, compared with the time that passes here
-        self._number = self._last = 0  # of the last call made, and answered
+        self._clock = WindowClock()  # Redis's time, compared with the time that passes here
+        self._number = self._last = 0  # the last call made, and answered
         self._actions: deque[tuple[LedgerAction, asyncio.Future[ActionResult] | None]] = deque()
         self._costs: dict[str, tuple[str, list[str]]] = {}  # lane -> its starting dial, and costs
         self._notes: dict[str, str] = {}

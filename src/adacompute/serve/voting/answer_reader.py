@@ -83,7 +83,7 @@ _NEW_ROUTE = 3  # samples of JSON or calls that all differ, after which more wai
 _pool: tuple[int, ThreadPoolExecutor] | None = None  # with the id of the process that made it
 
 
-_UNREAD = Sample()  # of a text until it is read together with others
+_UNREAD = Sample()  # stands for a text until it is read together with others
 
 
 def _build_sample(response: Response, answer: str | None) -> Sample:
@@ -173,7 +173,7 @@ class Reading:
 
     sample: Sample = _UNREAD
     form: Form = "text"
-    text: str = ""  # of the text or the section that has the answer
+    text: str = ""  # the text or the section that has the answer
     tools: tuple[str, ...] = ()  # names of the tools that it calls, sorted
     is_broken: bool = False  # whether its JSON, or its call of a tool, can't be read
     route: str = ""  # what its fields are remembered by

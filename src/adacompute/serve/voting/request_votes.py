@@ -29,7 +29,7 @@ from adacompute.serve.voting.sample_scorer import SampleScorer
 
 TEXT_REASON = "the prompt asks for a text, not for an answer"
 STREAMED_REASON = "the first sample looks like a text, and was streamed as it came"
-HoldBack = Literal["nothing", "beginning", "all"]  # of a first sample that is streamed
+HoldBack = Literal["nothing", "beginning", "all"]  # how much of a streamed first sample waits
 
 _MAX_PROMPT = 20_000  # characters of a prompt that the operator's pattern is applied to
 _MIN_SILENT = 2  # samples without any answer, after which more are useless
@@ -243,7 +243,7 @@ class SampleSource:
         self.client, self.mode = client, mode
         self.name = mode.name  # "" if there is one upstream
         self.rates = Rates(input=mode.prices.input, cached=mode.cached_price, output=mode.prices.output)
-        self.limit = mode.max_tokens  # of a response, as the mode itself allows; None: any
+        self.limit = mode.max_tokens  # tokens of a response that the mode itself allows; None: any
         self.added_tokens = mode.added_tokens  # to a prompt, at most
         self.is_plain = not mode.model and not mode.all_options  # whether requests go there as they came
 
@@ -275,7 +275,7 @@ class SamplingResources:
     task: Task
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
-    max_rounds: int = 0  # of a request; 0: no limit
+    max_rounds: int = 0  # per request; 0: no limit
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:
@@ -297,7 +297,7 @@ class RequestVotes:
         self, request: ChatRequest, route: Route, served: ServedPolicy, resources: SamplingResources
     ) -> None:
         self.responses: list[Response] = []
-        self.modes: list[str] = []  # of each response; "" if there is one upstream
+        self.modes: list[str] = []  # one for each response; "" if there is one upstream
         self.samples: list[Sample] = []
         self.policy_modes = served.names  # (): whatever there is
         self.no_vote_reason = resources.eligibility.check_request(request) or self._check_modes(route)

@@ -19,7 +19,7 @@ from adacompute.serve.spending.ledger import NO_SPEND, LedgerProtocol, Rates, Sp
 _log = logging.getLogger("adacompute.serve")
 _SCORE_MEMORY = 2000  # scores that the running means cover, about
 _MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are ignored
-_MIN_VARIANCE = 1e-9  # of scores, as a share of their square: below it they differ by rounding only
+_MIN_VARIANCE = 1e-9  # share of the scores' mean square, below which they differ by rounding only
 
 
 class VerifierRates(Rates):
@@ -49,9 +49,9 @@ class SampleScorer:
 
     def __init__(self, verifier: Verifier, rates: VerifierRates, *, beta: float = 0.0) -> None:
         self.verifier = verifier
-        self._beta = beta  # of policies that have none of their own
+        self._beta = beta  # for policies that have none of their own
         self._rates = rates
-        self._count, self._mean, self._square = 0, 0.0, 0.0  # of scores; running means of them and squares
+        self._count, self._mean, self._square = 0, 0.0, 0.0  # running means of scores and squares
         self._last: ScoreWeights | None = None  # on the live scale, until that has moved
         self._failing = False  # whether that it fails was logged, and it hasn't worked since
 

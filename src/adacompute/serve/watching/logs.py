@@ -268,7 +268,7 @@ class _LineWriter(logging.Handler):
     def __init__(self, stream: TextIO, *, max_bytes: int) -> None:
         super().__init__()
         self._stream = stream
-        self._max_bytes = max_bytes  # of one write, unless a single line is longer
+        self._max_bytes = max_bytes  # in one write, unless a single line is longer
         self._lines: deque[str] = deque()
         self._dropped = 0
         self._ready = threading.Event()  # there are lines

@@ -33,8 +33,8 @@ _OTHER = "other"
 _LABEL = f"{MODES_KEY}_mode"
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _TOKEN_KINDS = ("prompt", "completion", "cached", "reasoning")
-_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # of a mode, kept over restarts
-_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # of what it cost, too
+_KEPT_COUNTS = ("requests", "samples", "missing", "replies")  # kept over restarts for each mode
+_KEPT_AMOUNTS = ("samples", "tokens", "nanos")  # kept for what it cost, too
 
 _log = logging.getLogger("adacompute.serve")
 
@@ -120,7 +120,7 @@ class ModeStatus:
         self._currency = currency
         self._exploring = exploring
         self._sums = _make_sums(modes)  # since the start
-        self._earlier = _make_sums(modes)  # of earlier runs
+        self._earlier = _make_sums(modes)  # earlier runs
         self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)

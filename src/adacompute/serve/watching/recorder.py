@@ -34,8 +34,8 @@ from adacompute.serve.messages.request_parser import ChatRequest
 from adacompute.serve.voting.answer_reader import AnswerReader
 
 _CALL_FIELDS = ("tool_calls", "function_call")
-_MAX_PARAMETER_BYTES = 4_096  # of a parameter that is kept whole
-_MAX_MESSAGES_BYTES = 262_144  # of a conversation that is kept whole: pictures may take megabytes
+_MAX_PARAMETER_BYTES = 4_096  # larger parameters are not kept whole
+_MAX_MESSAGES_BYTES = 262_144  # larger conversations are not kept whole: pictures may take megabytes
 # what doesn't change how a model answers: who asks, metadata, and which of its answers are returned
 _IRRELEVANT_FIELDS = frozenset(
     (
@@ -118,7 +118,7 @@ def _clean(value: Any) -> Any:  # noqa: ANN401 - JSON data
 
 
 _MAX_QUEUED = 1_000  # requests
-_MAX_CHARACTERS = 64_000_000  # of the texts of queued requests
+_MAX_CHARACTERS = 64_000_000  # texts of queued requests, together
 _MAX_BATCH = 100  # requests per transaction
 _GATHER_SECONDS = 0.1  # that a batch waits for more: a flush costs as much as many samples
 _CLOSE_SECONDS = 20.0  # that the last ones may take
@@ -137,7 +137,7 @@ class QueuedRequest(NamedTuple):
     samples: Sequence[Sample]  # its responses as read, or none
     responses: Sequence[Response]  # those to be read
     size: int  # characters
-    use: ModeUse | None = None  # of the mode that these are of, if there are several
+    use: ModeUse | None = None  # the mode that drew these, if there are several
 
 
 class RecordedRequest(NamedTuple):

@@ -47,12 +47,12 @@ from adacompute.serve.messages.trace_context import TRACE_PARENT, TRACE_STATE
 from adacompute.serve.watching.observability import CALL_KINDS, MAX_LABELS, OTHER, classify_unvoted
 
 _log = logging.getLogger("adacompute.serve")
-_NAME = "adacompute"  # of the service, unless OTEL_SERVICE_NAME says otherwise, and of what instruments it
+_NAME = "adacompute"  # the service's name, unless OTEL_SERVICE_NAME says otherwise, and the instrumentation's
 _PROVIDER = "openai"  # the API that is spoken, whoever serves it
 _MAX_TEXT = 200  # characters of an attribute
 _LAST_WORDS_SECONDS = 0.5  # that exporters which gave up have to say so in the log
 _INT64 = 2**63
-_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # of a finish reason or the code of an error
+_REASON = re.compile(r"[a-z][a-z_]{0,39}")  # a finish reason or an error's code
 _UNKNOWN_ERROR = "_OTHER"  # as the conventions have it
 
 # fields of a request's body that are numbers -> their attributes
@@ -69,7 +69,7 @@ _FIRST_TOKEN_BUCKETS: Final = [
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1),
     *(0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
 ]
-_OPERATIONS: Final = {"completions": "text_completion"}  # of routes that the conventions name otherwise
+_OPERATIONS: Final = {"completions": "text_completion"}  # routes that the conventions name otherwise
 _REASONING_PATH: Final = ("completion_tokens_details", "reasoning_tokens")  # in a usage
 _Attributes = dict[str, str | int | float | bool | Sequence[str]]
 

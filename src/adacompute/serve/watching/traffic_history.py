@@ -39,17 +39,17 @@ class DialStats:
     budget: float
     unit: BudgetUnit = "samples"  # the budget's
     price: float | None = None
-    average: float | None = None  # of its pacer
+    average: float | None = None  # its pacer's
     requests: int = 0  # that a policy could have decided on, if they can be voted on; kept over restarts
-    samples: int = 0  # of these
+    samples: int = 0
     decided: int = 0  # those of them that can be voted on, so that the policy decided
-    cost: float = 0.0  # of all, in the unit of the budget
-    decided_cost: float = 0.0  # of those decided
+    cost: float = 0.0  # all requests', in the unit of the budget
+    decided_cost: float = 0.0  # the decided requests'
     voted: int = 0  # requests with a vote that the policy decided to the end, as in calibration
     voted_samples: int = 0  # samples of these
     voted_tokens: float = 0.0  # that these cost
     voted_money: float = 0.0
-    single_tokens: float = 0.0  # of their responses with one sample each, by the mean of their samples
+    single_tokens: float = 0.0  # their responses' with one sample each, by the mean of their samples
     single_money: float = 0.0
     # cost of their prompts with one call each, tokens and money, by how many samples a call gives at most
     prompts: dict[int | None, tuple[float, float]] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class DialTable:
     """At most 64 dials; requests at others count in the total only."""
 
     def __init__(self, unit: BudgetUnit = "samples", currency: str = "") -> None:
-        self._currency = currency  # of dials in money: those stored in another one are not continued
+        self._currency = currency  # dials stored in another currency are not continued
         self._dials: dict[tuple[str, float, BudgetUnit], DialStats] = {}
         self._counted = 0  # requests since the start, in any unit
         self.count_in(unit)
