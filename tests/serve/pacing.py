@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 import adacompute as ac
+from adacompute.policies.base import spread_price
 from adacompute.policies.paths import draw_paths
-from adacompute.policies.place import spread_price
 from adacompute.replay import PolicyRun, run_policy
 from adacompute.serve.pricing.pacer import Pacer
 from shared import read_votes

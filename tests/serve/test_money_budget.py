@@ -17,8 +17,8 @@ from running import QUESTION, Running
 
 import adacompute as ac
 from adacompute.errors import BudgetInvalid
+from adacompute.policies.base import spread_price
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.place import spread_price
 from adacompute.records import Budget
 from adacompute.serve.pricing.pacer import Pacer, SampleCosts
 from adacompute.serve.pricing.policy_registry import ServedPolicy

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pacing import HIGH, LOW, Costs, _traffic
 
-from adacompute.policies.place import spread_price
+from adacompute.policies.base import spread_price
 from adacompute.serve.pricing.fleet import FleetPacer, Pacemaker, name_lane
 
 STEP = 0.01  # seconds

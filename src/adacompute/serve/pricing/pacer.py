@@ -12,7 +12,7 @@ ratios (a price's logarithm, a threshold's log-odds), and is the sum of two part
   who sees the price and sends hard questions while it is low meets a high price after a few.
 
 Cost is a staircase of the dial. A budget between two steps is met by mixing them, because the gateway spreads
-the dial of each request by a place of its own (`policies.place`). What a request cost is settled at the dial
+the dial of each request by a place of its own (`policies.base`). What a request cost is settled at the dial
 before that.
 
 What can't be spent isn't saved up for ever: where traffic costs less than the budget even at the lowest dial,
