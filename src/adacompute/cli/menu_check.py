@@ -173,7 +173,7 @@ def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[E
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
     print_table([*headings, "seconds", *money], [_build_row(menu, check, checks) for check in checks])
     if menu.has_prices:
-        total = format_money(sum(check.cost for check in (*checks, *efforts)))
+        total = format_money(_sum_costs(checks, efforts))
         print_line(f"Together {total} {menu.currency}; ratio: to the cheapest of these answers.")
     else:
         print_line("The menu has no prices; give input_price and output_price in its tables.")
@@ -215,6 +215,10 @@ def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 
 
+def _sum_costs(checks: Sequence[ModeCheck], efforts: Sequence[EffortCheck]) -> float:
+    return sum(check.cost for check in checks) + sum(effort.cost for effort in efforts)
+
+
 def _build_object(
     path: Path, menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]
 ) -> dict[str, Any]:
@@ -226,7 +230,7 @@ def _build_object(
         "menu": format_path(path),
         "currency": menu.currency,
         "ok": all(check.ok for check in checks),
-        "cost": sum(check.cost for check in (*checks, *efforts)),
+        "cost": _sum_costs(checks, efforts),
         "efforts": [{**asdict(effort), "changed": effort.changed} for effort in efforts],
         "modes": {
             check.name: {
