@@ -489,7 +489,7 @@ def test_f6_a_number_of_any_size_costs_no_client_its_reply(number: str):
             assert extra(ask(client, **fields))["samples"] >= 1
 
 
-# What two models write for one call: in another order, with blanks, 2 as 2.0, a text for a number of the schema.
+# One call as models write it: in another order, with blanks, 2 as 2.0 or as a text, by the schema a number.
 SPELLINGS = ['{"city": "Rome", "days": 2}', '{ "days":2.0,"city":"Rome" }', '{"days": "2", "city": "Rome"}']
 OTHERS = ['{"city": "Rome", "days": 3}', '{"city": "Rome  East", "days": 2}', '{"city": "rome", "days": 2}']
 
