@@ -156,6 +156,8 @@ def _check_costs(table: AccuracyTable, limit: Cap) -> Floats:
 # --- the linear programme ---
 
 _LARGE = 500  # problems above which HiGHS's interior point method (and crossover) is faster than its simplex
+_EVERY, _UNDECIDED = 8, 0.25  # the kinds of a sample, and the share of kinds that its prices leave open
+_PRICE_TOLERANCE = 1e-10  # a cell that is worth no more than that beside the best isn't worth more
 _OPTIMAL, _INFEASIBLE = 0, 2  # status of a result of `linprog`
 
 
@@ -224,28 +226,76 @@ def _solve_programme(
 
     `most`: the largest shares. `equal`, (limits,): whether a limit's room must be used up; it gets no price.
     """
+    equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
+    # problems that are the same are one, with the sum of their shares
+    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1) + 0.0  # no -0.0
+    rows = cells.reshape(len(cells), -1).view(f"V{cells[0].nbytes}").ravel()  # as bytes: faster
+    _, first, group, sizes = np.unique(rows, return_index=True, return_inverse=True, return_counts=True)
+    aims, largest, *costs = cells[first].transpose(1, 0, 2)
+    allowed, uses = largest > 0, np.reshape(costs, (len(equal), *aims.shape))
+    solution = _solve_kinds(aims, uses, sizes, allowed, room=programme.room * len(aim), equal=equal)
+    if solution is None:
+        return None
+    shares, prices = solution
+    return _share_out(shares, group.ravel(), sizes), np.where(equal, 0.0, np.maximum(prices, 0.0))
+
+
+def _solve_kinds(
+    aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
+) -> tuple[Floats, Floats] | None:
+    """As `_solve_programme`, of kinds of problems, (kinds, modes): `sizes` says how many are of each.
+
+    Of many, only cells are looked at that may be worth their price, as a sample of kinds has it. Then prices
+    are compared with all cells: any that is worth more is looked at, too, until there is none.
+    """
+    opened = allowed
+    if len(sizes) > _LARGE:
+        part = np.s_[::_EVERY]
+        sample_room = room * sizes[part].sum() / sizes.sum()
+        sample = aims[part], uses[:, part], sizes[part], allowed[part]
+        if (solution := _solve_kinds(*sample, room=sample_room, equal=equal)) is not None:
+            net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
+            loss = net - net.min(axis=1, keepdims=True)
+            second = np.sort(loss, axis=1)[:, 1:2]  # what the next best mode of each kind lacks
+            opened = allowed & (loss <= np.quantile(second, _UNDECIDED, method="lower"))
+    while (solution := _ask_highs(aims, uses, sizes, opened, room=room, equal=equal)) is not None:
+        net = np.where(allowed, aims + np.tensordot(solution[1], uses, axes=1), np.inf)
+        least = np.where(opened, net, np.inf).min(axis=1, keepdims=True)
+        missed = net < least - _PRICE_TOLERANCE
+        if not missed.any():
+            return solution
+        opened = opened | missed
+    same = (opened == allowed).all()
+    return None if same else _ask_highs(aims, uses, sizes, allowed, room=room, equal=equal)
+
+
+def _ask_highs(
+    aims: Floats, uses: Floats, sizes: Ints, allowed: Bools, *, room: Floats, equal: Bools
+) -> tuple[Floats, Floats] | None:
+    """Shares at a vertex of these cells, (kinds, modes), and the limits' prices; None: infeasible."""
     with needs_extra("fit"):
         from scipy.optimize import linprog  # type: ignore[import-untyped]
-        from scipy.sparse import csr_array, eye_array, kron, vstack  # type: ignore[import-untyped]
+        from scipy.sparse import csr_array, vstack  # type: ignore[import-untyped]
 
-    equal = np.zeros(len(programme.room), dtype=bool) if equal is None else equal
-    room = programme.room * len(aim)
+    free = allowed.sum(axis=1) > 1  # the others have one mode each
+    shares = np.where(free[:, None], 0.0, allowed)
+    left = room - np.tensordot(uses, shares * sizes[:, None], axes=2)
+    kinds, modes = np.nonzero(allowed & free[:, None])
+    row = np.cumsum(free)[kinds] - 1
+    ones = csr_array((np.ones(len(row)), (row, np.arange(len(row)))), shape=(int(free.sum()), len(row)))
+    used = csr_array(uses[:, kinds, modes] * sizes[kinds])
     slip = 1e-12 * np.maximum(1.0, room)  # so that rounding doesn't make it infeasible
-    # problems that are the same are one, with the sum of their shares
-    cells = np.stack([aim, np.broadcast_to(most, aim.shape), *programme.costs], axis=1)
-    kinds, group, sizes = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-    count, modes = len(kinds), aim.shape[1]
-    objective, largest, *costs = (kinds * sizes[:, None, None]).transpose(1, 0, 2).reshape(-1, count * modes)
-    uses = csr_array(np.reshape(costs, (len(equal), count * modes)))
-    method = "highs-ipm" if count > _LARGE else "highs-ds"
+    if not len(row):
+        fits = (left >= -slip) & (~equal | (left <= slip))
+        return (shares, np.zeros(len(room))) if fits.all() else None
+    method = "highs-ipm" if len(row) > _LARGE * aims.shape[1] else "highs-ds"
     for name, tolerance in ((method, 1e-10), (method, 1e-9), ("highs-ds", 1e-9)):  # HiGHS may give up
         solution = linprog(
-            objective,
-            A_ub=uses[~equal],
-            b_ub=(room + slip)[~equal],
-            A_eq=vstack([kron(eye_array(count), np.ones((1, modes))), uses[equal]], format="csr"),
-            b_eq=np.concatenate([np.ones(count), room[equal]]),
-            bounds=np.column_stack([np.zeros(count * modes), largest > 0]),
+            aims[kinds, modes] * sizes[kinds],
+            A_ub=used[~equal],
+            b_ub=(left + slip)[~equal],
+            A_eq=vstack([ones, used[equal]], format="csr"),
+            b_eq=np.concatenate([np.ones(ones.shape[0]), left[equal]]),
             method=name,
             options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
         )
@@ -254,10 +304,11 @@ def _solve_programme(
         if solution.status == _OPTIMAL:
             break
     else:
-        raise ArithmeticError(f"HiGHS found no solution of {aim.shape}; this is a bug: please report it")
+        raise ArithmeticError(f"HiGHS found no solution of {aims.shape}; this is a bug: please report it")
     prices = np.zeros(len(equal))
-    prices[~equal] = np.maximum(-solution.ineqlin.marginals, 0.0)
-    return _share_out(solution.x.reshape(count, modes), group.ravel(), sizes), prices
+    prices[~equal], prices[equal] = -solution.ineqlin.marginals, -solution.eqlin.marginals[ones.shape[0] :]
+    shares[kinds, modes] = solution.x
+    return shares, prices
 
 
 def _share_out(shares: Floats, group: Ints, sizes: Ints) -> Floats:
