@@ -213,7 +213,7 @@ def test_there_is_nothing_by_mode_without_a_menu():
 
 def test_without_prices_costs_are_in_tokens():
     settings = ServeConfig(budget="500 tokens", menu="menu.toml")
-    menu = ModeStatus.open(MODES, settings, EndpointConfig(), CollectorRegistry(), now=lambda: 0.0)
+    menu = ModeStatus(MODES, settings, EndpointConfig(), CollectorRegistry(), now=lambda: 0.0)
     assert menu.describe_span("hour")["unit"] == "tokens"
 
 

@@ -521,10 +521,10 @@ class ForwardExchange:
 
     def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
         """The most that so many tokens cost, counted as so many samples."""
-        rates = self._gateway.resources.rates
-        return replace(
-            rates.compute_max(samples=1, prompt_tokens=prompt, max_tokens=completion), samples=samples
+        most = self._gateway.resources.rates.compute_max(
+            samples=1, prompt_tokens=prompt, max_tokens=completion
         )
+        return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
         """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
