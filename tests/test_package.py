@@ -19,9 +19,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def test_the_public_names_are_those_that_type_checkers_see_and_are_there():
-    source = ast.parse(Path(adacompute.__file__).read_text("utf-8"))
-    (checked,) = [n for n in source.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
-    imported = {a.name: n.module for n in checked.body if isinstance(n, ast.ImportFrom) for a in n.names}
+    source = ast.parse(Path(adacompute.__file__).with_suffix(".pyi").read_text("utf-8"))
+    imported = {a.name: n.module for n in source.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert sorted(adacompute.__all__) == adacompute.__all__
     assert imported.keys() | {"__version__"} == set(adacompute.__all__)
     assert imported == adacompute._HOMES
@@ -87,7 +86,7 @@ def test_the_wheel_carries_the_recordings_and_works_without_the_checkout(tmp_pat
     recordings = {name: size for name, size in sizes.items() if name.endswith(".jsonl.gz")}
     assert len(recordings) == 4
     assert sum(recordings.values()) < 4_000_000
-    assert "adacompute/py.typed" in sizes
+    assert {"adacompute/py.typed", "adacompute/__init__.pyi"} <= sizes.keys()
     assert not any(name.startswith(("tests/", "benchmarks/", "scripts/", "studies/")) for name in sizes)
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n"

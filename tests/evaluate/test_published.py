@@ -173,3 +173,11 @@ def test_they_take_part_where_modes_have_log_probabilities(recorded: Ballots):
         names[bool(np.isfinite(ballots.logprob).any())] = {match.policy for match in evaluation.matched}
     assert "C3PO" in names[False] & names[True]
     assert names[True] - names[False] == {"confidence cascade"}
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_c3po_takes_what_samples_there_are_and_needs_two(samples: int):
+    few = make_modes(PROBLEMS, samples=samples)
+    menu = Menu.of(few, costs={"small": 0.1, "large": 1.0})
+    evaluation = ac.evaluate(few, menu=menu, orders=2, folds=2, policies=(), budgets=(1.0,))
+    assert ("C3PO" in {match.policy for match in evaluation.matched}) == (samples > 1)

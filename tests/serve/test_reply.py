@@ -332,8 +332,8 @@ def test_an_upstreams_wish_to_wait_is_passed_on():
 
 KINDS = [
     kind
-    for name in errors.__all__
-    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, ServeError | EndpointError)
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, ServeError | EndpointError)
 ]
 
 

@@ -25,7 +25,7 @@ from adacompute.evaluate.measure import (
     SplitData,
     SplitResult,
     measure_dial,
-    uses_weighted_votes,
+    records_confidence,
 )
 from adacompute.evaluate.mode_rivals import (
     Settings,
@@ -58,7 +58,7 @@ class PosteriorStopping:
 
     def applies(self, setup: EvaluationSetup) -> bool:
         """Whether every sample has a log-probability."""
-        return uses_weighted_votes(setup.ballots, "auto")
+        return records_confidence(setup.ballots)
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
         """A row for each budget, and the points of its hull."""
@@ -152,8 +152,11 @@ class PublishedCascades:
         setup, train = data.setup, data.split.train
         longest = [min(max(_SAMPLES), int(part.drawn.min())) for part in setup.ballots.parts]
         paths = draw_mode_paths(setup, None, longest, data.number)
-        settings = {"C3PO": follow_conformal_cascades(paths, train, by_agreement=setup.basis == "agreement")}
-        if all(uses_weighted_votes(part, "auto") for part in setup.ballots.parts):
+        settings = {}
+        if min(longest) > 1:  # a single sample of a mode agrees with nothing
+            by_agreement = setup.basis == "agreement"
+            settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
+        if all(map(records_confidence, setup.ballots.parts)):
             settings["confidence cascade"] = follow_confidence_cascades(setup, train)
         return {
             name: apply_mixes(
@@ -214,7 +217,7 @@ def _list_cascades(paths: ModePaths) -> Iterator[tuple[Floats, ...]]:
     reach each mode, (modes, problems), samples by mode, and the cost of one request of each.
     """
     rows, modes = np.arange(len(paths)), paths.modes
-    counts = [count for count in (1, *_SAMPLES) if count <= min(paths.longest)]
+    counts = sorted({1, *(min(count, *paths.longest) for count in _SAMPLES)})
     for count, last in product(counts[1:], counts):
         drawn = np.array([count] * (len(modes) - 1) + [last])
         votes = [mode.counts[each] for mode, each in zip(modes, drawn, strict=True)]
