@@ -30,11 +30,10 @@ from adacompute.evaluate.verdict import (
     match_neighbours,
     sum_by_group,
 )
-from adacompute.policies.base import Dial, Policy
+from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
-from adacompute.policies.place import place_orders
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import number_prompts

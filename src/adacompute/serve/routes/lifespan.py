@@ -84,7 +84,7 @@ async def open_gateway(
     that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
     file says.
     """
-    config, listed = read_mode_list(config)
+    config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     config, quality = settle_quality(config)
     settings, budget = config.serve, average_budget(config)
     modes = _list_modes(config, listed, endpoint, breaker)
