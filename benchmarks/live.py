@@ -306,7 +306,8 @@ def serve_gateway(half: Half, folder: Path, budget: float | str, upstream: str) 
         words += ["--budget", f"{budget:.9f} USD"]
     else:
         words += ["--upstream", upstream, "--model", "m", "--budget", str(budget)]
-    with running(words, f"http://127.0.0.1:{port}/readyz", folder=folder, environ=PATHS):
+    ready = f"http://127.0.0.1:{port}/readyz"
+    with running(words, ready, folder=folder, environ=PATHS, wait=600.0):
         yield f"http://127.0.0.1:{port}/v1/chat/completions"
 
 
