@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -22,7 +22,7 @@ from adacompute.cli.terminal import (
     print_table,
 )
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
-from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
+from adacompute.client.modes import ModeConfigs, build_mode_endpoint, read_menu_file
 from adacompute.client.settings import ModeEndpoint
 from adacompute.config import CollectConfig
 from adacompute.errors import ConfigError, EndpointError, shorten
@@ -109,18 +109,18 @@ def _plan_checks(
         try:
             asked = build_mode_endpoint(mode)
         except ConfigError as exc:
-            reason = str(exc).removeprefix(f"mode {mode.name!r}: ")
-            failed[mode.name] = _build_failed_check(mode, reason)
+            failed[mode.name] = ModeCheck(
+                name=mode.name,
+                model=mode.endpoint.model,
+                host="–",
+                error=str(exc).removeprefix(f"mode {mode.name!r}: "),
+            )
             continue
         warn_exposure(asked.endpoint)
         template = Template.named("plain")
         plan = build_plan(asked, template=template, sampling=sampling, limit_is_default=True)
         modes.append((asked, plan.asking))
     return modes, failed
-
-
-def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
-    return ModeCheck(name=mode.name, model=mode.endpoint.model, host="–", error=reason)
 
 
 def _show_checks(menu: ModeConfigs, checks: list[ModeCheck]) -> None:
@@ -170,10 +170,6 @@ def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
 
 
 def _build_object(path: Path, menu: ModeConfigs, checks: list[ModeCheck]) -> dict[str, Any]:
-    names = [
-        *("model", "host", "ok", "error", "text", "logprobs", "seconds", "cost"),
-        *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
-    ]
     return {
         "menu": format_path(path),
         "currency": menu.currency,
@@ -181,7 +177,8 @@ def _build_object(path: Path, menu: ModeConfigs, checks: list[ModeCheck]) -> dic
         "cost": sum(check.cost for check in checks),
         "modes": {
             check.name: {
-                **{name: getattr(check, name) for name in names},
+                **{name: value for name, value in asdict(check).items() if name != "name"},
+                "ok": check.ok,
                 "answer": _find_answer(check),
                 "ratio": _compute_ratio(check, checks),
             }
