@@ -23,6 +23,7 @@ from adacompute.cli.options import (
     parse_columns,
 )
 from adacompute.cli.terminal import (
+    CostScale,
     choose_scale,
     format_count,
     format_interval,
