@@ -311,6 +311,8 @@ def _read_unknown_keys(i: int, sample: dict[str, Any], fields: _SampleFields) ->
     extra = {k: v for k, v in sample.items() if k not in SAMPLE_KEYS or (v is None and k != "answer")}
     if "text" not in sample and "answer" not in sample:
         _refuse_misspelt_text(i, extra)
+    if type(extra.get("score")) in (int, float) and "signals" not in extra:
+        extra["signals"] = {"score": extra.pop("score")}
     if has_signal_names(extra.get("signals")):
         _convert(extra["signals"], Signals, f"samples[{i}].signals")
     idx = i if fields.index is None else int(fields.index)

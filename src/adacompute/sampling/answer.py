@@ -21,9 +21,8 @@ from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_repr
 from adacompute.client import Endpoint
 from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Policy, check_modes
+from adacompute.policies.base import Policy, check_modes, place_orders
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.policies.place import place_orders
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Menu, Mode, Pool

@@ -31,6 +31,7 @@ from adacompute.policies.base import (
     check_flag,
     check_integer,
     check_source,
+    hash_to_unit,
     log_price,
     read_array,
 )
@@ -57,7 +58,6 @@ from adacompute.policies.menu.rules import (
     load_rule,
 )
 from adacompute.policies.paths import ModePaths, draw_paths_by_mode
-from adacompute.policies.place import hash_to_unit
 from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
