@@ -152,7 +152,9 @@ _NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span 
 _TRUE_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")  # subtracts; a hyphen may be part of a code
 _THIN_SPACE = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 
-_COMMAND_SIGNS = {name: sign for sign, names in _SPELLINGS["commands"].items() for name in names.split()}
+_COMMAND_SIGNS: dict[str, str] = {
+    name: sign for sign, names in _SPELLINGS["commands"].items() for name in names.split()
+}
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 # \cdott is \cdot t without its space: no LaTeX command is spelled so, except \pmb and \cdots

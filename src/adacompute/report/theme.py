@@ -36,7 +36,7 @@ def colour(name: str) -> str:
     return COLOURS[name][0]
 
 
-FIGURE_STYLE: dict[str, Any] = {  # for matplotlib
+FIGURE_STYLE: Any = {  # for matplotlib
     name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
 }
 
