@@ -1,7 +1,7 @@
 """How known datasets write their problems: columns, gold answers, prompt and extractor."""
 
+import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -41,7 +41,7 @@ class Preset:
     gold: str = ""  # the extractor that reads gold from its column; "": take it as it is
     gold_is: str = ""  # what that column must hold, for messages
     choices: ChoiceFormat | None = None  # multiple choice, and how the right one is marked
-    keeps_rest: bool = True  # other columns become the problem's extra
+    keeps_rest: bool = True  # other columns become the problem's extra; of GPQA, fifty about its authors
     hub: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> (config or "", split)
 
     def read_gold(self, text: str) -> str | None:
@@ -53,8 +53,8 @@ class Preset:
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         name: msgspec.convert({"name": name, **table}, Preset)
-        for name, table in tomllib.loads(
-            files("adacompute.problems").joinpath("presets.toml").read_text("utf-8")
+        for name, table in json.loads(
+            files("adacompute.problems").joinpath("presets.json").read_text("utf-8")
         ).items()
     }
 )

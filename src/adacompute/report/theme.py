@@ -3,14 +3,18 @@
 Figures are drawn in the light colours, as plain hex values that any SVG viewer understands;
 `dark_css` turns each into its dark partner where the screen prefers dark. A colour that isn't
 listed here stays as it is.
+
+`theme.json` has the light and the dark one of each colour, by Okabe and Ito, adjusted until text in
+them is readable on the page; how each policy is named and drawn; and matplotlib's own settings, with
+colours by name.
 """
 
-import tomllib
+import json
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-_THEME = tomllib.loads(files("adacompute.report").joinpath("theme.toml").read_text("utf-8"))
+_THEME = json.loads(files("adacompute.report").joinpath("theme.json").read_text("utf-8"))
 COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colours"].items()}
 
 
