@@ -297,7 +297,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # prompts in a row that couldn't reach the endpoint
         self._outage = ""  # why the last of them couldn't
-        self._count, self._cost = 0, 0.0  # requests that can be voted on
+        self._count, self._cost = 0, 0.0  # requests whose average is the budget
         self._last_status = _Status()  # once it is closed
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
@@ -414,7 +414,7 @@ class Engine:
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
         self._outages = 0
-        if outcome.counts_as_voted:
+        if outcome.counts_in_average and self.gateway.is_budgeted(outcome):
             self._count += 1
             self._cost += outcome.budget_cost
         return _build_reply(outcome, has_prices=self._has_prices)

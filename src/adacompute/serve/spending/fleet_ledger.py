@@ -15,9 +15,10 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ServeError
 from adacompute.serve.spending.ledger import (

@@ -19,9 +19,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ConfigError
 from adacompute.serve.spending.ledger import (
