@@ -160,13 +160,14 @@ def test_extraction_is_bounded(extract):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_comparison_is_bounded(name):
-    for other in (
+    others = [
         "42",
         "Paris",
-        "\\lim_{x \\to 0} \\frac{\\sin x}{x}",
         HOSTILE["a sum to do"],
+        "\\lim_{x \\to 0} \\frac{\\sin x}{x}",
         HOSTILE[name] + " ",
-    ):
+    ]
+    for other in choose_some(others, list(HOSTILE).index(name)):
 
         def compare(other=other):
             clear_form_cache()
@@ -178,7 +179,7 @@ def test_comparison_is_bounded(name):
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number[:12])
 def test_f6_a_number_of_any_size_is_an_answer_or_none_wherever_it_stands(number):
-    for place in PLACES:
+    for place in choose_some(PLACES, NUMBERS.index(number)):
         text = place.format(number)
         answers = [extract_answer(text, Task(extract)) for extract in ("auto", "number", "json:answer")]
         assert same_answer(text, "1") is False
