@@ -4,7 +4,6 @@
 sections of the page are renewed, and the others stay. `soak --minutes 10` takes its time.
 """
 
-import math
 import os
 import platform
 import re
@@ -23,7 +22,6 @@ from benchmarks import (
     imports,
     loop_hold,
     replay,
-    report,
     score,
     serving,
     soak,
@@ -39,7 +37,6 @@ class Bench(NamedTuple):
     title: str
     says: str
     table: Callable[[], list[dict[str, str]]]
-    after: str = ""  # what stands below the table
 
 
 def answers_table() -> list[dict[str, str]]:
@@ -103,16 +100,6 @@ def precision_table() -> list[dict[str, str]]:
     return list(found.values())
 
 
-def claims_table() -> list[dict[str, str]]:
-    """Accuracy and how much more was claimed, raw and shrunk."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for row in score.claims():
-        name, way = row["recording"], row["way"]
-        line = found.setdefault((name, way), {"recording": name, "table": way})
-        line[f"B = {row['budget']:g}"] = f"{row['real']:.4f} ({100 * (row['claim'] - row['real']):+.2f})"
-    return list(found.values())
-
-
 def solve_table() -> list[dict[str, str]]:
     """Passes of argmax, and memory in tables."""
     return [
@@ -129,31 +116,12 @@ def solve_table() -> list[dict[str, str]]:
     ]
 
 
-def growth_table() -> list[dict[str, str]]:
-    """Time beside N log N."""
-    rows = solve.growth()
-    first = rows[1]  # a million: fewer fit into the processor's caches, and are quicker for that
-    unit = first["problems"] * math.log(first["problems"])
-    return [
-        {
-            "problems": f"{row['problems']:,}",
-            "N log N": f"{row['problems'] * math.log(row['problems']) / unit:.2f}×",
-            "whole frontier": f"{row['frontier'] / first['frontier']:.2f}×",
-            "one budget": f"{row['solve'] / first['solve']:.2f}×",
-            "frontier, problems/s": f"{row['problems'] / row['frontier']:,.0f}",
-        }
-        for row in rows
-    ]
-
-
 def highs_table() -> list[dict[str, str]]:
     """The same optimum, by us and by HiGHS."""
-    names = {"highs": "HiGHS, its default (simplex)", "highs-ipm": "HiGHS, interior point"}
     return [
         {
             "table": row["name"],
-            "alternative": names[row["method"]],
-            "alternative takes": f"{row['highs']:.2f} s",
+            "HiGHS": f"{row['highs']:.2f} s",
             "ours": f"{1000 * row['solve']:.2f} ms",
             "ratio": f"{row['ratio']:,.0f}×",
             "difference of optima": f"{row['difference']:.0e}",
@@ -204,20 +172,6 @@ def replay_table() -> list[dict[str, str]]:
     ]
 
 
-def report_table() -> list[dict[str, str]]:
-    """Seconds, processor time, memory and size of a report."""
-    return [
-        {
-            "pool": row["pool"],
-            "whole command": f"{row['seconds']:.0f} s",
-            "processor": f"{row['processor']:.0f} s",
-            "peak memory, all processes": f"{row['peak_mb']:,.0f} MB",
-            "the page": f"{row['page_mb']:.1f} MB",
-        }
-        for row in report.run()
-    ]
-
-
 def collect_table() -> list[dict[str, str]]:
     """Samples a second, and processor time of each, ours beside what stores nothing."""
     names = {
@@ -235,13 +189,6 @@ def collect_table() -> list[dict[str, str]]:
             "processor a sample": f"{row['cpu_ms']:.2f} ms",
         }
         for row in collect.run()
-    ]
-
-
-def collect_memory_table() -> list[dict[str, str]]:
-    """Peak memory by the length of a collection."""
-    return [
-        {"samples": f"{row['samples']:,}", "peak memory": f"{row['peak_mb']} MB"} for row in collect.memory()
     ]
 
 
@@ -264,30 +211,6 @@ def allocate_table() -> list[dict[str, str]]:
     ]
 
 
-def allocate_memory_table() -> list[dict[str, str]]:
-    """Peak memory by the number of prompts."""
-    return [
-        {
-            "prompts": f"{row['prompts']:,}",
-            "peak memory": f"{row['peak_mb']:,.0f} MB",
-            "prompts/s": f"{row['rate']:,.0f}",
-        }
-        for row in allocate.memory()
-    ]
-
-
-FLAMES = """Where the time goes (`python -m benchmarks.flame`: py-spy, 8 clients without pause): a box is a
-function, as wide as its share of the samples, above the one that called it; orange is adacompute, blue are
-libraries. The large tower is the request, from `Exchange.run` up; its widest part, above `Client.call`,
-is the call to the upstream. To its left is what nobody waits for: writes of the ledger, metrics and logs
-(`Reporter`). What is free to its right is the loop itself with its sockets, which a bare proxy has, too. A
-voted request (the second picture) also reads its log-probabilities (`read_json`, `_build_reply`), its answer
-(`AnswerReader`), and decides (`StoppingPolicy`).
-
-![Flame graph of a request that is passed through](../figures/flame/pass.svg)
-
-![Flame graph of a request whose sample is voted on](../figures/flame/vote.svg)"""
-
 BENCHES = {
     "answers": Bench(
         "Reading and comparing answers",
@@ -295,13 +218,6 @@ BENCHES = {
         "tuples), and whole responses of about 1 KB; one core, best of three, no cache between runs. "
         "The aim is 20,000 answers a second.",
         answers_table,
-    ),
-    "signals": Bench(
-        "Parsing a reply with signals",
-        "From the bytes of a chat completion to a sample with its answer, with the signals of its tokens, "
-        "and with the sum and the mean entropy alone, as before there were signals; one core, processor "
-        "time, best of a hundred in turns. The aim is a ratio of at most 1.3.",
-        answers.run_signals,
     ),
     "imports": Bench(
         "Importing samples",
@@ -322,12 +238,6 @@ BENCHES = {
         "over problems. Recordings beside the checkout are measured where they are there.",
         precision_table,
     ),
-    "claims": Bench(
-        "Shrinking against the winner's curse",
-        "Allocations chosen on half of the samples: accuracy on the other half, and in brackets how many "
-        "points more was claimed; ten random halvings, both ways, equal cost.",
-        claims_table,
-    ),
     "solve": Bench(
         "Frontier and allocation",
         "1,000,000 problems × 5 modes, one core; times are in passes of `accuracy.argmax(axis=1)` over the "
@@ -335,19 +245,11 @@ BENCHES = {
         "The aim: the whole frontier in 12 passes, one budget in 6, 4 tables.",
         solve_table,
     ),
-    "growth": Bench(
-        "Frontier and allocation by number of problems",
-        "Concave tables of 5 modes, each ratio to a million problems. The aim: no faster than N log N up to "
-        "ten million. Of the machine's own: a million problems and their frontier fit into this processor's "
-        "last cache (300 MB), ten million don't.",
-        growth_table,
-    ),
     "highs": Bench(
         "One budget beside HiGHS",
         "The same linear programme of 20,000 problems × 5 modes, by `scipy.optimize.linprog`, without the "
-        "time to build its matrices. The aim: 1,000 times, which is met against its default method. Its "
-        "interior-point method suits this programme far better, and takes several hundred times as long as "
-        "we do.",
+        "time to build its matrices, by its interior-point method: its default, a simplex method, takes "
+        "about fifty times as long again. The aim: 300 times.",
         highs_table,
     ),
     "collect": Bench(
@@ -358,12 +260,6 @@ BENCHES = {
         "sample, as far as one core goes: at 256 calls at once it would be 5,120 calls a second.",
         collect_table,
     ),
-    "collect-memory": Bench(
-        "Memory of a collection",
-        "The peak of the whole process, by the samples of 1,050 problems; 8 samples a call, 64 calls at "
-        "once. The aim: flat.",
-        collect_memory_table,
-    ),
     "allocate": Bench(
         "Allocating a batch of prompts",
         "200,000 prompts of 500 characters in 8 Parquet files, a curve of 300 trees: reading, features, "
@@ -371,25 +267,12 @@ BENCHES = {
         "aim: 8,000 prompts a second a core, and two workers at least 1.4 times one.",
         allocate_table,
     ),
-    "allocate-memory": Bench(
-        "Memory of an allocation",
-        "The peak of the whole process, by the number of short prompts (40 characters) in one file. The "
-        "aim: flat (`python -m benchmarks allocate-memory --whole` goes to ten million).",
-        allocate_memory_table,
-    ),
     "replay": Bench(
         "Replaying a policy",
         "600 problems × 64 samples × 200 orders at one dial, paths and interval included, best of three, one "
         "core; beside it, the same requests asked one at a time with real tallies (600 of them timed, scaled "
         "up), and finding the dial for 3 samples a request. The aim: under 2 seconds.",
         replay_table,
-    ),
-    "report": Bench(
-        "The report",
-        "`adacompute report` of 600 problems × 64 samples, 2 workers on 2 cores, from reading the pool to "
-        "the last file; pages of memory that processes share are counted once. The aim: under 180 seconds, "
-        "under 1,000 MB, a page under 4 MB.",
-        report_table,
     ),
     "commands": Bench(
         "Whole commands",
@@ -418,7 +301,6 @@ BENCHES = {
         "itself. The aims, in times of what a bare Starlette + aiohttp proxy adds (uvicorn, uvloop, "
         "httptools): 2.2 where a request is passed through or takes one sample, 3.0 for stopping.",
         gateway.latency_table,
-        FLAMES,
     ),
     "streams": Bench(
         "The first chunk of a stream",
@@ -439,11 +321,10 @@ BENCHES = {
         "Requests a second per core (one over the processor time of a request, all processes and threads of "
         "the server), by the number of connections, on an upstream that answers at once; the same requests "
         "for all, each server on one core. Every peer is in an environment of its own (`.peers/`), with one "
-        "worker, no database, and uvloop and httptools where it is on uvicorn. LiteLLM, Portkey and optillm "
-        "(approach `none`) only pass on; its_hub's server votes by self-consistency, and gives no "
-        f"log-probabilities. Ways take turns; medians of {serving.PEER_ROUNDS} rounds, in brackets the "
-        f"middle half; ratios are within a round, at {serving.COMPARED} connections. The aims: 10 times "
-        "LiteLLM, and as many as its_hub's server.",
+        "worker, no database, and uvloop and httptools. LiteLLM only passes on; its_hub's server votes by "
+        "self-consistency, and gives no log-probabilities. Ways take turns; medians of "
+        f"{serving.PEER_ROUNDS} rounds, in brackets the middle half; ratios are within a round, at "
+        f"{serving.COMPARED} connections. The aims: 10 times LiteLLM, and as many as its_hub's server.",
         gateway.rates_table,
     ),
     "hold": Bench(
@@ -455,12 +336,6 @@ BENCHES = {
         "commas are refused), or log-probabilities with five alternatives; streams have one token an event, "
         "and come all at once. The aim: 150 ms.",
         loop_hold.table,
-    ),
-    "times": Bench(
-        "Latency beside other servers",
-        "Of the run above: the median and the 99th percentile of a request, by the number of connections; "
-        "all of them ask without pause.",
-        gateway.times_table,
     ),
     "model": Bench(
         "Behind a model that takes half a second",
@@ -503,8 +378,7 @@ def section(name: str) -> str:
     bench = BENCHES[name]
     print(f"{name} …", file=sys.stderr)
     how = f"{bench.says} (`python -m benchmarks {name}`)"
-    parts = [f"## {bench.title}", how, markdown(bench.table()), bench.after]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join([f"## {bench.title}", how, markdown(bench.table())]) + "\n"
 
 
 def head() -> str:
@@ -514,8 +388,8 @@ def head() -> str:
     short = (
         "**In short.** What adacompute's parts take beside what else one could use, in the same run: reading "
         "answers, importing, scoring, allocating, replaying and deciding; then the gateway: latency that it "
-        "adds to a bare proxy's, requests a second beside LiteLLM, Portkey, optillm and its_hub's server, "
-        "and memory. Each section has its aim and its command; a table says where an aim isn't met."
+        "adds to a bare proxy's, requests a second beside LiteLLM and its_hub's server, and memory. Each "
+        "section has its aim and its command; a table says where an aim isn't met."
     )
     ran = f"{says} Last run on: {machine}, Python {platform.python_version()}."
     return f"# Benchmarks\n\n{short}\n\n{ran}\n"
@@ -537,9 +411,7 @@ def main(words: list[str]) -> int:
         at = words.index("--minutes")
         soak.MINUTES = float(words[at + 1])
         words = words[:at] + words[at + 2 :]
-    if "--whole" in words:
-        allocate.SIZES.append(10_000_000)
-    names = [word for word in words if word not in ("--write", "--whole")] or list(BENCHES)
+    names = [word for word in words if word != "--write"] or list(BENCHES)
     unknown = [name for name in names if name not in BENCHES]
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHES)}", file=sys.stderr)

@@ -20,7 +20,6 @@ from benchmarks.processes import peak_kb
 
 ROWS = 200_000  # prompts of the rates
 CHARS = 500
-SIZES = [100_000, 1_000_000]  # of the memory; `--whole` adds ten million
 RAY = (1, 2)  # workers
 BUDGET = 2.3
 _BATCH = 50_000  # prompts written at a time
@@ -118,20 +117,6 @@ def rates(*, rows: int = ROWS) -> list[dict[str, Any]]:
         }
         for way, one in found.items()
     ]
-
-
-def memory() -> list[dict[str, Any]]:
-    """Peak memory and rate of the local engine, by the number of short prompts."""
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        fitted(folder / "policy")
-        for size in SIZES:
-            source = folder / f"in-{size}"
-            write(source, size, 40)
-            one = _measure("local", folder, source)
-            rows.append({"prompts": size, "rate": size / one["seconds"], "peak_mb": one["peak_kb"] / 1024})
-    return rows
 
 
 def _measure(way: str, folder: Path, source: Path) -> dict[str, Any]:

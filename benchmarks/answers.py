@@ -4,19 +4,16 @@ Knows nothing of `make`: `run()` answers rows `(what, ours, alternative, theirs,
 """
 
 import logging
-import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import orjson
 from yarl import URL
 
 from adacompute.answers import Classes, Task, classify, extract_answer, same_answer
 from adacompute.answers.normalise import clear_form_cache, normalise
-from adacompute.answers.signals import TokenSummary, summarise_tokens
 from adacompute.client import response_parser
 from adacompute.client.server_quirks import ServerQuirks
 from adacompute.records import Secret
@@ -121,24 +118,6 @@ def build_reply(tokens: int, alternatives: int, *, seed: int = 0) -> bytes:
     return orjson.dumps({"id": "r", "model": "m", "choices": [choice], "usage": usage})
 
 
-def _summarise_plainly(tokens: Sequence[Mapping[str, Any]]) -> TokenSummary:
-    """The sum and the mean entropy alone, as they were computed before there were signals."""
-    entropies = []
-    for token in tokens:
-        rest, entropy = 1.0, 0.0
-        for alternative in token.get("top_logprobs") or ():
-            value = alternative.get("logprob") if isinstance(alternative, dict) else None
-            if isinstance(value, float | int) and value > -700.0:
-                logarithm = float(min(value, 0.0))
-                probability = math.exp(logarithm)
-                entropy -= probability * logarithm
-                rest -= probability
-        if token.get("top_logprobs"):
-            entropies.append(entropy - rest * math.log(rest) if rest > 1e-12 else entropy)
-    total = sum([token["logprob"] for token in tokens])
-    return TokenSummary(total, sum(entropies) / len(entropies) if entropies else None, None)
-
-
 def build_parser() -> Callable[[bytes], None]:
     """What parses the bytes of a reply into a sample with its answer."""
     url, key = URL("http://localhost/v1/chat/completions"), Secret("a-key-of-some-length")
@@ -154,31 +133,6 @@ def build_parser() -> Callable[[bytes], None]:
         response.to_sample(answer=extract_answer(response.text))
 
     return parse
-
-
-def run_signals() -> list[dict[str, str]]:
-    """Microseconds to parse one reply into a sample with its answer, with signals and without."""
-    parse, rows = build_parser(), []
-    for tokens, alternatives in ((300, 0), (300, 5), (300, 20)):
-        raw = build_reply(tokens, alternatives)
-        count = 20 // (1 + alternatives // 5)
-        best = {"with": math.inf, "without": math.inf}
-        for _ in range(100):  # short and in turns, so that both meet the same machine
-            for way, summarise in (("with", summarise_tokens), ("without", _summarise_plainly)):
-                with mock.patch.object(response_parser, "summarise_tokens", summarise):
-                    begun = time.process_time()
-                    for _ in range(count):
-                        parse(raw)
-                    best[way] = min(best[way], (time.process_time() - begun) / count)
-        rows.append(
-            {
-                "a reply of": f"{tokens} tokens, {alternatives} alternatives each",
-                "with signals": f"{best['with'] * 1e6:,.0f} µs",
-                "without": f"{best['without'] * 1e6:,.0f} µs",
-                "ratio": f"{best['with'] / best['without']:.2f}×",
-            }
-        )
-    return rows
 
 
 def run() -> list[Row]:

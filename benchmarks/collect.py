@@ -32,7 +32,6 @@ CASES = (
     ("collect", 256, 48, False, 4000),
     ("collect", 64, 1, True, 500),
 )
-LONG = (48, 96, 192)  # samples of each of 1,050 problems, for memory
 
 
 @contextlib.contextmanager
@@ -145,11 +144,6 @@ def one(
 def run() -> list[dict[str, Any]]:
     """Every case."""
     return [one(*case) for case in CASES]
-
-
-def memory() -> list[dict[str, Any]]:
-    """Peak memory of short and long collections."""
-    return [one("collect", 64, 8, False, 1050, samples) for samples in LONG]
 
 
 def main(way: str, url: str, concurrency: str, logprobs: str, problems: str, each: str) -> None:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.report import make_pool
+from adacompute.pool import bundled, export_file
 
 HERE = Path(__file__).resolve().parents[1]
+PROBLEMS = 600
 STARTS = 5  # times that what takes a second or less is started; the best counts
 NUMPY, SUMS = "import numpy", "sums of 600 × 64"  # the yardsticks
 # A fixed piece of work of the same kind: sorting, matrix products and gathering in numpy, in one thread.
@@ -47,6 +48,23 @@ class Command(NamedTuple):
     yardstick: str
     words: list[str]  # of Python
     times: int = 1
+
+
+def make_pool(home: Path) -> Path:
+    """A file of 600 problems × 64 samples: the bundled words, some of them asked twice."""
+    whole, pool = home / "words.jsonl", home / "pool.jsonl"
+    with bundled("words") as words:
+        export_file(words, whole)
+    lines = whole.read_text("utf-8").splitlines()
+    again = [_again(line) for line in lines[: PROBLEMS - len(lines)]]
+    pool.write_text("\n".join([*lines, *again]) + "\n", "utf-8")
+    return pool
+
+
+def _again(line: str) -> str:
+    """The same samples of a question that is told apart."""
+    one = json.loads(line)
+    return json.dumps(one | {"id": f"{one['id']}-again", "question": f"Again: {one['question']}"})
 
 
 def list_commands(pool: Path, folder: Path) -> list[Command]:

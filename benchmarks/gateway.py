@@ -11,7 +11,6 @@ __all__ = [
     "rates_table",
     "soak_table",
     "streams_table",
-    "times_table",
     "widths_table",
 ]
 
@@ -77,21 +76,6 @@ def rates_table() -> list[dict[str, str]]:
         if row.aim is not None and "to_peer" in compared:
             is_met = round(compared["to_peer"]["ratio"], 1) >= row.aim
             line["aim"] = f"{row.aim:g}×, {'met' if is_met else 'not met'}"
-        lines.append(line)
-    return lines
-
-
-def times_table() -> list[dict[str, str]]:
-    """Median and 99th percentile of a request by connections, of the same run."""
-    lines = []
-    for row, shown in _by_row(serving.peers_beside()):
-        numbers = next(iter(shown.values()))
-        line = {"server": numbers["way"], "log-probabilities": "yes" if row.logprobs else "no"}
-        for number, numbers in shown.items():
-            text = (
-                f"{1000 * numbers['p50']:,.1f}, {1000 * numbers['p99']:,.1f} ms" if "p50" in numbers else "–"
-            )
-            line[f"p50, p99 at {number}"] = text
         lines.append(line)
     return lines
 

@@ -30,8 +30,8 @@ from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
 from benchmarks.processes import first_line, here
 
-SIZES = (0.25, 1.0, 4.0, 8.0)  # MB of a body
-ROUNDS = 5
+SIZES = (1.0, 8.0)  # MB of a body
+ROUNDS = 3
 MB = 1_000_000
 ENDING = "The answer is \\boxed{42}."
 USAGE = {"prompt_tokens": 9, "completion_tokens": 100, "total_tokens": 109}

@@ -1,7 +1,7 @@
 """Other servers, in environments of their own under `.peers/`, made when they are first wanted.
 
 Knows nothing of what is measured. They are no part of the lock: LiteLLM's proxy alone has a hundred
-dependencies. Those on uvicorn also get uvloop and httptools, which it then uses as it does for us.
+dependencies. They also get uvloop and httptools, which uvicorn then uses as it does for us.
 """
 
 import contextlib
@@ -16,27 +16,17 @@ from pathlib import Path
 
 from benchmarks.processes import ROOT, free_port, running
 
-__all__ = ["Absent", "Peer", "its_hub", "litellm", "name_of", "optillm", "portkey"]
+__all__ = ["Absent", "Peer", "its_hub", "litellm", "name_of"]
 
 FOLDER = ROOT / ".peers"
 PINS = {
     # the newest whose dependencies the registry has; later ones want a certifi that it hasn't
     "litellm": ("litellm[proxy]==1.106.2", "uvloop==0.23.0", "httptools==0.9.0"),
     "its_hub": ("its_hub[iaas]==1.2.0", "uvloop==0.23.0", "httptools==0.9.0"),
-    # what its server loads where it only passes on; all that it asks for is several GB, PyTorch among them
-    "optillm": (
-        "optillm==0.4.0",
-        *("flask", "openai", "httpx", "numpy", "networkx", "aiohttp", "requests", "cerebras_cloud_sdk"),
-        *("z3-solver<=4.15.4.0", "math-verify", "PyYAML", "scikit-learn"),
-    ),
-    "portkey": ("@portkey-ai/gateway@1.15.2",),
-    "py-spy": ("py-spy==0.4.3",),  # no server: what benchmarks.flame looks with
 }
 NAMES = {
     "litellm": "LiteLLM proxy",
     "its_hub": "its_hub's server",
-    "optillm": "optillm",
-    "portkey": "Portkey gateway",
 }
 
 
@@ -101,37 +91,6 @@ def its_hub(upstream: str, folder: Path, *, budget: int) -> Iterator[Peer]:
         yield Peer(name_of("its_hub"), f"http://127.0.0.1:{port}/v1/chat/completions", pid)
 
 
-@contextlib.contextmanager
-def optillm(upstream: str, folder: Path) -> Iterator[Peer]:
-    """optillm's server, which passes on: its other approaches are several requests each."""
-    place = environment("optillm")
-    port = free_port()
-    words = [str(place / "bin" / "optillm"), "--port", str(port), "--approach", "none", "--log", "error"]
-    words += ["--base-url", upstream]
-    environ = {"OPENAI_API_KEY": "none"}
-    ready = f"http://127.0.0.1:{port}/health"
-    with running(words, ready, folder=folder, environ=environ, wait=180) as pid:
-        yield Peer(name_of("optillm"), f"http://127.0.0.1:{port}/v1/chat/completions", pid)
-
-
-@contextlib.contextmanager
-def portkey(upstream: str, folder: Path) -> Iterator[Peer]:
-    """Portkey's gateway, on Node, as its command starts it; no console, no cache, no retries."""
-    place = environment("portkey")
-    port = free_port()
-    program = place / "node_modules" / "@portkey-ai" / "gateway" / "build" / "start-server.js"
-    words = ["node", str(program), f"--port={port}", "--headless"]
-    environ = {"NODE_ENV": "production"}
-    headers = {
-        "x-portkey-provider": "openai",
-        "x-portkey-custom-host": upstream,
-        "authorization": "Bearer none",
-    }
-    with running(words, f"http://127.0.0.1:{port}/", folder=folder, environ=environ) as pid:
-        url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        yield Peer(name_of("portkey"), url, pid, headers)
-
-
 def environment(name: str) -> Path:
     """The folder of a peer's environment; Absent, with the reason, where it can't be made."""
     place, wanted = FOLDER / name, PINS[name]
@@ -154,22 +113,15 @@ def environment(name: str) -> Path:
 
 def _list_commands(name: str, place: Path) -> list[list[str]]:
     """What installs a peer, from nothing."""
-    wanted = list(PINS[name])
-    if name == "portkey":
-        return [
-            ["node", "--version"],
-            ["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(place), *wanted],
-        ]
+    wanted = PINS[name]
     make = [sys.executable, "-m", "venv", str(place)]
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if name == "optillm":
-        return [make, [*pip, "--no-deps", wanted[0]], [*pip, *wanted[1:]]]
     return [make, [*pip, *wanted]]
 
 
 def name_of(name: str) -> str:
     """As the tables call it."""
-    return f"{NAMES[name]} {PINS[name][0].rpartition('@' if name == 'portkey' else '==')[2]}"
+    return f"{NAMES[name]} {PINS[name][0].rpartition('==')[2]}"
 
 
 def _post(url: str, value: object) -> None:

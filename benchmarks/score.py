@@ -1,6 +1,6 @@
-"""Scoring votes: the exact estimator beside simulation and windows, for speed and for precision; shrinkage.
+"""Scoring votes: the exact estimator beside simulation and windows, for speed and for precision.
 
-Knows nothing of `make`: `speed()`, `precision()` and `claims()` answer rows.
+Knows nothing of `make`: `speed()` and `precision()` answer rows.
 """
 
 import time
@@ -13,12 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 import adacompute as ac
-from adacompute.records import AccuracyTable
 from adacompute.score.aggregates import score_weighted_vote
-from adacompute.score.grades import grade_samples, halves
+from adacompute.score.grades import grade_samples
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
-from adacompute.solve import solve
-from studies.shrinkage import shrink
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,7 +26,6 @@ BUNDLED = ("facts", "words")
 RECORDINGS = Path(__file__).resolve().parent.parent.parent / "shared" / "recordings"
 SIZES = tuple(range(16, SAMPLES + 1, 4))  # samples that the exact estimator is tried with
 REPEATS = 12  # draws of each size
-AVERAGES = (1.5, 2.0, 3.0, 4.0)  # budgets to allocate
 SOME = 12  # problems that the simulation is timed on: its rate is steady
 
 
@@ -166,44 +162,4 @@ def precision(repeats: int = REPEATS) -> list[dict[str, Any]]:
                     "check": (float(assumed[1, k] / assumed[0, k]), float(plain[1, k] / plain[0, k])),
                 }
             )
-    return rows
-
-
-def normal_prior(table: AccuracyTable) -> AccuracyTable:
-    """What one would try first, and what does harm: a normal prior over rows, noise floored as by Laplace."""
-    a, error = table.accuracy, np.asarray(table.standard_error)
-    trials = np.divide(a * (1 - a), error**2, out=np.full(a.shape, np.nan), where=error > 0)
-    sizes = np.nanmedian(trials, axis=0)  # right-or-wrong trials that would be as noisy, (budgets,)
-    deviation = np.maximum(error, np.sqrt((sizes + 1) / sizes) / (sizes + 2))
-    low, high = np.minimum.outer(table.costs, table.costs), np.maximum.outer(table.costs, table.costs)
-    noise = deviation[:, :, None] * deviation[:, None, :] * np.sqrt(low / high)
-    values, vectors = np.linalg.eigh(np.cov(a.T) - noise.mean(axis=0))
-    prior, mean = (vectors * np.maximum(values, 1e-9)) @ vectors.T, a.mean(axis=0)
-    moved = np.linalg.solve(prior + noise, (a - mean)[:, :, None])[:, :, 0] @ prior
-    return AccuracyTable.of(np.clip(mean + moved, 0, 1), costs=table.costs, standard_error=error)
-
-
-def claims(splits: int = 10) -> list[dict[str, Any]]:
-    """Rows: what allocations chosen on half of the samples claim, and give on the other half, both ways."""
-    rows = []
-    for name, ballots in sources().items():
-        found: dict[tuple[str, float], list[tuple[float, float]]] = {}
-        for seed in range(splits):
-            parts = halves(ballots, np.random.default_rng(seed))
-            scored = [score_exact_vote(part, grade_samples(part), BUDGETS) for part in parts]
-            for mine, other in (scored, scored[::-1]):
-                raw = AccuracyTable.of(mine.accuracy, costs=BUDGETS, standard_error=mine.standard_error)
-                ways = {"raw": raw, "shrunk": shrink(raw), "normal prior": normal_prior(raw)}
-                for way, table in ways.items():
-                    for budget in AVERAGES:
-                        plan = solve(table, budget=budget)
-                        share = np.eye(len(BUDGETS))[plan.choice]  # (problems, budgets) how often each
-                        for move in plan.mix:
-                            share[move.problem] *= 1 - move.probability
-                            share[move.problem, move.mode] += move.probability
-                        worth = [(share * a).sum() / len(share) for a in (table.accuracy, other.accuracy)]
-                        found.setdefault((way, budget), []).append((worth[0], worth[1]))
-        for (way, budget), both in found.items():
-            claim, real = np.mean(both, axis=0)
-            rows.append({"recording": name, "way": way, "budget": budget, "claim": claim, "real": real})
     return rows

@@ -50,9 +50,11 @@ def text_of(size: int, variant: int) -> str:
 def choice(index: int, text: str, *, logprobs: bool) -> dict[str, object]:
     """One choice of a reply."""
     sure = -0.15 - zlib.crc32(text.encode()) % 997 / 4985  # no two texts alike: -0.25 on average
+    step = -(-len(text) // tokens_of(text))
+    pieces = [text[at : at + step] for at in range(0, len(text), step)] if logprobs else []
     content = [
-        {"token": "word", "logprob": sure, "bytes": [119, 111], "top_logprobs": []}
-        for _ in range(tokens_of(text) if logprobs else 0)
+        {"token": piece, "logprob": sure, "bytes": list(piece.encode()), "top_logprobs": []}
+        for piece in pieces
     ]
     return {
         "index": index,

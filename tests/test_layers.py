@@ -38,6 +38,7 @@ ROOMS = (
     "serve.ask",
     "serve.http",
     "scale",
+    "integrations",
     "cli",
 )
 OPEN = {"errors", "records", "config", "atomic"}

@@ -223,8 +223,10 @@ class ServeConfig:
     margin: Points = setting(
         1.0, "points by which the lower end of the 95% interval may miss, where `budget` is a quality"
     )
-    average: Literal["voted", "all"] = setting(
-        "voted", "requests whose average is the budget: those that can be voted on, or all"
+    average: Literal["auto", "voted", "all"] = setting(
+        "auto",
+        "requests whose average is the budget: those that can be voted on, or all; auto: voted for a budget "
+        "in samples, all for one in tokens or money",
     )
     max_budget: float | str = setting("16 samples", "most that a request may ask for itself, like `budget`")
     price: float = setting(

@@ -27,11 +27,11 @@ def test_a_row_for_each_mode_says_what_it_answered_took_and_cost(adacompute: Cal
         "completion_tokens_details": {"reasoning_tokens": 30},
     }
     with Upstream(Reply(texts=["5"], usage=usage, logprobs=False)) as small, Upstream(Honest()) as large:
-        write_menu(tmp_path, small.url, large.url, 'options = { reasoning_effort = "high" }\n')
+        write_menu(tmp_path, small.url, large.url, "options = { top_k = 5 }\n")
         done = adacompute("menu", "check", "menu.toml")
         result = json.loads(adacompute("menu", "check", "menu.toml", "--json").stdout)
         assert (small.count.requests, large.count.requests) == (2, 2), "one question each"
-        assert large.requests[0].body["reasoning_effort"] == "high"
+        assert large.requests[0].body["top_k"] == 5
         assert small.requests[0].body["messages"][-1]["content"].startswith("What is 2 + 3?")
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()}
     host = small.url.removeprefix("http://").removesuffix("/v1")

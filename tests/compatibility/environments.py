@@ -4,7 +4,8 @@ They are no part of the lock, and hold nothing of adacompute. Their versions sta
 names beside them by `uv pip compile NAME.in -o NAME.txt --universal --python-version 3.11 --no-header
 --no-annotate --no-emit-index-url --no-emit-find-links`. Two are for Python, because some clients still need
 openai 2 and others have openai 3; aider pins all that it needs, and has one of its own, as has LiteLLM's
-proxy, which needs a hundred packages; `node` is for npm's. This uses the standard library alone.
+proxy, which needs a hundred packages; `node` is for npm's. `integrations` also holds what adacompute needs,
+but not itself: its pins are made from `pyproject.toml` and its names. This uses the standard library alone.
 """
 
 import fcntl
@@ -20,7 +21,7 @@ __all__ = ["NAMES", "Absent", "prepare"]
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".clients"
 PINS = Path(__file__).resolve().parent / "pins"
-NAMES = ("current", "older", "node", "aider", "proxy")
+NAMES = ("current", "older", "node", "aider", "proxy", "integrations")
 UV = "uv==0.13.7"
 LIMIT = 600.0  # seconds for one command
 

@@ -18,7 +18,7 @@ from adacompute.policies.agreement import (
     BayesPolicy,
     EarlyStopping,
 )
-from adacompute.policies.place import OwnPrice
+from adacompute.policies.base import OwnPrice
 from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from shared import read_votes

@@ -10,8 +10,7 @@ from adacompute.answers import Tally
 from adacompute.errors import NotFitted, PolicyError
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies import POLICIES, load_policy
-from adacompute.policies.base import Policy
-from adacompute.policies.place import place_orders
+from adacompute.policies.base import Policy, place_orders
 from adacompute.policies.votes import VoteState
 from adacompute.records import Sample
 from adacompute.replay import build_paths, draw_paths, replay, run_policy

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import BudgetOutOfRange, PolicyError
 from adacompute.evaluate.rivals import HeuristicPolicy, RandomPolicy, ShuffledPolicy
+from adacompute.policies.base import hash_to_unit
 from adacompute.policies.baselines import FixedPolicy, mix_adjacent
 from adacompute.policies.paths import draw_paths
-from adacompute.policies.place import hash_to_unit
 from adacompute.replay.per_problem import run_policy
 from adacompute.score import score
 from adacompute.solve import solve

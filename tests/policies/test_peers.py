@@ -15,7 +15,7 @@ import pytest
 from adacompute.answers import Tally
 from adacompute.evaluate.rivals import DoublingPolicy
 from adacompute.policies.agreement import AdaptiveConsistency
-from adacompute.policies.place import OwnPrice
+from adacompute.policies.base import OwnPrice
 
 WHY = "is not installed; `make setup` installs it"
 beta = pytest.importorskip("adaptive_consistency", reason=f"AdaptiveConsistency {WHY}")

@@ -13,8 +13,8 @@ from menu_votes import make_menu_votes, make_prompt
 from adacompute import Draw, Sample, Tally, VoteWeights, load_policy
 from adacompute.errors import NotFitted, PolicyError, PolicyInvalid, RecordNotFound, TooFewSamples
 from adacompute.evaluate import uniform_frontier
+from adacompute.policies.base import OwnPrice
 from adacompute.policies.curve import CurvePolicy, fit_curves
-from adacompute.policies.place import OwnPrice
 from adacompute.pool import Ballots, Mode
 from adacompute.pool.menu import Menu
 from adacompute.score import score

@@ -1,14 +1,17 @@
 """Votes by a verifier's score: the same live and replayed, fitted with and without labels."""
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import adacompute as ac
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import WEIGHT_UNIT, ScoreWeights
-from adacompute.errors import PolicyError, TaskError
+from adacompute.errors import NotRecorded, PolicyError, TaskError
+from adacompute.evaluate.measure import uses_weighted_votes
 from adacompute.policies import load_policy
 from adacompute.policies.paths import build_paths
 from adacompute.policies.stopping import StoppingPolicy
@@ -165,3 +168,41 @@ def test_a_placeholder_among_scores_moves_their_weight_little(placeholder):
     assert weights.centre == pytest.approx(clean.centre, abs=0.3)
     assert weights.spread == pytest.approx(clean.spread, rel=0.8)
     assert weights.beta > clean.beta / 2
+
+
+def test_scores_are_compared_with_plain_votes_and_the_best_of_n_on_problems_kept_apart():
+    scored = judge(synthetic(60, 6, chance=np.linspace(0.3, 0.9, 60).tolist(), signals=False), strength=3.0)
+    scores = scored.signals[:, :, COLUMN]
+    scores = np.where(np.isnan(scores), 5.0 + np.arange(6) / 100, scores)
+    evaluation = ac.evaluate(score_samples(scored, scores), budgets=(2.0,), policies=("fixed",), orders=2)
+    assert evaluation.votes == "weighted"
+    assert [row.samples for row in evaluation.by_score] == [2, 4]
+    for row in evaluation.by_score:
+        groups = list(combinations(range(6), row.samples))
+        best = [
+            np.mean([scored.correct[i, max(group, key=lambda j: scores[i, j])] for group in groups])
+            for i in range(60)
+        ]
+        plain = ac.score(scored, (row.samples,)).accuracy
+        assert row.best.mean == pytest.approx(np.mean(best))
+        assert row.plain == pytest.approx(plain.mean())
+        assert row.best_gain.mean == pytest.approx(row.best.mean - row.plain)
+        assert row.weighted_gain.low > 0, "such a judge tells right samples from wrong ones"
+    assert evaluation.by_score[0].weighted.mean == pytest.approx(evaluation.by_score[0].best.mean), (
+        "of two votes the heavier one wins"
+    )
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_score_of_every_answer_is_what_weighted_votes_need(missing: bool):
+    ballots = synthetic(12, 6, signals=False)
+    scores = np.where(ballots.classes < 0, np.nan, 1.0 + ballots.correct)
+    if missing:
+        scores[3, 2] = np.nan
+        ballots = replace(ballots, classes=np.abs(ballots.classes))
+    scored = score_samples(ballots, scores)
+    assert uses_weighted_votes(scored, "auto") is not missing
+    assert not uses_weighted_votes(scored, "plain")
+    if missing:
+        with pytest.raises(NotRecorded, match="score"):
+            uses_weighted_votes(scored, "weighted")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import NotFitted, NotRecorded, PolicyError, TooFewSamples
 from adacompute.policies import load_policy
+from adacompute.policies.base import OwnPrice
 from adacompute.policies.paths import Paths, draw_paths
-from adacompute.policies.place import OwnPrice
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.stopping.critical_price import (
     WavePlan,

@@ -173,3 +173,27 @@ def test_reading_answers_again_forgets_what_their_tokens_told(tmp_path: Path):
         None,
     )
     assert second == (SOME, {"seed": 7})
+
+
+@pytest.mark.parametrize(
+    ("keys", "read"),
+    [
+        ({"score": 3.5}, 3.5),
+        ({"score": 2}, 2.0),
+        ({"score": 3.5, "signals": {"score": 1.0}}, 1.0),
+        ({"score": True}, None),
+        ({"score": "good"}, None),
+        ({"score": None}, None),
+    ],
+)
+def test_a_number_as_a_samples_score_is_its_verifiers(
+    tmp_path: Path, keys: dict[str, Any], read: float | None
+):
+    line = {"id": "p1", "question": "?", "samples": [{"answer": "1", **keys}]}
+    source = write(tmp_path / "pool.jsonl", [line])
+    import_file(source, tmp_path / "pool.sqlite")
+    ((signals, extra),) = read_signals(tmp_path / "pool.sqlite")
+    assert (None if signals is None else signals.score) == read
+    assert extra == ({} if read == keys["score"] and read else {"score": keys["score"]})
+    with open_pool(tmp_path / "pool.sqlite") as pool:
+        assert pool.verify().ok

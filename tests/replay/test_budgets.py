@@ -9,8 +9,8 @@ from every_policy import KINDS, made
 
 from adacompute.evaluate.chart_builder import build_chart
 from adacompute.evaluate.rivals import COMPARED
+from adacompute.policies.base import OwnPrice, place_orders, spread_price
 from adacompute.policies.menu import MenuPolicy
-from adacompute.policies.place import OwnPrice, place_orders, spread_price
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, join_pools
 from adacompute.pool.menu import Menu

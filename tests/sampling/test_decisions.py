@@ -10,8 +10,8 @@ from offline import batch_on, orders_of
 
 from adacompute.answers import Tally
 from adacompute.policies.agreement import AdaptiveConsistency
+from adacompute.policies.base import place_orders
 from adacompute.policies.paths import build_paths
-from adacompute.policies.place import place_orders
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots, open_pool
 from adacompute.records import SIGNAL_NAMES

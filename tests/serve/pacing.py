@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import adacompute as ac
+from adacompute.policies.base import spread_price
 from adacompute.policies.paths import draw_paths
 from adacompute.replay import PolicyRun, run_policy
 from adacompute.serve.pricing.pacer import Pacer
@@ -136,22 +137,23 @@ def paced(
     taken: list[int] = []
     prices: list[float] = []
     averages: list[float] = []
-    places = rng.integers(0, 8, requests + delay).tolist()
+    turns = rng.integers(0, 8, requests + delay).tolist()
+    places = rng.random(requests + delay)
     total = 0.0
     began = 0
     while len(averages) < requests:
         price = pacer.price
-        row = costs.at(price)
+        row = costs.at(spread_price(price, places[began], dial=pacer.dial))
         path = chosen(began, row)
         flying.append((costs.rows[row][path], price))
         taken.append(path)
         prices.append(price)
         began += 1
         if len(flying) > delay:
-            place = min(places[began - 1], len(flying) - 1)
-            flying.rotate(-place)
+            turn = min(turns[began - 1], len(flying) - 1)
+            flying.rotate(-turn)
             cost, price = flying.popleft()
-            flying.rotate(place)
+            flying.rotate(turn)
             pacer.settle(cost) if blind else pacer.settle(cost, price=price)
             total += cost
             averages.append(total / (len(averages) + 1))

@@ -321,7 +321,7 @@ def test_no_file_is_left_behind_and_a_state_keeps_what_was_spent_and_the_price(
             spent, price = asker.spent, asker.price
         with ac.Asker(up.url, budget=3, state=tmp_path / "state.sqlite") as asker:
             assert asker.spent == spent
-            assert asker.price == pytest.approx(price, rel=0.05)  # it dithers
+            assert asker.price == pytest.approx(price, rel=0.05)
             assert start is not None
             assert asker.price < 0.95 * start  # ten easy prompts have left room
             with pytest.raises(ConfigError, match="another gateway keeps its ledger in it"):
@@ -767,7 +767,7 @@ print(asker.spent.samples, asker.price)
         samples, price = done.stdout.split()
         with ac.Asker(up.url, budget=4, state=tmp_path / "state.sqlite") as asker:
             assert asker.spent.samples == int(samples) == up.count.choices
-            assert asker.price == pytest.approx(float(price), rel=0.1)  # it dithers
+            assert asker.price == pytest.approx(float(price), rel=0.1)
         with ac.Asker(up.url, budget=4) as fresh:
             assert fresh.price is not None
             assert float(price) < 0.93 * fresh.price

@@ -31,6 +31,28 @@ def asked(share: float, rng: random.Random) -> Visit:
     return Visit(body={"messages": [{"role": "user", "content": content}]})
 
 
+@pytest.mark.parametrize("settings", [{"budget": 3.0}, {"price": 0.02}])
+def test_each_request_has_a_price_of_its_own_and_the_pacer_learns_at_the_one_before(
+    settings: dict[str, float],
+):
+    places = iter([0.0, 0.25, 0.999])
+    settled: list[float | None] = []
+    with Upstream(script) as up, Running(up.url, **settings) as gate:
+        gateway = gate.gateway
+        gateway.rng.random = lambda: next(places)
+        policy, pacer = gateway.policy_registry.get("stopping").policy, gateway.find_pacer()
+        if pacer is not None:
+            learn = pacer.settle
+            pacer.settle = lambda cost, price, **kw: (settled.append(price), learn(cost, price, **kw))
+        before, own = [], []
+        for place in (0.0, 0.25, 0.999):
+            before.append(0.02 if pacer is None else pacer.price)
+            own.append(policy.spread_price(before[-1], place))
+            assert gate.ask().json["adacompute"]["price"] == own[-1] != before[-1]
+            gate.get("/metrics")  # by then it has learned
+    assert settled == ([] if pacer is None else before)
+
+
 @pytest.mark.slow
 def test_c18_the_average_meets_the_budget_while_traffic_shifts():
     budget, rng = 3.0, random.Random(18)
@@ -110,6 +132,26 @@ def test_c18_what_cant_be_voted_on_pushes_the_price_only_where_the_average_is_ov
         assert voted.count(16) < 0.05 * len(voted)
     else:
         assert averages["voted"] > 1.3 * budget  # they draw what the others leave
+
+
+@pytest.mark.parametrize(
+    ("settings", "counted"),
+    [
+        ({"budget": "3 samples"}, 1),
+        ({"budget": "3 samples", "average": "all"}, 2),
+        ({"budget": "900 tokens", "max_budget": "9000 tokens"}, 2),
+        ({"budget": "900 tokens", "max_budget": "9000 tokens", "average": "voted"}, 1),
+    ],
+)
+def test_a_budget_in_samples_is_of_what_can_be_voted_on_and_one_in_tokens_of_everything(
+    settings: dict[str, Any], counted: int
+):
+    with Upstream(script) as up, Running(up.url, **settings) as gate:
+        pacer = gate.gateway.find_pacer()
+        assert gate.ask().status == gate.ask(temperature=0).status == 200
+        until(lambda: gate.gateway.observability.summarise()["ever"]["requests"] == 2)
+        assert pacer.requests == counted
+        assert gate.get("/dashboard/data").json["average_over"] == ("all" if counted == 2 else "voted")
 
 
 def read_settled(gate: Running) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from behaviours import Behaviour, Reply
+from menus import write_menu
 from openai import OpenAI
 from pydantic import BaseModel
 from running import Running
@@ -485,3 +487,59 @@ def test_f6_a_number_of_any_size_costs_no_client_its_reply(number: str):
     with serve([("weather", arguments)], arguments) as (client, _):
         for fields in ({"tools": [WEATHER]}, {"response_format": {"type": "json_object"}}):
             assert extra(ask(client, **fields))["samples"] >= 1
+
+
+# One call as models write it: in another order, with blanks, 2 as 2.0 or as a text, by the schema a number.
+SPELLINGS = ['{"city": "Rome", "days": 2}', '{ "days":2.0,"city":"Rome" }', '{"days": "2", "city": "Rome"}']
+OTHERS = ['{"city": "Rome", "days": 3}', '{"city": "Rome  East", "days": 2}', '{"city": "rome", "days": 2}']
+
+
+@contextmanager
+def serve_menu(
+    folder: Path, small: Sequence[Choice], large: Sequence[Choice], *, explore: float
+) -> Iterator[OpenAI]:
+    with Upstream(give(*small)) as one, Upstream(give(*large)) as other:
+        menu = write_menu(folder, {"small": one.url, "large": other.url})
+        budget = "0.5 USD per 1000"
+        with (
+            Running("", folder=folder, menu=str(menu), budget=budget, explore=explore) as gate,
+            OpenAI(base_url=gate.url, api_key="any", max_retries=0) as client,
+        ):
+            yield client
+
+
+def test_calls_of_several_modes_are_one_answer_however_their_arguments_are_written(tmp_path: Path):
+    small = [[("weather", text)] for text in (OTHERS[0], SPELLINGS[1])]
+    large = [[("weather", text)] for text in (SPELLINGS[0], SPELLINGS[2])]
+    with serve_menu(tmp_path, small, large, explore=1.0) as client:
+        reply = ask(client, tools=[WEATHER], model="adacompute")
+    told = extra(reply)
+    rome, wrong = (
+        json.dumps({"weather": {"city": "Rome", "days": n}}, separators=(",", ":")) for n in (2, 3)
+    )
+    assert {name: mode["samples"] for name, mode in told["modes"].items()} == {"small": 8, "large": 8}
+    assert told["votes"] == {rome: 12, wrong: 4}
+    assert (told["answer"], told["answered_by"]) == (rome, "large")
+    (call,) = reply.choices[0].message.tool_calls
+    assert call.function.arguments in (SPELLINGS[0], SPELLINGS[2]), "as the dearest mode wrote it"
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_calls_of_several_modes_differ_in_any_value_of_an_argument(tmp_path: Path, other: str):
+    small, large = [[("weather", other)]], [[("weather", SPELLINGS[0])]]
+    with serve_menu(tmp_path, small, large, explore=1.0) as client:
+        told = extra(ask(client, tools=[WEATHER], model="adacompute"))
+    assert sorted(told["votes"].values()) == [8, 8]
+    assert told["modes"]["small"]["answer"] != told["modes"]["large"]["answer"]
+
+
+def test_a_call_of_nothing_but_text_is_answered_by_the_default_of_several_modes_unvoted(tmp_path: Path):
+    words = "let us meet then and talk it over, as we did the last time, and bring the figures along with you"
+    mails: list[Choice] = [[("send", json.dumps({"body": f"Dear {n}, {words}"}))] for n in range(40)]
+    send: Any = {"type": "function", "function": {"name": "send", "parameters": {"type": "object"}}}
+    with serve_menu(tmp_path, mails[:20], mails[20:], explore=0.0) as client:
+        told = [extra(ask(client, tools=[send], model="adacompute")) for _ in range(6)]
+    for each in told:
+        assert each["answered_by"] == "large"
+        assert each["modes"]["large"]["samples"] == 1
+        assert each["modes"].get("small", {"samples": 0})["samples"] <= 1, "that shows what it is"

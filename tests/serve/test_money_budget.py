@@ -17,6 +17,7 @@ from running import QUESTION, Running
 
 import adacompute as ac
 from adacompute.errors import BudgetInvalid
+from adacompute.policies.base import spread_price
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.records import Budget
 from adacompute.serve.pricing.pacer import Pacer, SampleCosts
@@ -260,7 +261,7 @@ def test_the_average_is_near_the_budget_after_50_requests_in_simulation(at_once:
             if len(flight) < at_once:
                 continue
             price, path = flight.pop(rng.randrange(at_once))
-            samples = int(table.rows[table.at(price)][path])
+            samples = int(table.rows[table.at(spread_price(price, rng.random()))][path])
             costs.append(samples * math.exp(0.8 * rng.gauss(0, 1) - 0.32))
             known.add(Spend(samples=samples, tokens=round(1000 * costs[-1])))
             start = table.price(min(12.0, max(1.01, 1000 * target / (known.estimate("tokens") or 1000))))

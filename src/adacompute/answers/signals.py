@@ -53,14 +53,13 @@ def summarise_tokens(tokens: Iterable[Token]) -> TokenSummary:
     (-2.0, -1.0, None)
     """
     logprobs: list[Any] = []
-    entropies: list[float] = []
-    confidences: list[float] = []
+    read: list[tuple[float | None, float | None]] = []
     for token in tokens:
         logprobs.append(token.get("logprob"))
         if alternatives := token.get("top_logprobs"):
-            entropy, confidence = _read_alternatives(alternatives)
-            entropies += [] if entropy is None else [entropy]
-            confidences += [] if confidence is None else [confidence]
+            read.append(_read_alternatives(alternatives))
+    entropies = [entropy for entropy, _ in read if entropy is not None]
+    confidences = [confidence for _, confidence in read if confidence is not None]
     entropy = _mean(entropies) if entropies else None
     numbers = _read_numbers(logprobs)
     if numbers is None:
@@ -77,11 +76,11 @@ def _read_numbers(logprobs: list[Any]) -> tuple[float, list[float]] | None:
 
     A placeholder such as -9999 counts as it stands. An integer beyond the range of floats is not a number.
     """
-    try:
-        values = [float(value) for value in logprobs if isinstance(value, _NUMBER)]
-    except OverflowError:
+    if not all(issubclass(kind, _NUMBER) for kind in set(map(type, logprobs))):
         return None
-    if len(values) < len(logprobs):
+    try:
+        values = list(map(float, logprobs))
+    except OverflowError:
         return None
     total = sum(values, 0.0)
     if not math.isfinite(total):
@@ -172,7 +171,7 @@ def add_answer_signals(
 
 def _select_tokens(tokens: Sequence[Token], text: str, span: Span) -> list[Token] | None:
     """The tokens that the span of the text is made of; None where tokens and text don't match."""
-    for count in (_FIRST_LOOK, len(tokens)):
+    for count in sorted({min(_FIRST_LOOK, len(tokens)), len(tokens)}):
         last = list(tokens[-count:])
         for pieces, whole, (begin, end) in _spell_pieces(last, text, span):
             for marks in range(min(_MAX_MARKS, len(pieces) - 1) + 1):

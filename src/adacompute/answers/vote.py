@@ -452,10 +452,10 @@ class Tally:
     @property
     def leader(self) -> str | None:
         """The answer that would be returned now; None when all abstain, or on a tie that abstains."""
-        is_tie = len({self._weights[number] for number in self._ranking}) < len(self._ranking)
-        if not self._ranking or (self._ties == "abstain" and is_tie):
+        if not self._ranking:
             return None
-        return self._spellings[self._ranking[0]]
+        weights = [self._weights[number] for number in self._ranking] if self._ties == "abstain" else []
+        return None if len(set(weights)) < len(weights) else self._spellings[self._ranking[0]]
 
     @property
     def winner(self) -> str | None:
@@ -603,10 +603,10 @@ def vote(
 
 
 def _sum_by_spelling(spellings: list[str], amounts: list[int]) -> dict[str, int]:
-    totals: Counter[str] = Counter()
+    totals: dict[str, int] = {}
     for spelling, amount in zip(spellings, amounts, strict=True):
-        totals[spelling] += amount  # one spelling with two labels is two classes
-    return dict(totals)
+        totals[spelling] = totals.get(spelling, 0) + amount  # one spelling with two labels is two classes
+    return totals
 
 
 def pick_representative(samples: Sequence[Sample], tally: Tally, *, modes: Sequence[str] = ()) -> int | None:

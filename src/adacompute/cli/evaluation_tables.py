@@ -30,6 +30,10 @@ _MODES_VERDICT_NOTE = (
     "(gain in points over the best of the modes, alone or mixed, at the same cost; as good as: what those "
     "cost for the same; rounds a request: mean, and in brackets what 95% of requests don't exceed)"
 )
+_SCORES_NOTE = (
+    "(gain over plain votes in points, 95%, paired over problems; how much a score weighs is learned on the "
+    "other folds, best of n learns nothing)"
+)
 _HULL_NOTE = (
     "At the same cost: on the upper concave hull of a policy's own settings, mixing two of them by lot; "
     "fixed is the same for every problem. peers is the joint hull of all policies but stopping and the "
@@ -71,12 +75,36 @@ def show_evaluation(
     if evaluation.least is None:
         show_verdict(evaluation.verdict, prices, menu=evaluation.menu)
         print_line()
+        if evaluation.by_score:
+            _show_scores(evaluation)
+            print_line()
         if not tables and evaluation.verdict.rows:
             print_line("Every policy beside the others: --tables")
             return
     _show_tables(evaluation)
     print_line()
     print_paragraph(_compose_notes(evaluation))
+
+
+def _show_scores(evaluation: Evaluation) -> None:
+    """Show what a verifier's scores add to votes of so many samples, and whether that is known."""
+    rows = evaluation.by_score
+    print_line("what the verifier's scores are worth, with as many samples for every request")
+    headings = ["samples", "plain votes", "weighted by score", "gain", "best of n by score", "gain"]
+    table = [
+        [
+            *(f"{row.samples}", format_percent(row.plain)),
+            *(format_percent(row.weighted.mean), format_ends(row.weighted_gain)),
+            *(format_percent(row.best.mean), format_ends(row.best_gain)),
+        ]
+        for row in rows
+    ]
+    print_table(headings, table)
+    unsure = [f"{row.samples}" for row in rows if row.weighted_gain.holds_zero and row.best_gain.holds_zero]
+    if unsure:
+        problems = format_count(evaluation.problems, "problem")
+        print_paragraph(f"Whether they help with {' or '.join(unsure)} samples, {problems} can't tell.")
+    print_paragraph(_SCORES_NOTE, indent=2)
 
 
 def show_verdict(verdict: Verdict, prices: TokenPrices | None = None, *, menu: Menu | None = None) -> None:
@@ -232,7 +260,9 @@ def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     protocol = f"held-out ({evaluation.folds} folds{over})"
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
-    votes = "votes weighted by confidence" if evaluation.votes == "weighted" else "plain votes"
+    votes = "plain votes"
+    if evaluation.votes == "weighted":
+        votes = f"votes weighted by {'score' if evaluation.by_score else 'confidence'}"
     dropped = (
         f", {format_count(evaluation.dropped, 'problem')} without grades left out"
         if evaluation.dropped

@@ -68,7 +68,8 @@ from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.policies.quality import MARGIN, Quality
-from adacompute.policies.weights import fit_confidence_weights
+from adacompute.policies.stopping.policy import choose_labels
+from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots, Menu
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
@@ -332,7 +333,7 @@ def _choose_arguments(
         return {"longest": longest, "delta": _DELTA if own["delta"] is None else own["delta"]}
     arguments: dict[str, Any] = {"longest": longest, "weigh": None}
     if uses_weighted_votes(ballots, votes):
-        arguments["weigh"] = fit_confidence_weights(ballots)
+        arguments["weigh"] = fit_weights(ballots, labels=choose_labels(ballots, None))
         if policy == "stopping" and votes == "auto":
             arguments["weigh"] = "auto"  # the same signal, on the scale of the samples that it learns from
     if policy == "stopping":

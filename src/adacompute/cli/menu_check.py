@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -24,7 +24,6 @@ from adacompute.cli.terminal import (
 from adacompute.client import LIMIT_NAME, LOGPROBS, Client, Endpoint
 from adacompute.client.modes import ModeConfig, ModeConfigs, build_mode_endpoint, read_menu_file
 from adacompute.client.settings import ModeEndpoint
-from adacompute.config import CollectConfig
 from adacompute.errors import ConfigError, EndpointError, shorten
 from adacompute.problems import Template
 from adacompute.records import Call, Problem, TokenPrices, format_money
@@ -32,6 +31,15 @@ from adacompute.sampling import Asking, build_plan
 from adacompute.sampling.collect import run_coroutine
 
 _PROBLEM = Problem(id="check", question="What is 2 + 3? Answer with the number only.")
+_PUZZLE = Problem(
+    id="effort",
+    question="How many three-digit numbers have digits that add up to 9? Answer with the number only.",
+)
+_EFFORTS = (  # options that say how much a model thinks
+    *("reasoning_effort", "reasoning", "thinking", "enable_thinking", "thinking_budget", "extra_body"),
+    *("thinking_token_budget", "chat_template_kwargs", "custom_params"),
+)
+_ALIKE = 1.5  # two draws of one setting may differ by so much
 _SHOWN_TEXT = 24  # characters of an answer
 _REASONING = ("completion_tokens_details", "reasoning_tokens")  # where usage tells them
 _ATTEMPTS = 2  # at the question
@@ -54,10 +62,42 @@ class ModeCheck:
     seconds: float = 0.0
     cost: float = 0.0  # money
 
+    finished: bool | None = None  # False: cut off at its limit
+
     @property
     def ok(self) -> bool:
         """Whether the mode can be used."""
         return self.error is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffortCheck:
+    """What a mode's options of effort changed, by one answer with them and one without."""
+
+    mode: str
+    options: tuple[str, ...]
+    tokens: int | None  # with the options; None: there was no answer
+    tokens_without: int | None
+    counts_thought: bool  # False: no tokens of thought are told, so these are all tokens of a response
+    is_cut: bool  # both were cut off at their limit
+    cost: float  # money
+
+    @property
+    def changed(self) -> bool | None:
+        """Whether they changed how much is thought; None: it can't be told."""
+        if self.tokens is None or self.tokens_without is None or self.is_cut:
+            return None
+        least, most = sorted((self.tokens, self.tokens_without))
+        return most > _ALIKE * least
+
+    def __str__(self) -> str:
+        given, bare = (
+            "no" if count is None else f"{count:,}" for count in (self.tokens, self.tokens_without)
+        )
+        what = "of thought" if self.counts_thought else "out"
+        unknown = ": what they change can't be told" + ("; give more max_tokens" if self.is_cut else "")
+        end = {True: "", False: ": they change nothing", None: unknown}[self.changed]
+        return f"mode {self.mode}: {given} tokens {what} with {', '.join(self.options)}, {bare} without{end}"
 
 
 ActionArgument = Annotated[
@@ -83,27 +123,29 @@ def menu(
     """Ask each mode of a menu one question, and show what it cost.
 
     The modes are asked as `collect --menu` asks them, with their keys, options and limits. Exits with 1
-    where one of them can't be used. What it cost is real: it is a few tokens of each mode.
+    if one of them can't be used. A mode with options that say how much to think is asked a second, harder
+    question, with them and without them. What it cost is real.
     """
     config = load_settings(context)
     modes = read_menu_file(path)
-    asked, checks = _plan_checks(modes, config.collect)
+    sampling = SamplingOptions().build_parameters(config.collect)
+    asked, checks = _plan_checks(modes, sampling)
     for check in check_modes(asked, _PROBLEM, seconds=seconds):
         checks[check.name] = check
     ordered = [checks[name] for name in modes.names]
+    efforts = check_efforts([mode for mode, _ in asked if checks[mode.name].ok], sampling, seconds=seconds)
     if json:
-        print_json(_build_object(path, modes, ordered))
+        print_json(_build_object(path, modes, ordered, efforts))
     else:
-        _show_checks(modes, ordered)
+        _show_checks(modes, ordered, efforts)
     if not all(check.ok for check in ordered):
         raise typer.Exit(1)
 
 
 def _plan_checks(
-    menu: ModeConfigs, settings: CollectConfig
+    menu: ModeConfigs, sampling: Mapping[str, Any]
 ) -> tuple[list[tuple[ModeEndpoint, Asking]], dict[str, ModeCheck]]:
     """How each mode is asked; a mode that can't be asked, such as one without its key, has failed already."""
-    sampling = SamplingOptions().build_parameters(settings)
     modes, failed = [], {}
     for mode in menu.modes:
         try:
@@ -113,26 +155,30 @@ def _plan_checks(
             failed[mode.name] = _build_failed_check(mode, reason)
             continue
         warn_exposure(asked.endpoint)
-        template = Template.named("plain")
-        plan = build_plan(asked, template=template, sampling=sampling, limit_is_default=True)
-        modes.append((asked, plan.asking))
+        modes.append((asked, _plan_asking(asked, sampling)))
     return modes, failed
+
+
+def _plan_asking(mode: ModeEndpoint, sampling: Mapping[str, Any]) -> Asking:
+    return build_plan(mode, template=Template.named("plain"), sampling=sampling, limit_is_default=True).asking
 
 
 def _build_failed_check(mode: ModeConfig, reason: str) -> ModeCheck:
     return ModeCheck(name=mode.name, model=mode.endpoint.model, host="–", error=reason)
 
 
-def _show_checks(menu: ModeConfigs, checks: list[ModeCheck]) -> None:
-    """Show a row for each mode, then what failed and why."""
+def _show_checks(menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]) -> None:
+    """Show a row for each mode, what its options of effort changed, then what failed and why."""
     money = [f"cost, {menu.currency}", "ratio"] if menu.has_prices else []
     headings = ["mode", "model", "upstream", "status", "answer", "tokens in", "tokens out", "log-probs"]
     print_table([*headings, "seconds", *money], [_build_row(menu, check, checks) for check in checks])
     if menu.has_prices:
-        total = format_money(sum(check.cost for check in checks))
+        total = format_money(_sum_costs(checks, efforts))
         print_line(f"Together {total} {menu.currency}; ratio: to the cheapest of these answers.")
     else:
         print_line("The menu has no prices; give input_price and output_price in its tables.")
+    for effort in efforts:
+        print_line(str(effort))
     for check in checks:
         if not check.ok:
             print_message(f"mode {check.name}: {check.error}")
@@ -169,7 +215,13 @@ def _compute_ratio(check: ModeCheck, checks: list[ModeCheck]) -> float | None:
     return check.cost / cheapest if check.ok and check.cost > 0 and cheapest > 0 else None
 
 
-def _build_object(path: Path, menu: ModeConfigs, checks: list[ModeCheck]) -> dict[str, Any]:
+def _sum_costs(checks: Sequence[ModeCheck], efforts: Sequence[EffortCheck]) -> float:
+    return sum(check.cost for check in checks) + sum(effort.cost for effort in efforts)
+
+
+def _build_object(
+    path: Path, menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]
+) -> dict[str, Any]:
     names = [
         *("model", "host", "ok", "error", "text", "logprobs", "seconds", "cost"),
         *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
@@ -178,7 +230,8 @@ def _build_object(path: Path, menu: ModeConfigs, checks: list[ModeCheck]) -> dic
         "menu": format_path(path),
         "currency": menu.currency,
         "ok": all(check.ok for check in checks),
-        "cost": sum(check.cost for check in checks),
+        "cost": _sum_costs(checks, efforts),
+        "efforts": [{**asdict(effort), "changed": effort.changed} for effort in efforts],
         "modes": {
             check.name: {
                 **{name: getattr(check, name) for name in names},
@@ -203,6 +256,42 @@ def check_modes(
     return run_coroutine(check_all())
 
 
+def check_efforts(
+    modes: Sequence[ModeEndpoint], sampling: Mapping[str, Any], *, seconds: float
+) -> tuple[EffortCheck, ...]:
+    """Asks a harder question with the options of effort and without them, of modes that have some."""
+    pairs = []
+    for mode in modes:
+        others = {name: value for name, value in mode.options.items() if name not in _EFFORTS}
+        if len(others) < len(mode.options):
+            pairs += [(each, _plan_asking(each, sampling)) for each in (mode, replace(mode, options=others))]
+    checks = check_modes(pairs, _PUZZLE, seconds=seconds)
+    return tuple(
+        _compare_efforts(mode, *answers)
+        for (mode, _), *answers in zip(pairs[::2], checks[::2], checks[1::2], strict=True)
+    )
+
+
+def _compare_efforts(mode: ModeEndpoint, *answers: ModeCheck) -> EffortCheck:
+    """The answers with its options of effort, and without."""
+    counts_thought = any(answer.reasoning_tokens for answer in answers)
+    counts = [
+        answer.reasoning_tokens or 0
+        if counts_thought and answer.completion_tokens is not None
+        else answer.completion_tokens
+        for answer in answers
+    ]
+    return EffortCheck(
+        mode=mode.name,
+        options=tuple(name for name in mode.options if name in _EFFORTS),
+        tokens=counts[0],
+        tokens_without=counts[1],
+        counts_thought=counts_thought,
+        is_cut=all(answer.finished is False for answer in answers),
+        cost=sum(answer.cost for answer in answers),
+    )
+
+
 async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seconds: float) -> ModeCheck:
     endpoint, start = _bound_endpoint(mode.endpoint, seconds), time.monotonic()
     blank = ModeCheck(name=mode.name, model=mode.model, host=urlsplit(mode.endpoint.url).netloc)
@@ -222,6 +311,7 @@ async def _check_mode(mode: ModeEndpoint, asking: Asking, problem: Problem, seco
         completion_tokens=_sum_known([call.completion_tokens for call in calls]),
         reasoning_tokens=_sum_known([_read_reasoning(call) for call in calls]),
         logprobs=response.logprob is not None,
+        finished=response.finished,
         seconds=time.monotonic() - start,
         cost=sum(_compute_call_cost(mode, call) for call in calls),
     )

@@ -83,7 +83,7 @@ def gather_facts(gateway: "Gateway", url: str) -> dict[str, Any]:
         "quality_text": str(gateway.quality or ""),
         "patched": bool(gateway.patched_budget),
         "shortfall": gateway.find_shortfall() or None,
-        "average": settings.average,
+        "average": gateway.average,
         "mode": settings.mode,
         "caps": _describe_caps(settings, gateway.config.endpoint.currency),
         "spent": _describe_spending(gateway),

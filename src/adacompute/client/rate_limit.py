@@ -484,9 +484,10 @@ def describe_kind(body: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
     special: set[str] = set()
     if not _EVERYDAY_FIELDS.issuperset(body):
         special = {name for name in body.keys() - _EVERYDAY_FIELDS if body[name] is not None}
-    if any(isinstance(content, list) and any(map(_is_media, content)) for content in _read_contents(body)):
+    contents = _read_contents(body)
+    if any(isinstance(content, list) and any(map(_is_media, content)) for content in contents):
         special.add("media")
-    if count_text(body) > _LONG_PROMPT:
+    if sum([len(content) for content in contents if isinstance(content, str)]) > _LONG_PROMPT:
         special.add("long")
     return str(body.get("model") or "")[:_MAX_NAME], frozenset(special)
 

@@ -251,10 +251,7 @@ def _build_reply(
         choices, body, requested=request.n, cap=request.cap, quirks=model_quirks, size=http_reply.size
     )
     usage = _get_usage(body)
-    prompt, reported = (
-        _parse_tokens(usage.get("prompt_tokens")) or None,
-        _parse_tokens(usage.get("completion_tokens")),
-    )
+    prompt, reported = _parse_tokens(usage.get("prompt_tokens")) or None, _read_completion_tokens(usage)
     details = _parse_usage_details(usage)
     cached = parse_count(details.get(_CACHED_TOKENS))
     if cached is None or prompt is None or cached > prompt:  # not said, or impossible
@@ -383,7 +380,7 @@ def build_responses(
     size: int = 0,
 ) -> tuple[tuple[Response, ...], TokenCount]:
     """The first `requested` choices as responses, and the token count of all; `size`: the reply's bytes."""
-    reported = _parse_tokens(_get_usage(body).get("completion_tokens"))
+    reported = _read_completion_tokens(_get_usage(body))
     token_count = count_tokens(choices, reported, cap=cap, quirks=quirks)
     responses = tuple(
         Response(
@@ -524,6 +521,20 @@ def _parse_tokens(value: object) -> int | None:
 def _get_usage(body: Mapping[str, Any]) -> dict[str, Any]:
     usage = body.get("usage")
     return usage if isinstance(usage, dict) else {}
+
+
+def _read_completion_tokens(usage: Mapping[str, Any]) -> int | None:
+    """Tokens of the responses, with those of thought that some servers, as Gemini's, have in the total alone.
+
+    >>> _read_completion_tokens({"prompt_tokens": 20, "completion_tokens": 198, "total_tokens": 623})
+    603
+    """
+    completion, prompt, total = (
+        _parse_tokens(usage.get(name)) for name in ("completion_tokens", "prompt_tokens", "total_tokens")
+    )
+    if completion is None or not prompt or total is None:
+        return completion
+    return max(completion, total - prompt)
 
 
 def _parse_usage_details(usage: Mapping[str, Any]) -> dict[tuple[str, ...], float]:

@@ -115,7 +115,7 @@ class AttemptTimer:
         self.headers = True
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._task, self._cancelling, self.expired = task, task.cancelling(), False
         self._handle = self._loop.call_at(self._find_due(self._loop.time()), self._look)

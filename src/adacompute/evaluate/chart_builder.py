@@ -20,10 +20,9 @@ from adacompute.evaluate.measure import CachedPolicy
 from adacompute.evaluate.parallel import Threads
 from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import PairedResults, draw_bootstrap, estimate_intervals, match_neighbours
-from adacompute.policies.base import Dial, Policy
+from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
-from adacompute.policies.place import place_orders
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
 from adacompute.replay.replay import check_memory, select_replayable

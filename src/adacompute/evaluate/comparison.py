@@ -17,7 +17,7 @@ import numpy.typing as npt
 from adacompute.errors import PolicyError
 from adacompute.evaluate.measure import OURS, PEERS, ROUND_LIMITS, UNIFORM, Basis, SplitResult
 from adacompute.evaluate.mode_rivals import MENU, NEIGHBOURS, SINGLES
-from adacompute.evaluate.resampling import Bootstrap, Interval, Split, make_interval
+from adacompute.evaluate.resampling import Bootstrap, Interval, ScoreRow, Split, make_interval
 from adacompute.pool import Menu
 from adacompute.pool.menu import MenuUnit
 from adacompute.records import BudgetUnit, TokenPrices
@@ -358,6 +358,7 @@ class Evaluation:
     currency: str = ""  # where the unit is money
     least: float | None = None  # what a request costs with one sample, if not counted in samples
     menu: Menu | None = None  # the modes, if there are several
+    by_score: tuple[ScoreRow, ...] = ()  # what a verifier's recorded scores are worth
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -369,6 +370,10 @@ class Evaluation:
         if self.menu is None:
             raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
         return self.menu
+
+    def format_budget(self, budget: float) -> str:
+        """One of the budgets, without its unit, for headings."""
+        return f"{budget:g}" if self.menu is None else self.menu.format_cost(budget, unit=False)
 
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
         """Which of some policies is best at one of the budgets, with hindsight."""

@@ -17,8 +17,13 @@ from adacompute.evaluate.comparison import (
     Verdict,
     match_policies,
 )
-from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup
-from adacompute.evaluate.resampling import Bootstrap, Split
+from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_scores
+from adacompute.evaluate.resampling import Bootstrap, ScoreRow, Split
+from adacompute.policies.weights import fit_weights
+from adacompute.score import score
+from adacompute.score.aggregates import read_scores
+
+_SCORED = (2, 4, 8, 16)  # samples, of votes by a verifier's scores
 
 _PROTOCOL_LABELS = {
     "held-out": "held-out",
@@ -76,6 +81,38 @@ def assemble_evaluation(
         unit="samples" if setup.menu is None else setup.menu.unit,
         currency="" if setup.menu is None else setup.menu.currency,
         menu=setup.menu,
+        by_score=compare_by_score(runs, boot),
+    )
+
+
+def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, ...]:
+    """Plain votes, votes weighted by score and the best of n by score, if every answer has a score.
+
+    How much a score weighs is learned on the other folds.
+    """
+    setup, ballots = runs.setup, runs.setup.ballots
+    counts = [count for count in _SCORED if count <= setup.longest]
+    is_comparable = setup.menu is None and setup.basis == "accuracy" and runs.protocol == "held-out"
+    if not is_comparable or not records_scores(ballots):
+        return ()
+    plain = score(ballots, counts).accuracy
+    best = score(ballots, counts, aggregate="best-of", by=read_scores(ballots)[0]).accuracy
+    weighted = plain.copy()
+    for split in runs.splits:
+        weigh = fit_weights(ballots.only(split.train), labels=True)
+        if weigh is not None:
+            table = score(ballots.only(split.test), counts, aggregate="weighted", by=weigh)
+            weighted[split.test] = table.accuracy
+    return tuple(
+        ScoreRow(
+            samples=count,
+            plain=float(plain[:, k].mean()),
+            weighted=boot.interval(weighted[:, k]),
+            weighted_gain=boot.difference(weighted[:, k], plain[:, k]),
+            best=boot.interval(best[:, k]),
+            best_gain=boot.difference(best[:, k], plain[:, k]),
+        )
+        for k, count in enumerate(counts)
     )
 
 

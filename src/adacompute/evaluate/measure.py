@@ -22,11 +22,12 @@ from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
 from adacompute.policies.votes import VoteState
-from adacompute.policies.weights import fit_confidence_weights
+from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import ABSENT
 from adacompute.replay.per_problem import ProblemResults, Sweep, check_paths, run_policy, sweep
 from adacompute.replay.replay import select_replayable
+from adacompute.score.aggregates import read_scores
 from adacompute.score.grades import grade_samples, mask_graded
 
 Floats = npt.NDArray[np.float64]
@@ -464,17 +465,26 @@ def check_averages(budgets: Sequence[float], longest: int) -> tuple[float, ...]:
 
 
 def uses_weighted_votes(ballots: Ballots, votes: Votes) -> bool:
-    """Whether votes are weighted by confidence: where asked for, or where every sample has what
-    that needs.
+    """Whether votes are weighted, by confidence or by a verifier's scores: if asked for, or if every sample
+    has what that needs.
     """
-    present = ballots.classes != ABSENT
-    recorded = bool(np.isfinite(ballots.signal("logprob")[present]).all())
+    recorded = records_confidence(ballots) or records_scores(ballots)
     if votes == "weighted" and not recorded:
         raise NotRecorded(
-            "not every sample has the tokens and the log-probability that weighted votes need; "
-            "record them, or give votes='plain' (--votes plain)"
+            "not every sample has the tokens and the log-probability, or the score, that weighted votes "
+            "need; record them, or give votes='plain' (--votes plain)"
         )
     return recorded and votes != "plain"
+
+
+def records_confidence(ballots: Ballots) -> bool:
+    """Whether every sample has its tokens and log-probability."""
+    return bool(np.isfinite(ballots.signal("logprob")[ballots.classes != ABSENT]).all())
+
+
+def records_scores(ballots: Ballots) -> bool:
+    """Whether every sample that states an answer has a verifier's score."""
+    return ballots.signals is not None and bool(read_scores(ballots)[1][ballots.classes >= 0].all())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,7 +522,9 @@ class SplitData:
     @cached_property
     def weigh(self) -> VoteWeights | None:
         """The weights of votes, fitted on the training problems."""
-        return fit_confidence_weights(self.train) if self.setup.weighted else None
+        if not self.setup.weighted:
+            return None
+        return fit_weights(self.train, labels=not self.setup.learns_by_agreement)
 
     def train_paths(self, weigh: VoteWeights | None) -> Paths:
         """Paths to calibrate on, with votes weighted as the policy weights them."""

@@ -18,7 +18,7 @@ from adacompute.errors import BudgetOutOfRange, TooFewSamples
 from adacompute.evaluate.comparison import OracleBracket
 from adacompute.evaluate.measure import EvaluationSetup
 from adacompute.evaluate.resampling import Bootstrap, OracleGain, paired_interval
-from adacompute.policies.weights import fit_confidence_weights
+from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots
 from adacompute.pool.menu import Menu
 from adacompute.records import AccuracyTable, ModeName, TokenPrices, format_lower_bound
@@ -305,7 +305,7 @@ class Oracle:
     @classmethod
     def of(cls, setup: EvaluationSetup, *, choices: Sequence[int] = CHOICES) -> Self:
         """Score the oracle's tables, with votes counted as the policies count them."""
-        weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
+        weigh = fit_weights(setup.ballots, labels=False) if setup.weighted else None
         scoring = Scoring() if weigh is None else Scoring(aggregate="weighted", by=weigh)
         possible = [choice for choice in choices if choice <= setup.longest]
         table = scoring.score_table(setup.ballots, possible)

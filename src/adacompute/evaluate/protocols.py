@@ -56,6 +56,7 @@ from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
 from adacompute.replay.per_problem import ExactReplay
+from adacompute.score.aggregates import read_scores
 
 Floats = npt.NDArray[np.float64]
 PolicyChoices = Sequence[str | tuple[str, PolicyMaker]]
@@ -394,9 +395,11 @@ def score_uniform_exactly(setup: EvaluationSetup) -> Floats | None:
     """Accuracy of votes of 1, 2, … samples, means over all subsets, (longest, problems); None: not known.
 
     Weighted votes of three and more use 2,000 subsets for each problem, weighted on the
-    scale of all problems.
+    scale of all problems. What a verifier's score weighs is learned from labels, so it isn't known for all.
     """
     counts = range(1, setup.longest + 1)
+    if setup.weighted and read_scores(setup.ballots)[1].any():
+        return None
     weigh = fit_confidence_weights(setup.ballots) if setup.weighted else None
     if weigh is not None:
         if setup.basis != "accuracy":

@@ -25,7 +25,7 @@ from adacompute.evaluate.measure import (
     SplitData,
     SplitResult,
     measure_dial,
-    uses_weighted_votes,
+    records_confidence,
 )
 from adacompute.evaluate.mode_rivals import (
     Settings,
@@ -58,7 +58,7 @@ class PosteriorStopping:
 
     def applies(self, setup: EvaluationSetup) -> bool:
         """Whether every sample has a log-probability."""
-        return uses_weighted_votes(setup.ballots, "auto")
+        return records_confidence(setup.ballots)
 
     def measure(self, data: SplitData) -> dict[str, SplitResult]:
         """A row for each budget, and the points of its hull."""
@@ -156,7 +156,7 @@ class PublishedCascades:
         if min(longest) > 1:  # a single sample of a mode agrees with nothing
             by_agreement = setup.basis == "agreement"
             settings["C3PO"] = follow_conformal_cascades(paths, train, by_agreement=by_agreement)
-        if all(uses_weighted_votes(part, "auto") for part in setup.ballots.parts):
+        if all(map(records_confidence, setup.ballots.parts)):
             settings["confidence cascade"] = follow_confidence_cascades(setup, train)
         return {
             name: apply_mixes(

@@ -156,6 +156,18 @@ class OracleGain:
     interval: tuple[float, float] | None  # 95% over problems, of the lower bound, paired
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """What a verifier's scores are worth if every request gets so many samples, on held-out problems."""
+
+    samples: int
+    plain: float  # accuracy of votes that all count the same
+    weighted: Interval  # accuracy of votes that are weighted by score
+    weighted_gain: Interval  # over plain votes
+    best: Interval  # accuracy of the sample with the best score
+    best_gain: Interval
+
+
 def paired_interval(first: Floats, second: Floats) -> tuple[float, float] | None:
     """The 95% interval over problems of the mean of `first - second`, both (problems,).
 

@@ -22,6 +22,7 @@ from adacompute.policies.base import (
     check_integer,
     check_number,
     get_ballots,
+    hash_to_unit,
     score_votes,
 )
 from adacompute.policies.baselines import (
@@ -31,7 +32,6 @@ from adacompute.policies.baselines import (
     draw_budgets,
     mix_adjacent,
 )
-from adacompute.policies.place import hash_to_unit
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.solve import solve

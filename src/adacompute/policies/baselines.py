@@ -24,8 +24,9 @@ from adacompute.policies.base import (
     check_number,
     check_source,
     get_ballots,
+    hash_prompt,
+    hash_to_unit,
 )
-from adacompute.policies.place import hash_prompt, hash_to_unit
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import check_weights
 from adacompute.pool import Ballots, Pool

@@ -345,7 +345,7 @@ def _vote_weights(ballots: Ballots, weigh: VoteWeights | None) -> Ints:
     if weigh is None or not (
         np.isfinite(ballots.signal(weigh.signal)).any()
         or has_signals(ballots, weigh.model)
-        or read_scores(ballots, weigh.score)[1].any()
+        or (weigh.score is not None and read_scores(ballots)[1].any())
     ):
         return np.full(ballots.classes.shape, WEIGHT_UNIT)
     return compute_weight_units(ballots, weigh)

@@ -50,6 +50,16 @@ def fit_confidence_weights(ballots: Ballots, model: SignalModel | None = None) -
     return replace(weights, sharpness=SHARPNESS, model=model)
 
 
+def fit_weights(ballots: Ballots, model: SignalModel | None = None, *, labels: bool) -> VoteWeights | None:
+    """Vote weights by confidence and by a verifier's scores, whatever is recorded; None: neither is."""
+    weigh, score = fit_confidence_weights(ballots, model), fit_score_weights(ballots, labels=labels)
+    if weigh is not None and weigh.model is not None:
+        weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
+    if score is None:
+        return weigh
+    return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
+
+
 def fit_score_weights(ballots: Ballots, *, labels: bool) -> ScoreWeights | None:
     """How much a verifier's score weighs beside the other signals; None where no sample has one.
 

@@ -67,7 +67,7 @@ def calibrate(
     currency. Both need recorded tokens; tokens of prompts are as in `prices`, else estimated from questions.
 
     This is the lowest dial found whose cost is not above the budget, and within `tolerance` of it (a share of
-    the budget). Each request is decided at a dial of its own, near this one (`policies.place`): so budgets
+    the budget). Each request is decided at a dial of its own, near this one (`policies.base`): so budgets
     are met where many requests are in the same state, too. All dials are tried on the same orders. A policy
     that can `settle` on a pool's samples (their scale of confidence, a prior that hasn't seen them) does so,
     in place: the policy that was calibrated is the one to run. A policy without a dial is fitted again for

@@ -15,7 +15,7 @@ import numpy as np
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import PolicyError
-from adacompute.policies.base import Draws, Policy
+from adacompute.policies.base import Draws, Policy, place_orders
 from adacompute.policies.paths import (
     ModePaths,
     PathLayout,
@@ -26,7 +26,6 @@ from adacompute.policies.paths import (
     compute_full_vote,
     draw_paths_by_mode,
 )
-from adacompute.policies.place import place_orders
 from adacompute.policies.votes import Floats, Ints, make_empty_state
 from adacompute.pool import Ballots
 from adacompute.pool.ballots import ABSENT

@@ -1,6 +1,6 @@
 """`answer`: answers a batch of requests within one average budget, by votes over samples.
 
-The price of a sample falls until the budget is spent. Over the modes of a menu the policy also says which one
+The price of a sample falls until the budget is spent. Of several modes the policy also says which one
 is asked next, and all of them are paid from one cap.
 """
 
@@ -21,9 +21,8 @@ from adacompute.answers import Tally, Task, VoteWeights, grade_answer, pick_repr
 from adacompute.client import Endpoint
 from adacompute.client.modes import ModeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, CollectError, NotRecorded, PolicyError
-from adacompute.policies.base import Policy, check_modes
+from adacompute.policies.base import Policy, check_modes, place_orders
 from adacompute.policies.menu.policy import MenuPolicy
-from adacompute.policies.place import place_orders
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats
 from adacompute.pool import Ballots, Menu, Mode, Pool
@@ -97,8 +96,8 @@ class Answers(RunResult):
     used: float = 0.0  # counted towards the limit, with what may have been charged
     excess_tokens: int | None = None  # in a response longer than max_tokens
     found: float | None = None  # share of samples in which an answer was found
-    modes: tuple[SourceUse, ...] = ()  # a menu's, in the order of the policy
-    prices: tuple[float, ...] = field(default=(), repr=False)  # that each request began at, over a menu
+    modes: tuple[SourceUse, ...] = ()  # those with a name, in the order of the policy
+    prices: tuple[float, ...] = field(default=(), repr=False)  # each request's at first, over several modes
 
     @property
     def broken_off(self) -> bool:
@@ -192,7 +191,7 @@ def answer(
     that ignores `max_tokens` can exceed it by a few calls, those before the first response was counted. Calls
     for other problems of the pool don't count, nor does what a verifier costs.
 
-    With several plans, the modes of a menu, a `MenuPolicy` over them says which one is asked next, and the
+    With several plans, a `MenuPolicy` over their modes says which one is asked next, and the
     budget is money. A mode that fails for a request is left out for it. Requests are begun at the price that
     what is left buys, and the price falls once all have ended.
     """
@@ -277,7 +276,7 @@ def compute_limit(budget: Budget, requests: int) -> float:
 
 
 def estimate_plan_menu(plans: Sequence[SourcePlan], problems: Sequence[Problem]) -> Menu:
-    """The menu of modes that nothing is recorded of: what a sample of each costs, by its prices."""
+    """The modes that nothing is recorded of: what a sample of each costs, by its prices."""
     asking = plans[0].asking
     sizes = [estimate_prompt_size(asking.messages(problem)) for problem in problems[:_GUESSED_PROMPTS]]
     size = float(np.mean(sizes))
@@ -568,7 +567,7 @@ def build_answer(
     error: str | None,
     modes: Sequence[str] = (),
 ) -> RequestAnswer:
-    """The answer that the tally of these samples gives. `modes` are those of a menu, cheapest first."""
+    """The answer that the tally of these samples gives. `modes` are named cheapest first."""
     known_tokens = [sample.tokens for sample in samples if sample.tokens is not None]
     leader = tally.leader
     best = pick_representative(samples, tally, modes=modes)

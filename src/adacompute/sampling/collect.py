@@ -1,6 +1,6 @@
 """`collect`: draws the samples that a pool lacks from one endpoint or several, and stores them.
 
-Several endpoints are the modes of a menu: they are drawn at the same time, each into a source of its own,
+Several endpoints, each with its mode, are drawn at the same time, each into a source of its own,
 within one cap in money, and one that fails doesn't stop the others. Below it: what `answer` shares.
 """
 
@@ -84,7 +84,7 @@ class SourcePlan:
 
     @property
     def name(self) -> str:
-        """That of its mode; "": an endpoint without a menu."""
+        """That of its mode; "": an endpoint alone."""
         return self.asking.mode
 
     @property
@@ -168,7 +168,7 @@ class RunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected(RunResult):
-    """The result of a collection: of one source, or of all modes of a menu together."""
+    """The result of a collection: of one source, or of all modes together."""
 
     planned: int  # samples
     stored: int  # in the pool now, with those of earlier runs
@@ -176,7 +176,7 @@ class Collected(RunResult):
     per_call: int | None = None  # samples that the endpoint gives in one call, at most; None: not learned
     logprobs: bool | None = None  # whether it gives log-probabilities
     answered: float | None = None  # share of the source's samples in which an answer was found
-    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # a menu's, by name
+    modes: Mapping[str, "Collected"] = field(default_factory=dict)  # each one's, by name
 
     @property
     def complete(self) -> bool:

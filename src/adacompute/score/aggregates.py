@@ -22,7 +22,6 @@ from adacompute.answers.vote import (
     NEED_ALTERNATIVES,
     WEIGHT_UNIT,
     Moments,
-    ScoreWeights,
     Signal,
     SignalModel,
     VoteWeights,
@@ -297,7 +296,8 @@ def compute_weight_units(ballots: Ballots, weigh: VoteWeights | None, *, partial
 def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool) -> Ints:
     values, known = _read_signals(ballots, weigh.signal)
     odds, has_odds = compute_log_odds(ballots, weigh.model)
-    scores, has_score = read_scores(ballots, weigh.score)
+    scores, has_score = read_scores(ballots)
+    has_score = has_score & (weigh.score is not None)
     if not known.any() and not has_odds.any() and not has_score.any() and not partial:
         raise _build_unweighable_error(len(ballots), weigh.signal)
     exponents = np.zeros(values.shape)
@@ -312,9 +312,9 @@ def _compute_weight_units(ballots: Ballots, weigh: VoteWeights, *, partial: bool
     return weight_units
 
 
-def read_scores(ballots: Ballots, weigh: ScoreWeights | None) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Each sample's score of a verifier, and whether it weighs, (problems, samples) both."""
-    if weigh is None or ballots.signals is None:
+def read_scores(ballots: Ballots) -> tuple[Floats, Flags]:
+    """Each sample's score of a verifier, and whether it has one, (problems, samples) both."""
+    if ballots.signals is None:
         return np.full(ballots.classes.shape, np.nan), np.zeros(ballots.classes.shape, dtype=bool)
     scores = ballots.signals[:, :, SIGNAL_NAMES.index("score")]
     return scores, np.isfinite(scores) & (ballots.classes != ABSENT)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from pacing import HIGH, LOW, Costs, _traffic
 
+from adacompute.policies.base import spread_price
 from adacompute.serve.pricing.fleet import FleetPacer, Pacemaker, name_lane
 
 STEP = 0.01  # seconds
@@ -77,6 +78,7 @@ def simulated(
 ) -> tuple[float, list[float]]:
     """The average cost of so many requests at `rate` a second, of `takes` seconds each, and all prices."""
     rng = np.random.default_rng(seed)
+    places = rng.random(requests)
     chosen = _traffic(kind, costs, fleet.target, requests, rng)
     flying: deque[tuple[float, int, int, float]] = deque()  # ends, gateway, cost, price
     total, begun, ended, step = 0, 0, 0, 0
@@ -85,7 +87,7 @@ def simulated(
         now = step * STEP
         while begun < requests and begun / rate <= now:
             follower = fleet.followers[begun % fleet.replicas]
-            row = costs.at(follower.price)
+            row = costs.at(spread_price(follower.price, places[begun]))
             cost = costs.rows[row][chosen(begun, row)]
             flying.append((now + takes * rng.uniform(0.8, 1.2), begun % fleet.replicas, cost, follower.price))
             prices.append(follower.price)

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from pacing import HIGH, LOW, recorded
+from pacing import HIGH, LOW, recorded, staircase
 from stale import Fleet, simulated
 
 from adacompute.serve.pricing.fleet import (
@@ -40,6 +40,15 @@ def test_c18_fleet_at_1000_requests_a_second_it_takes_some_seconds():
     )  # 15 seconds; a credit of some 700 in flight is given back with care
     late = prices[10_000:]  # the first seconds swing: nobody has said yet how old prices are
     assert max(late) / min(late) < 3
+
+
+@pytest.mark.parametrize("cost", [3, 8])
+def test_c18_fleet_a_budget_between_two_steps_of_cost_is_met_by_mixing_them(cost: int):
+    costs = staircase([(0.4, 0.2, cost), (0.4, 0.01, cost)])
+    for budget in (1.5, 2.0):
+        fleet = Fleet(budget, replicas=4, start=0.05)
+        average, _ = simulated(fleet, costs, requests=4000, rate=50.0)
+        assert abs(average / budget - 1) <= 0.02, budget
 
 
 def test_prices_are_published_as_they_are_to_the_last_bit():

@@ -31,6 +31,7 @@ from adacompute.policies.base import (
     check_flag,
     check_integer,
     check_source,
+    hash_to_unit,
     log_price,
     read_array,
 )
@@ -57,7 +58,6 @@ from adacompute.policies.menu.rules import (
     load_rule,
 )
 from adacompute.policies.paths import ModePaths, draw_paths_by_mode
-from adacompute.policies.place import hash_to_unit
 from adacompute.policies.stopping.critical_price import compute_state_features
 from adacompute.policies.stopping.policy import StoppingPolicy, choose_labels
 from adacompute.policies.stopping.pool_model import HINT_COUNT
@@ -125,10 +125,10 @@ class MenuPolicy(Policy):
         self.modes = tuple(mode for mode in menu.modes if math.isfinite(mode.cost))  # that may be drawn
         if not self.modes:
             raise PolicyError("every mode of the menu costs infinitely much; give one a finite cost")
-        self.mode_longest = check_integer("longest", longest)
+        most = (NEVER_SEEN - 1) // len(self.modes)
+        self.mode_longest = min(_LONGEST, most) if longest == _LONGEST else check_integer("longest", longest)
         self.longest = self.mode_longest * len(self.modes)
         if self.longest >= NEVER_SEEN:
-            most = (NEVER_SEEN - 1) // len(self.modes)
             raise PolicyError(
                 f"longest {self.mode_longest} of {len(self.modes)} modes is more than {NEVER_SEEN - 1} "
                 f"samples of a request; give {most} or less"

@@ -51,10 +51,9 @@ from adacompute.policies.stopping.prior import (
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.policies.weights import (
     SHARPNESS,
-    calibrate_signal_model,
     check_weights,
     fit_confidence_weights,
-    fit_score_weights,
+    fit_weights,
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.score.grades import grade_samples, mask_graded
@@ -165,7 +164,7 @@ class StoppingPolicy(Policy):
         self.pool_model_, self.source_model = None, ballots.model
         self.prior_ = select_unseen_prior(self.base_prior_, ballots)
         if self.auto:
-            self.weigh = self._fit_weights(ballots, labels=labels)
+            self.weigh = fit_weights(ballots, self.prior_.signal_model, labels=labels)
             self.scaled_ = True
         if self.unit == "tokens" and self.draw_cost is None:
             self.draw_cost = _mean_tokens(ballots)
@@ -181,15 +180,6 @@ class StoppingPolicy(Policy):
             )
             self.prior_ = replace(self.prior_, price_quantiles=self.compute_quantiles(ballots))
         return self
-
-    def _fit_weights(self, ballots: Ballots, *, labels: bool) -> VoteWeights | None:
-        weigh = fit_confidence_weights(ballots, self.prior_.signal_model)
-        if weigh is not None and weigh.model is not None:
-            weigh = replace(weigh, model=calibrate_signal_model(weigh.model, [ballots], labels=labels))
-        score = fit_score_weights(ballots, labels=labels)
-        if score is None:
-            return weigh
-        return VoteWeights.by_score(score) if weigh is None else replace(weigh, score=score)
 
     def settle(self, ballots: Ballots) -> Self:
         """Adapts in place to these samples, without labels, and returns itself.

@@ -251,9 +251,10 @@ class Asker:
 
     @property
     def average(self) -> float | None:
-        """What prompts cost since it was opened, in the budget's unit, of those that can be voted on.
+        """What prompts cost since it was opened, in the budget's unit; None before any.
 
-        None before any, also with a `state`, which keeps the price and what was spent.
+        Of a budget in samples it is about those that can be voted on. A `state` keeps the price and what was
+        spent, but not this.
         """
         return self._engine.read_status().average
 

@@ -39,7 +39,7 @@ from adacompute.errors import (
     to_one_line,
 )
 from adacompute.policies.base import Policy
-from adacompute.serve.messages.reply import RequestOutcome
+from adacompute.serve.messages.reply import RequestOutcome, build_usage
 from adacompute.serve.messages.request_parser import (
     OPTIONS_FIELD,
     ChatRequest,
@@ -87,6 +87,9 @@ class Reply:
     votes: Mapping[str, int] = field(default_factory=dict, hash=False)  # by answer, the first to come first
     samples: int = 0  # drawn for it
     tokens: int = 0  # prompts and responses, all samples together
+    usage: Mapping[str, Any] = field(
+        default_factory=dict, hash=False, repr=False
+    )  # in OpenAI's shape, of all
     cost: float | None = None  # money; None: no prices were given
     agreement: float | None = None  # the winner's share of all samples, 0 to 1; None: there was no vote
     notes: tuple[str, ...] = ()  # e.g. why there was no vote
@@ -101,7 +104,7 @@ class Reply:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         copies = {"votes": dict(self.votes), "notes": list(self.notes), "modes": dict(self.modes)}
         error = None if self.error is None else str(self.error)
-        return {**given, **copies, "message": dict(self.message), "error": error}
+        return {**given, **copies, "message": dict(self.message), "usage": dict(self.usage), "error": error}
 
 
 def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
@@ -116,6 +119,7 @@ def _build_reply(outcome: RequestOutcome, *, has_prices: bool) -> Reply:
         votes=dict(outcome.votes),
         samples=outcome.samples,
         tokens=outcome.spent.tokens,
+        usage=build_usage(outcome),
         cost=outcome.spent.amount_in("money") if has_prices else None,
         agreement=outcome.agreement,
         notes=notes,
@@ -293,7 +297,7 @@ class Engine:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._outages = 0  # prompts in a row that couldn't reach the endpoint
         self._outage = ""  # why the last of them couldn't
-        self._count, self._cost = 0, 0.0  # requests that can be voted on
+        self._count, self._cost = 0, 0.0  # requests whose average is the budget
         self._last_status = _Status()  # once it is closed
 
     def submit(self, work: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
@@ -410,7 +414,7 @@ class Engine:
                 cost = spent.amount_in("money") if self._has_prices else None
                 return Reply(text=None, samples=spent.samples, tokens=spent.tokens, cost=cost, error=error)
         self._outages = 0
-        if outcome.counts_as_voted:
+        if outcome.counts_in_average and self.gateway.is_budgeted(outcome):
             self._count += 1
             self._cost += outcome.budget_cost
         return _build_reply(outcome, has_prices=self._has_prices)

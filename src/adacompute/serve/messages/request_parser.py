@@ -458,24 +458,20 @@ def check_sample_fields(
     `limits` are its route's names for the most tokens of a response, which are `least` at least; 0: only the
     prompt is scored. By the other names only some servers would draw more, or stop at another limit.
     """
-    if _COUNT_FIELDS.isdisjoint(body):  # as in most requests
-        return
-    for name in _FOREIGN_N_FIELDS:
-        if body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give n", param=name)
-    for name in (*_FOREIGN_TOKEN_LIMITS, *LIMIT_NAMES):
-        if name not in limits and body.get(name) is not None:
-            raise RequestInvalid(f"{name} is not supported; give {limits[0]}", param=name)
-    for name in ("n", "best_of"):
-        _check_count(body, name, 1, settings.max_n, "max_n")
-    for name in limits:
-        _check_count(body, name, least, settings.max_tokens, "max_tokens")
+    for name in [name for name in body if name in _COUNT_FIELDS and body[name] is not None]:
+        if name in ("n", "best_of"):
+            _check_count(body, name, 1, settings.max_n, "max_n")
+        elif name in limits:
+            _check_count(body, name, least, settings.max_tokens, "max_tokens")
+        else:
+            remedy = "n" if name in _FOREIGN_N_FIELDS else limits[0]
+            raise RequestInvalid(f"{name} is not supported; give {remedy}", param=name)
 
 
 def _check_count(body: Mapping[str, Any], name: str, low: int, high: int, setting: str) -> None:
     """RequestInvalid if a field is no whole number within limits, of which `setting` is the upper one."""
-    value = body.get(name)
-    if value is None or (type(value) is int and low <= value <= high):
+    value = body[name]
+    if type(value) is int and low <= value <= high:
         return
     is_above = type(value) is int and value > high
     remedy = f", or ask the operator for a larger {setting}" if is_above else ""

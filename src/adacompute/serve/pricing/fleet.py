@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from adacompute.errors import ConfigError
 from adacompute.policies.base import Dial
 from adacompute.records import BudgetUnit, Secret
-from adacompute.serve.pricing.pacer import Pacer
+from adacompute.serve.pricing.pacer import Average, Pacer, choose_average
 from adacompute.serve.spending.fleet_ledger import FleetLedger
 from adacompute.serve.spending.ledger import Caps
 from adacompute.serve.spending.redis_client import (
@@ -48,7 +48,9 @@ def name_lane(lane: FleetLane, average: str = "all", unit: BudgetUnit = "samples
 def parse_lane(name: str) -> tuple[FleetLane, BudgetUnit]:
     """The lane of a name, and the unit of its budget; ValueError if it is invalid."""
     policy, budget, dial, low, high, average, unit = json.loads(name)
-    is_known = dial in ("price", "threshold") and average in ("voted", "all") and unit in get_args(BudgetUnit)
+    is_known = (
+        dial in ("price", "threshold") and average in get_args(Average) and unit in get_args(BudgetUnit)
+    )
     if not is_known or not all(math.isfinite(number) for number in (budget, low, high)):
         raise ValueError(f"{name:.80} is not a lane")
     return (str(policy), float(budget), dial, float(low), float(high)), unit
@@ -132,12 +134,11 @@ class FleetPacers:
     ) -> FleetPacer:
         """The pacer of a lane; `start` is where the first of all that follow it begins."""
         lane = (policy, target, dial, low, high)
-        name = name_lane(lane, self._average, unit)
+        average = choose_average(self._average, unit)
+        name = name_lane(lane, average, unit)
         pacer = self._lanes.get(name)
         if pacer is None:
-            pacer = self._lanes[name] = FleetPacer(
-                lane, start, self._report_cost, average=self._average, unit=unit
-            )
+            pacer = self._lanes[name] = FleetPacer(lane, start, self._report_cost, average=average, unit=unit)
             self._recent.append(pacer)
             self._due = 0.0
         return pacer

@@ -1,7 +1,7 @@
 """The dial that keeps the average cost of live requests on a budget, in samples, tokens or money.
 
 Dual ascent on (cost - budget), adapted to requests that overlap. The dial lives on a scale where steps are
-ratios (a price's logarithm, a threshold's log-odds), and is the sum of three parts:
+ratios (a price's logarithm, a threshold's log-odds), and is the sum of two parts:
 
 - the *centre*, the dial at which traffic costs the budget. A request that was decided at dial x and cost c
   suggests x + (c - budget) / slope, however much later it ends; their mean, fast at first and over the last
@@ -10,8 +10,10 @@ ratios (a price's logarithm, a threshold's log-odds), and is the sum of three pa
   number of requests in flight. What those will add is forecast from the dials that they were given, so the
   push doesn't repay the same debt once for each of them. It grows with the cube of the debt: an adversary
   who sees the price and sends hard questions while it is low meets a high price after a few.
-- a *dither* of 2% up and down: cost is a staircase of the dial, and a budget between two steps is met by
-  mixing them, as the solver mixes one problem.
+
+Cost is a staircase of the dial. A budget between two steps is met by mixing them, because the gateway spreads
+the dial of each request by a place of its own (`policies.base`). What a request cost is settled at the dial
+before that.
 
 What can't be spent isn't saved up for ever: where traffic costs less than the budget even at the lowest dial,
 the credit that is carried is at most 5% of the requests seen (of the last 10,000 at most; 100 and those in
@@ -36,7 +38,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 from weakref import WeakValueDictionary
 
 from adacompute.config import ServeConfig
@@ -140,8 +142,6 @@ _SLOPE, _MIN_SLOPE, _MAX_SLOPE = 3.0, 0.75, 100.0  # cost lost by a step of 1 of
 _SLOPE_TRUST = 0.02  # variance of the dial at which the observed slope weighs as much as the guess
 _MEMORY = 0.02  # weight of the newest request, in the end
 _WARMUP = 8.0  # requests that the starting dial counts for
-_DITHER = 0.04  # from lowest to highest
-_GOLDEN_RATIO = 0.6180339887498949  # its multiples fill the dither evenly
 # horizon of the push, in requests: at first, and more for each that was seen, because the same debt is then
 # a smaller share of all, and for each in flight. A credit is given back more slowly: a request may cost many
 # times the budget if the price is low, and no more than the budget too little if it is high
@@ -235,6 +235,17 @@ def check_budget(budget: Budget, settings: ServeConfig, *, longest: int, modes: 
 def round_budget(budget: float, unit: BudgetUnit) -> float:
     """A budget as a lane has it: samples to two places, tokens and money to four digits."""
     return round(budget, 2) if unit == "samples" else float(f"{budget:.4g}")
+
+
+Average = Literal["voted", "all"]  # which requests a budget is the average of
+
+
+def choose_average(setting: str, unit: BudgetUnit) -> Average:
+    """Whose average a budget is: tokens and money are those of all requests, unless the setting says more.
+
+    In samples, requests that can't be voted on cost one whatever the price, so they are left out.
+    """
+    return "voted" if setting == "voted" or (setting == "auto" and unit == "samples") else "all"
 
 
 class Pacer:
@@ -418,8 +429,7 @@ class Pacer:
         urgent = self._debt / (self.target * self._horizon(self._debt))
         urgent = min(max(urgent, -_MAX_URGENCY), _MAX_URGENCY)
         self._push = self.target * (linear + urgent**3) / self._slope
-        dither = _DITHER * (self.requests * _GOLDEN_RATIO % 1 - 0.5)
-        self._position = min(max(self._centre + self._push + dither, self._bottom), self._top)
+        self._position = min(max(self._centre + self._push, self._bottom), self._top)
         self._dial_means.add(self._position)
         self._price = self._from_scale(self._position)
 
@@ -501,7 +511,7 @@ class Pacers:
         currency: str = "",
     ) -> None:
         self._currency = currency  # lanes in money stored in another currency are not continued
-        self._average = average  # which requests are settled: those that can be voted on, or all
+        self._average = average  # which requests are settled, as the setting says
         self.set_permanent(permanent, unit)
         self._lanes: dict[Lane, PacerProtocol] = {}  # least recently used first
         self._alive: WeakValueDictionary[Lane, PacerProtocol] = WeakValueDictionary()  # and those in use
@@ -557,7 +567,8 @@ class Pacers:
     def state(self) -> dict[str, Any]:
         """Plain data for `restore`."""
         states = dict(self._stored) | {
-            lane: {**pacer.state(), "average": self._average} for lane, pacer in self._lanes.items()
+            lane: {**pacer.state(), "average": choose_average(self._average, lane[2])}
+            for lane, pacer in self._lanes.items()
         }
         permanent = {lane: state for lane, state in states.items() if lane in self._permanent}
         others = [(lane, state) for lane, state in states.items() if lane not in permanent]
@@ -583,15 +594,15 @@ class Pacers:
         stored = self._stored.get(lane)
         if stored is not None:
             try:
-                pacer.restore(self._convert_state(stored))
+                pacer.restore(self._convert_state(stored, lane[2]))
             except ConfigError as exc:
                 _log.warning("policy %r at budget %g %s: %s", *lane, exc)
                 del self._stored[lane]
         return pacer
 
-    def _convert_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _convert_state(self, state: Mapping[str, Any], unit: BudgetUnit) -> Mapping[str, Any]:
         """A stored state, of which only the dial is kept if it is about the average of other requests."""
-        if state.get("average") == self._average:
+        if state.get("average") == choose_average(self._average, unit):
             return state
         return {**state, "requests": 0.0, "spent": 0.0, "debt": 0.0}
 

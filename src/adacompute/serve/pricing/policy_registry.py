@@ -271,14 +271,14 @@ class ServedPolicy:
         return None if self._scales is None else self._scales.weigh(model)
 
     def observe(self, samples: Iterable[Sample], model: str = "") -> None:
-        """Learns how confident live samples of a model are; with a menu, of a mode."""
+        """Learns how confident live samples of a model are, or of a mode."""
         if self._scales is not None:
             self._scales.observe(samples, model)
 
     def convert_budget(
         self, average: Budget, costs: SampleCosts, rates: Rates, lengths: tuple[float, float]
     ) -> float:
-        """A budget as the policy counts it: in samples, or in the unit of its menu.
+        """A budget as the policy counts it: in samples, or in the unit of its modes.
 
         A sample costs as those before it and those that the policy was fitted on; else as `lengths` says,
         a guess of the tokens of a prompt and of a response.
@@ -297,7 +297,7 @@ class ServedPolicy:
     def find_start(self, budget: float) -> tuple[float, float, float] | None:
         """The starting dial for a budget, the lowest and the highest; None: the policy has no dial.
 
-        The budget is in samples; for a policy over a menu, in the unit of its menu.
+        The budget is in samples; of several modes, in their unit.
         """
         if self.bounds is None:
             return None
@@ -360,7 +360,7 @@ class PolicyRegistry:
         """`folders` by name, the default policy's first; "" is the prior in the package.
 
         `fixed` is the dial of all policies, whatever its kind; None: it moves. `policy` stands in the place
-        of the default policy's folder. `modes` are those of the gateway's menu; none: it has no menu.
+        of the default policy's folder. `modes` are the gateway's, by name; none: it has one upstream.
         `max_rounds` are those of a request at most, which stopping plans with; 0: no limit.
         """
         self._max_rounds = max_rounds

@@ -40,6 +40,7 @@ _MAX_INLINE_BODY = 1_048_576  # bytes of a body that is parsed in the event loop
 _MAX_HELD_BYTES = 2**30  # the bodies of all requests at the same time
 _RECEIVING_FACTOR = 2  # bodies may be received for so many times max_requests
 _RETRY_SECONDS = 1.0  # Retry-After of a gateway that is full
+_LISTEN_SECONDS = 0.02  # after which the disconnect of a request's client is listened for
 
 Authenticate = Callable[[Mapping[str, str]], str]  # headers -> the name of the client's key
 
@@ -271,13 +272,15 @@ def _make_overloaded(reason: str) -> Overloaded:
 class DisconnectWatch:
     """Cancels what runs in its context if the client disconnects, and raises ClientDisconnected.
 
-    Enter it once the whole body has been read: from then on the only message is the disconnect.
+    Enter it once the whole body has been read: from then on the only message is the disconnect. It listens
+    for that after a moment: a request that is answered sooner needs no task for it.
     """
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._disconnected = False
         self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._listener: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
@@ -285,19 +288,25 @@ class DisconnectWatch:
         assert task is not None
         self._task = task
         self._cancelling = task.cancelling()
-        self._listener = task.get_loop().create_task(self._listen())
+        self._timer = task.get_loop().call_later(_LISTEN_SECONDS, self._begin_to_listen)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # drop both references: a cancelled listener holds its frame, which holds this object, and that cycle
         # would keep the whole request in memory until the next garbage collection
-        task, listener, self._task, self._listener = self._task, self._listener, None, None
+        task, timer, listener = self._task, self._timer, self._listener
+        self._task = self._timer = self._listener = None
         assert task is not None
-        assert listener is not None
-        listener.cancel()
+        assert timer is not None
+        timer.cancel()
+        if listener is not None:
+            listener.cancel()
         if self._disconnected and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise ClientDisconnected from error
+
+    def _begin_to_listen(self) -> None:
+        self._listener = asyncio.ensure_future(self._listen())
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

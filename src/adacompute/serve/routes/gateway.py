@@ -39,11 +39,13 @@ from adacompute.serve.messages.request_parser import ChatRequest, Route
 from adacompute.serve.messages.stream import Delivery, StreamRelay, keep_alive
 from adacompute.serve.pricing.pacer import (
     EARLY_REQUESTS,
+    Average,
     Pacer,
     PacerProtocol,
     Pacers,
     SampleCosts,
     check_budget,
+    choose_average,
 )
 from adacompute.serve.pricing.policy_registry import PolicyRegistry, ServedPolicy, settle_quality
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, Spend
@@ -68,6 +70,7 @@ class ActiveRequest:
     started: float  # by the event loop's clock
     sampling: SampleLoop
     pacer: PacerProtocol | None  # which learns its cost
+    price: float | None  # the dial of all requests just then; each has its own, spread from it
     delivery: Delivery  # how its stream reaches the client
     span: "RequestSpan | None" = None
 
@@ -117,6 +120,11 @@ class Gateway:
         """What a request may cost on average, unless it names a budget of its own."""
         return average_budget(self.config)
 
+    @property
+    def average(self) -> Average:
+        """Which requests the budget in force is the average of."""
+        return choose_average(self.settings.average, self.budget.unit)
+
     def set_budget(self, patched: str, **settings: float | str) -> None:
         """Serves at another budget from the next request on; ConfigError, and no change, if that can't be.
 
@@ -143,7 +151,8 @@ class Gateway:
         """Decides the policy and the price of a request; nothing is sent yet. Its id begins with `prefix`."""
         self.learn()  # first, so that what is decided doesn't depend on the event loop's order
         served, explore = self.policy_registry.get(route.policy), self.explore
-        pacer, dial = self._choose_dial(served, request, route)
+        pacer, price = self._find_price(served, request, route)
+        dial = None if price is None else served.policy.spread_price(price, self.rng.random())
         span, tracer = (None, None) if self.telemetry is None else self._begin_span(request, route)
         sampling = SampleLoop(
             request,
@@ -165,6 +174,7 @@ class Gateway:
             started=sampling.now,
             sampling=sampling,
             pacer=pacer,
+            price=price,
             delivery=self._choose_delivery(sampling) if request.stream else "wait",
             span=span,
         )
@@ -360,16 +370,14 @@ class Gateway:
         one_sample = Budget(float(f"{cost:.3g}"), budget.unit, budget.currency)
         return f"one sample costs {one_sample} on average, more than the budget of {budget}"
 
-    def _choose_dial(
+    def _find_price(
         self, served: ServedPolicy, request: ChatRequest, route: Route
     ) -> tuple[PacerProtocol | None, float | None]:
-        """The dial that a request is decided at, and the pacer that gave it; None where there is none."""
+        """The dial before it is spread, and the pacer that gave it; None where there is none."""
         if route.mode == "pass" or served.policy.dial is None:  # nothing is decided
             return None, None
         pacer = self._get_pacer(served, route.budget, route.unit, request)
-        if pacer is not None:
-            return pacer, pacer.price
-        return None, served.policy.spread_price(max(0.0, self.settings.price), self.rng.random())
+        return pacer, max(0.0, self.settings.price) if pacer is None else pacer.price
 
     def _get_pacer(
         self, served: ServedPolicy, budget: float, unit: BudgetUnit, request: ChatRequest | None = None
@@ -459,10 +467,13 @@ class Gateway:
             self.guard(active.sampling.votes.teach)
             if outcome.counts_as_voted:
                 self.guard(self.learn_cost, outcome)
-            counts = outcome.decided or self.settings.average == "all"
-            if active.pacer is not None and outcome.moves_price and counts:
-                self.guard(self._settle_price, active.pacer, outcome, active.sampling.dial)
+            if active.pacer is not None and outcome.moves_price and self.is_budgeted(outcome):
+                self.guard(self._settle_price, active.pacer, outcome, active.price)
         self.unlearned.clear()
+
+    def is_budgeted(self, outcome: RequestOutcome) -> bool:
+        """Whether the budget is an average of requests such as this one."""
+        return outcome.decided or choose_average(self.settings.average, outcome.unit) == "all"
 
     def learn_cost(self, outcome: RequestOutcome) -> None:
         """Learns what one sample costs; warns once where that is more than the budget."""

@@ -85,7 +85,7 @@ async def open_gateway(
     file says.
     """
     config, quality = settle_quality(config)
-    config, listed = read_mode_list(config)
+    config, listed = (config, None) if endpoint is not None else read_mode_list(config)
     settings, budget = config.serve, average_budget(config)
     modes = _list_modes(config, listed, endpoint, breaker)
     if limit is not None:

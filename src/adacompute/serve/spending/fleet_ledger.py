@@ -15,9 +15,10 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ServeError
 from adacompute.serve.spending.ledger import (
@@ -137,12 +138,7 @@ class FleetLedger:
 
     def _make_spend(self, units: int) -> Spend:
         """An amount in the unit of the caps."""
-        unit = self.caps.unit
-        return Spend(
-            samples=units if unit == "samples" else 0,
-            tokens=units if unit == "tokens" else 0,
-            nanos=units if unit == "money" else 0,
-        )
+        return Spend(**{"nanos" if self.caps.unit == "money" else self.caps.unit: units})
 
     def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
         """What counts in the unit of the caps: spent, maybe and reserved."""

@@ -15,11 +15,15 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+from msgspec import field as struct_field
+from msgspec.structs import replace
 
 from adacompute.errors import (
     BudgetInvalid,
@@ -29,18 +33,18 @@ from adacompute.errors import (
     LedgerUnavailable,
     SendingStopped,
 )
-from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call, quick_dataclass
+from adacompute.records import DEFAULT_CURRENCY, Budget, BudgetUnit, Call
 
 _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
 NANOS = 1_000_000_000  # in one unit of money
+_MAX_UNWRITTEN = 8  # settled reservations that wait for each other
 _CLOCK_TOLERANCE = 60.0  # seconds between two readings that a clock may be adjusted by
 _CLOCK_PROBATION = 3600.0  # seconds after which a clock that has jumped is believed
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
-class Spend:
+class Spend(Struct, frozen=True, kw_only=True):
     """An amount in every unit.
 
     >>> (Spend(samples=2, tokens=10) + Spend(samples=1)).amount_in("samples")
@@ -52,8 +56,6 @@ class Spend:
     nanos: int = 0  # billionths of the unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
-        if other is NO_SPEND or self is NO_SPEND:  # as in most sums: a new object takes 1 µs
-            return self if other is NO_SPEND else other
         return Spend(
             samples=self.samples + other.samples,
             tokens=self.tokens + other.tokens,
@@ -97,8 +99,7 @@ class Spend:
 NO_SPEND = Spend()
 
 
-@quick_dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCost:
+class PromptCost(Struct, frozen=True, kw_only=True):
     """What of a request is paid for its prompt: each call pays it once, however many samples it gives."""
 
     every: Spend = NO_SPEND  # all calls
@@ -270,8 +271,7 @@ class Caps:
         return self.by_key.get(key, self.per_key) if key else self.total
 
 
-@quick_dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """An amount that nobody else can spend until it is settled."""
 
     number: int
@@ -280,14 +280,13 @@ class Reservation:
     hour: str  # in which it was made and counts
 
 
-@quick_dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Struct, frozen=True):
     """What counts against the caps in a window, of one key or of all."""
 
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND  # upper bound: it may have been charged for
     reserved: Spend = NO_SPEND
-    keys: Mapping[str, "Balance"] = field(default_factory=dict, hash=False)
+    keys: Mapping[str, "Balance"] = struct_field(default_factory=dict)
 
     @property
     def total(self) -> Spend:
@@ -299,6 +298,52 @@ class Balance:
 
 
 NO_BALANCE = Balance()
+
+
+HourKey = tuple[str, str]  # hour, key
+SpendPair = tuple[Spend, Spend]  # spent, maybe
+
+
+@dataclass(slots=True)
+class LedgerChanges:
+    """What is written together."""
+
+    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # to be added
+    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
+    notes: dict[str, str] = field(default_factory=dict)
+    replaces_window: str | None = None  # a window: it and all reservations are written again
+
+    def __bool__(self) -> bool:
+        return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is only a few settled reservations."""
+        return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
+
+    def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
+        """Adds to what was spent, and may have been."""
+        before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
+        self.spent[slot] = before[0] + spent, before[1] + maybe
+
+    def add(self, newer: "LedgerChanges") -> None:
+        """Merges later changes into these."""
+        if newer.replaces_window is not None:
+            self.spent, self.open, self.notes = {}, {}, {}
+            self.replaces_window = newer.replaces_window
+        for slot, amounts in newer.spent.items():
+            self.count(slot, *amounts)
+        self.open.update(newer.open)
+        self.notes.update(newer.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """What a file holds of one window."""
+
+    sums: dict[str, SpendPair]  # by key
+    open: dict[int, tuple[HourKey, Spend]]
+    notes: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from adacompute.client import ADDED_LIMIT, LIMIT_NAME, LOGPROBS, AttemptTracer, DrawFailure, Response, Stream
 from adacompute.client.retry import CallOptions
 from adacompute.errors import CapReached, EndpointError, LedgerUnavailable, SendingStopped
-from adacompute.policies.base import Draw
-from adacompute.policies.place import OwnPrice
+from adacompute.policies.base import Draw, OwnPrice
 from adacompute.policies.votes import Floats
 from adacompute.records import Call, Sample
 from adacompute.serve.messages.reply import NO_VERIFICATIONS, ModeUse, Usage, read_server_info

@@ -119,8 +119,7 @@ class ModeStatus:
         self._unit = unit
         self._currency = currency
         self._exploring = exploring
-        self._sums = _make_sums(modes)  # since the start
-        self._earlier = _make_sums(modes)  # earlier runs
+        self._ever = _make_sums(modes)  # of this run and earlier ones
         self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)
@@ -190,7 +189,7 @@ class ModeStatus:
         drawn = SumsByMode()
         drawn.add_outcome(outcome)
         at = self._now()
-        for whole in (self._sums, *(ring.slot_at(at) for ring in self._rings.values())):
+        for whole in (self._ever, *(ring.slot_at(at) for ring in self._rings.values())):
             whole.add_sums(drawn)
         for name, sums in drawn.modes.items():
             if name in self._modes:
@@ -242,7 +241,7 @@ class ModeStatus:
 
     def state(self) -> dict[str, Any]:
         """The sums of this run and earlier ones, as plain data for `restore`."""
-        kept = self._sum_all()
+        kept = self._ever
         modes = {
             name: [
                 *(getattr(sums, count) for count in _KEPT_COUNTS),
@@ -266,14 +265,8 @@ class ModeStatus:
             return
         valid = type(requests) is int and requests >= 0 and math.isfinite(since)
         if valid and state.get("currency") == self._currency:
-            self._earlier, self._since = _make_sums(self._modes), since
-            self._earlier.add_sums(SumsByMode(0.0, requests, earlier))
-
-    def _sum_all(self) -> SumsByMode:
-        sums = _make_sums(self._modes)
-        for part in (self._earlier, self._sums):
-            sums.add_sums(part)
-        return sums
+            self._ever.add_sums(SumsByMode(0.0, requests, earlier))
+            self._since = since
 
     def describe_span(self, span: str) -> dict[str, Any]:
         """What the dashboard shows of the modes in a span, as JSON data.
@@ -292,7 +285,7 @@ class ModeStatus:
             if slot.modes:
                 parts = [slot.modes[name].spent if name in slot.modes else NO_SPEND for name in self._modes]
                 spent.append([slot.at, [part.amount_in(self._unit) for part in parts]])
-        resting, kept = self._list_resting(), self._sum_all()
+        resting, kept = self._list_resting(), self._ever
         return {
             "unit": self._unit,
             "requests": total.requests,

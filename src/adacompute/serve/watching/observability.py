@@ -33,7 +33,7 @@ from adacompute.records import Budget, BudgetUnit, Call
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
 from adacompute.serve.messages.request_parser import Mode
 from adacompute.serve.pricing.fleet import FleetStatus
-from adacompute.serve.pricing.pacer import round_budget
+from adacompute.serve.pricing.pacer import choose_average, round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
 from adacompute.serve.spending.ledger import Spend, SpendStatus, Unit
 from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
@@ -614,7 +614,7 @@ class Observability:
             "window": settings.window,
             "keys": bool(settings.keys_file),
             "texts": settings.show_texts,
-            "average_over": settings.average,
+            "average_over": choose_average(settings.average, self._budget.unit),
             "span": span,
             **self._history.board(span),
             "savings": self._dials.compute_savings(),

@@ -17,7 +17,7 @@ from adacompute.policies.chart import Chart
 from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
-from adacompute.serve.pricing.pacer import name_lane, parse_lane, round_budget
+from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
 from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
 
 MAX_DIALS = 64  # pairs of a policy and a budget
@@ -254,14 +254,16 @@ class DialTable:
         }
 
     def describe(self, versions: Mapping[str, str], *, paced: str) -> list[dict[str, Any]]:
-        """Each as JSON data, the busiest first; `paced` is the average that is to meet the budget."""
+        """Each as JSON data, the busiest first; `paced` is the setting `average`."""
         return [
             {
                 "policy": dial.policy,
                 "budget": dial.budget,
                 "unit": dial.unit,
                 "price": dial.price,
-                "average": dial.average if dial.average is not None else dial.averages[paced],
+                "average": dial.average
+                if dial.average is not None
+                else dial.averages[choose_average(paced, dial.unit)],
                 "averages": dial.averages,
                 "requests": dial.requests,
                 "decided": dial.decided,

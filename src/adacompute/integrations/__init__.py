@@ -1,0 +1,73 @@
+"""Thin adapters, one file each, for LiteLLM, inspect_ai, DSPy and lm-evaluation-harness.
+
+Each imports the package it adapts to, so import the one you need:
+`from adacompute.integrations.litellm import register`.
+"""
+
+import threading
+from pathlib import Path
+
+from adacompute.answers import Tally
+from adacompute.errors import BudgetOutOfRange, PolicyError
+from adacompute.policies import StoppingPolicy, load_policy
+from adacompute.policies.base import Policy
+from adacompute.serve.pricing.pacer import Pacer
+from adacompute.serve.pricing.policy_registry import find_bounds, find_menu, guess_start
+
+__all__ = ["PacedPolicy"]
+
+
+class PacedPolicy:
+    """A policy, and the dial at which it draws `budget` samples on average. Threads may share one.
+
+    `policy` is a policy of one mode, a folder of `adacompute fit`, or None for the one in the package.
+
+    >>> paced = PacedPolicy(None, budget=3)
+    >>> paced.count_more("What is 6 * 7?", Tally(weigh=paced.policy.weigh), paced.dial) >= 1
+    True
+    """
+
+    def __init__(
+        self, policy: Policy | str | Path | None, *, budget: float, longest: int | None = None
+    ) -> None:
+        if policy is None:
+            policy = StoppingPolicy()
+        elif not isinstance(policy, Policy):
+            policy = load_policy(policy)
+        if find_menu(policy) is not None:
+            raise PolicyError(
+                "a policy over several models can't decide for one; give one that was fitted on one"
+            )
+        most = policy.longest if longest is None else min(policy.longest, longest)
+        if not 1 <= budget <= most:
+            raise BudgetOutOfRange(f"budget {budget:g} can't be met; give 1 to {most} samples on average")
+        self.policy = policy
+        self._lock = threading.Lock()
+        bounds = find_bounds(policy)
+        self._pacer: Pacer | None = None
+        if bounds is not None:
+            dial, low, high = bounds
+            start = guess_start(policy, budget)
+            self._pacer = Pacer(budget, dial=dial, start=start, low=low, high=high, unit="samples")
+
+    @property
+    def dial(self) -> float | None:
+        """The dial for the next prompt; None: the policy has none."""
+        with self._lock:
+            return None if self._pacer is None else self._pacer.price
+
+    @property
+    def average(self) -> float | None:
+        """Samples a prompt so far; None before the first."""
+        with self._lock:
+            return self._pacer.average if self._pacer is not None and self._pacer.requests else None
+
+    def count_more(self, prompt: str, tally: Tally, dial: float | None) -> int:
+        """How many more samples to draw now; 0 stops."""
+        return self.policy.more(prompt, tally, dial)
+
+    def settle(self, samples: int, dial: float | None) -> None:
+        """Learns what a prompt took that was decided at `dial`."""
+        with self._lock:
+            if self._pacer is not None:
+                self._pacer.settle(samples, price=dial)

@@ -1,0 +1,136 @@
+"""A DSPy module that votes: it runs another module as often as its votes need, on an average budget.
+
+    import dspy
+    from adacompute.integrations.dspy import BudgetedVote
+
+    vote = BudgetedVote(dspy.ChainOfThought("question -> answer"), budget=3)
+    vote(question="What is 6 * 7?").answer
+
+Beside `dspy.BestOfN` it needs no reward, and stops once the vote is settled; beside `dspy.majority` it counts
+answers that mean the same, however they are written.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dspy
+from dspy.utils.exceptions import AdapterParseError
+
+from adacompute.answers import Tally
+from adacompute.integrations import PacedPolicy
+from adacompute.policies.base import Policy
+
+__all__ = ["BudgetedVote"]
+
+
+class BudgetedVote(dspy.Module):
+    """Runs `module` until another prediction isn't worth it, and returns one that has the winning answer.
+
+    `field` is the output field that is voted on; None: the last one of a prediction. `budget` is the average
+    number of predictions, over all calls of this object, also from several threads. `policy` is a policy, a
+    folder of `adacompute fit`, or None for the one in the package. A prediction's `adacompute` says how many
+    there were and how they voted. A reply that DSPy can't parse counts, and states no answer.
+    """
+
+    def __init__(
+        self,
+        module: dspy.Module,
+        *,
+        field: str | None = None,
+        budget: float = 3.0,
+        policy: Policy | str | Path | None = None,
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.field = field
+        self.temperature = temperature
+        self._paced = PacedPolicy(policy, budget=budget)
+
+    @property
+    def average(self) -> float | None:
+        """Predictions a call so far; None before the first."""
+        return self._paced.average
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401 - a signature's fields
+        """The winning prediction."""
+        votes = _Votes(self, inputs)
+        while rollouts := votes.list_next():
+            votes.add([votes.run(number) for number in rollouts])
+        return votes.choose()
+
+    async def aforward(self, **inputs: Any) -> dspy.Prediction:  # noqa: ANN401
+        """As `forward`; predictions that are wanted at the same time are made at the same time."""
+        votes = _Votes(self, inputs)
+        while rollouts := votes.list_next():
+            votes.add(await asyncio.gather(*(votes.run_async(number) for number in rollouts)))
+        return votes.choose()
+
+
+class _Votes:
+    """The predictions of one call."""
+
+    def __init__(self, parent: BudgetedVote, inputs: dict[str, Any]) -> None:
+        self._parent, self._inputs, self._paced = parent, inputs, parent._paced
+        self._prompt = "\n".join(str(value) for value in inputs.values())
+        self._dial = self._paced.dial
+        self._tally = Tally(weigh=self._paced.policy.weigh)
+        self._predictions: list[dspy.Prediction | None] = []
+        self._error: AdapterParseError | None = None
+        self._lm = parent.module.get_lm() or dspy.settings.lm
+
+    def list_next(self) -> range:
+        """Numbers of the predictions to make now; none: the vote is settled."""
+        more = self._paced.count_more(self._prompt, self._tally, self._dial)
+        return range(self._tally.drawn, self._tally.drawn + more)
+
+    def _prepare(self, number: int) -> dspy.Module:
+        """The module, whose language model doesn't answer from its cache."""
+        module = self._parent.module.deepcopy()
+        start = self._lm.kwargs.get("rollout_id") or 0
+        module.set_lm(self._lm.copy(rollout_id=start + number, temperature=self._parent.temperature))
+        return module
+
+    def run(self, number: int) -> dspy.Prediction | None:
+        try:
+            return self._prepare(number)(**self._inputs)
+        except AdapterParseError as exc:
+            self._error = exc
+            return None
+
+    async def run_async(self, number: int) -> dspy.Prediction | None:
+        try:
+            return await self._prepare(number).acall(**self._inputs)
+        except AdapterParseError as exc:
+            self._error = exc
+            return None
+
+    def add(self, predictions: Sequence[dspy.Prediction | None]) -> None:
+        """Counts their votes."""
+        for prediction in predictions:
+            self._predictions.append(prediction)
+            self._tally.add(None if prediction is None else self._read(prediction))
+
+    def _read(self, prediction: dspy.Prediction) -> str | None:
+        value = prediction[self._parent.field or list(prediction.keys())[-1]]
+        if value is None or isinstance(value, str):
+            return value
+        return json.dumps(value, default=str, sort_keys=True)
+
+    def choose(self) -> dspy.Prediction:
+        """The first prediction with the winning answer; where none states one, the first there is."""
+        self._paced.settle(self._tally.drawn, self._dial)
+        known = [prediction for prediction in self._predictions if prediction is not None]
+        if not known:
+            assert self._error is not None, "a call that made nothing has failed"
+            raise self._error
+        winner = known[0]
+        if self._tally.leader is not None:
+            chosen = self._predictions[self._tally.supporters[0]]
+            assert chosen is not None, "a prediction that failed has no answer"
+            winner = chosen
+        winner.adacompute = {"samples": self._tally.drawn, "votes": dict(self._tally.votes)}
+        return winner

@@ -1,0 +1,162 @@
+"""Adaptive epochs for inspect_ai: a sample gets no more epochs once its vote is settled.
+
+    from inspect_ai import Epochs, Task
+    from adacompute.integrations.inspect_ai import AdaptiveEpochs
+
+    Task(..., epochs=Epochs(16, "adacompute/vote"), early_stopping=AdaptiveEpochs(budget=4))
+
+`AdaptiveEpochs` draws 4 epochs a sample on average, at most 16. The reducer `adacompute/vote` scores a sample
+by the answer that most of its epochs gave. Both vote over `Score.answer`, which most scorers set.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+from inspect_ai.dataset import Sample
+from inspect_ai.log import EvalSpec
+from inspect_ai.scorer import SampleScore, Score, ScoreReducer, mode_score, score_reducer
+from inspect_ai.util import EarlyStop, EarlyStopping
+
+from adacompute.answers import Tally
+from adacompute.answers.extract import read_answers
+from adacompute.integrations import PacedPolicy
+from adacompute.policies.base import Policy
+
+__all__ = ["AdaptiveEpochs", "vote"]
+
+_LONG = 80  # characters from which on an answer is a text that states one
+_PATIENCE = 60.0  # seconds that an epoch waits for those before it
+
+
+@dataclass(slots=True)
+class _Question:
+    """What is known of one sample."""
+
+    prompt: str
+    dial: float | None
+    allowed: int  # epochs that the policy has asked for so far
+    started: int = 0
+    answers: list[str | None] = field(default_factory=list)
+    settled: bool = False
+    changed: anyio.Event = field(default_factory=anyio.Event)
+
+
+class AdaptiveEpochs(EarlyStopping):
+    """Stops the epochs of a sample when a policy says that another isn't worth it.
+
+    `budget` is the average number of epochs a sample. `policy` is a policy, a folder of `adacompute fit`, or
+    None for the one in the package. `scorer` names the scorer whose answers are voted on; None: the first.
+    An epoch waits for those before it, at most `patience` seconds, which matters if one of them fails.
+    """
+
+    def __init__(
+        self,
+        budget: float,
+        *,
+        policy: Policy | str | Path | None = None,
+        scorer: str | None = None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._budget = budget
+        self._policy = policy
+        self._scorer = scorer
+        self._patience = patience
+        self._samples: dict[str | int, _Question] = {}
+
+    async def start_task(self, task: EvalSpec, samples: list[Sample], epochs: int) -> str:  # noqa: ARG002
+        """Begins anew with the samples of a task."""
+        self._epochs = epochs
+        self._paced = PacedPolicy(self._policy, budget=self._budget, longest=epochs)
+        self._samples = {sample.id: self._open(sample) for sample in samples if sample.id is not None}
+        return "adacompute"
+
+    def _open(self, sample: Sample) -> _Question:
+        dial, prompt = self._paced.dial, _read_prompt(sample)
+        first = self._paced.count_more(prompt, Tally(weigh=self._paced.policy.weigh), dial)
+        return _Question(prompt=prompt, dial=dial, allowed=first)
+
+    async def schedule_sample(self, id: str | int, epoch: int) -> EarlyStop | None:  # noqa: A002 - theirs
+        """None if this epoch is to run."""
+        question = self._samples.get(id)
+        if question is None:
+            return None
+        while not question.settled and question.started >= question.allowed:
+            with anyio.move_on_after(self._patience) as waiting:
+                await question.changed.wait()
+            if waiting.cancelled_caught:
+                break
+        if question.settled:
+            reason = f"settled after {len(question.answers)} of {self._epochs} epochs"
+            return EarlyStop(id=id, epoch=epoch, reason=reason)
+        if not question.started:  # at the dial of now
+            question.dial = self._paced.dial
+        question.started += 1
+        question.allowed = max(question.allowed, question.started)
+        return None
+
+    async def complete_sample(
+        self,
+        id: str | int,  # noqa: A002
+        epoch: int,  # noqa: ARG002
+        scores: dict[str, SampleScore],
+    ) -> None:
+        """Counts the vote of an epoch, and decides if it is the last of those that were asked for."""
+        question = self._samples.get(id)
+        if question is None:
+            return
+        named = scores.get(self._scorer) if self._scorer else next(iter(scores.values()), None)
+        question.answers.append(None if named is None else named.score.answer)
+        if question.settled or len(question.answers) < question.allowed:
+            return
+        tally = count_votes(question.answers, question.prompt, weigh=self._paced.policy.weigh)
+        more = self._paced.count_more(question.prompt, tally, question.dial)
+        question.settled = more == 0 or len(question.answers) >= self._epochs
+        question.allowed += more
+        if question.settled:
+            self._paced.settle(len(question.answers), question.dial)
+        question.changed.set()
+        question.changed = anyio.Event()
+
+    async def complete_task(self) -> dict[str, Any]:
+        """What it saved."""
+        run = sum(len(question.answers) for question in self._samples.values())
+        most = self._epochs * len(self._samples)
+        return {
+            "policy": self._paced.policy.kind,
+            "budget": self._budget,
+            "epochs": run,
+            "epochs_saved": most - run,
+            "epochs_per_sample": run / max(1, len(self._samples)),
+        }
+
+
+@score_reducer(name="adacompute/vote")
+def vote() -> ScoreReducer:
+    """Scores a sample as the first epoch whose answer most epochs gave; without answers, by the mode."""
+
+    def reduce(scores: list[Score]) -> Score:
+        tally = count_votes([score.answer for score in scores])
+        if tally.leader is None:
+            return mode_score()(scores)
+        winner = scores[tally.supporters[0]]
+        return winner.model_copy(update={"metadata": {**(winner.metadata or {}), "votes": dict(tally.votes)}})
+
+    return reduce
+
+
+def count_votes(answers: Sequence[str | None], prompt: str = "", **options: Any) -> Tally:  # noqa: ANN401
+    """The tally of what epochs answered; long answers are read for what they state."""
+    long = [number for number, answer in enumerate(answers) if answer and len(answer) > _LONG]
+    read = dict(zip(long, read_answers([answers[number] or "" for number in long], prompt), strict=True))
+    return Tally.of([read.get(number, answer) for number, answer in enumerate(answers)], **options)
+
+
+def _read_prompt(sample: Sample) -> str:
+    """The text of a sample's last user message."""
+    if isinstance(sample.input, str):
+        return sample.input
+    texts = [message.text for message in sample.input if message.role == "user"]
+    return texts[-1] if texts else ""
