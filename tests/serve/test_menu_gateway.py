@@ -58,7 +58,7 @@ def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_sample
     recorded = read_recorded()
     drawn_live, drawn_here, used = [], [], set[str]()
     with MenuUpstreams() as menu, run(menu, tmp_path, policy, price=price) as gate:
-        for row in range(40):
+        for row in range(20):
             served = gate.gateway.policy_registry.get("menu-policy")  # it has learned from the last request
             question, weigh = recorded["small"][row].problem.question, served.weigh()
             extra = read_extra(ask(gate, question, stream=stream))
@@ -390,7 +390,7 @@ def test_without_a_policy_cascades_decide_a_little_is_explored_and_a_policy_is_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", leave_to_nightly([8e-5, 3e-5, 3e-4]))
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("repeated", leave_to_nightly([True, False]))
 def test_without_a_policy_the_average_cost_is_the_budget(tmp_path: Path, budget: float, repeated: bool):
     count = 300
     questions = [question for _, question in list_questions(count, seed=3)]
