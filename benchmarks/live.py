@@ -6,7 +6,9 @@ judged by the recorded grades of the samples that win; costs are what was drawn.
 facts of both models, of which a sample of the larger costs twenty times as much. It is paced over all
 requests, as they are counted here, and not over those with a vote alone.
 
-Names of recordings select some; `--rounds 4` is how often each problem is asked.
+Names of recordings select some; `--rounds 4` is how often each is asked. With `--quality 'as good as 8'`
+`fit` learns from one half and promises a cost for it, at which the gateway serves the other half. What was
+promised is printed, and what the gateway and so many samples for everyone gave.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import contextlib
 import http.client
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,7 +33,9 @@ import numpy as np
 import adacompute as ac
 from adacompute.policies import Policy
 from adacompute.policies.menu import MenuPolicy
-from adacompute.pool import Ballots
+from adacompute.policies.paths import draw_paths
+from adacompute.policies.quality import Quality
+from adacompute.pool import Ballots, pool_files
 from adacompute.records import Recorded, Sample
 from benchmarks.phrasings import JsonHandler
 from benchmarks.processes import ROOT, free_port, running
@@ -152,6 +157,8 @@ class Half:
     ballots: Ballots
     policy: Policy
     logprobs: bool
+    folder: str = ""  # that the policy is in already
+    options: tuple[str, ...] = ()  # of `serve`, besides
 
     @property
     def questions(self) -> list[str]:
@@ -209,7 +216,45 @@ def compare(half: Half, budget: float, rounds: int) -> Row:
     )
 
 
-def ask_gateway(half: Half, budget: float, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+def keep_promise(name: str, quality: str, margin: float, rounds: int) -> str:
+    """What `fit` promises for a quality on one half of a recording, and what a gateway gives on the other."""
+    half = read_half(name, logprobs=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source, policy = RECORDINGS[name], f"{folder}/policy"
+        with ac.bundled(source) if isinstance(source, str) else ac.open_pool(source) as pool:
+            pool_files.export_file(pool, Path(folder, "all.jsonl"))
+        lines = Path(folder, "all.jsonl").read_text().splitlines(keepends=True)
+        Path(folder, "half.jsonl").write_text("".join(lines[::2]))
+        words = ["--budget", quality, "--margin", f"{margin:g}"]
+        command = [
+            str(Path(sys.executable).parent / "adacompute"),
+            "fit",
+            f"{folder}/half.jsonl",
+            "-o",
+            policy,
+        ]
+        told = subprocess.run(
+            [*command, "-o", policy, *words, "--json"], check=True, capture_output=True, text=True
+        )
+        summary = json.loads(told.stdout)
+        served = replace(
+            half, policy=ac.load_policy(policy), folder=policy, options=("--margin", f"{margin:g}")
+        )
+        right, cost = ask_gateway(served, quality, rounds)
+    samples, weigh = Quality.parse(quality).samples, served.policy.weigh
+    rng = np.random.default_rng(0)
+    paths = draw_paths(half.ballots, rng=rng, orders=100, longest=LONGEST, weigh=weigh)
+    rival = paths.mean_per_problem(paths.grade[samples - 1])
+    gain = right.mean(axis=0) - rival
+    return (
+        f"{name}, {summary['problems']} problems: {summary['quality_text']}\n"
+        f"served, {len(gain)} other problems, {rounds} times each: {cost.mean():.2f} samples on average; "
+        f"right in {right.mean():.1%}, {samples} samples for everyone in {rival.mean():.1%}: "
+        f"{100 * gain.mean():+.1f} points ± {196 * gain.std(ddof=1) / np.sqrt(len(gain)):.1f} (95%)"
+    )
+
+
+def ask_gateway(half: Half, budget: float | str, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """Whether each problem's reply was right and what it cost, (rounds, problems) both."""
     order = [(turn, row) for turn in range(rounds) for row in range(len(half.questions))]
     random.Random(1).shuffle(order)
@@ -242,12 +287,14 @@ def serve_upstream(half: Half) -> Iterator[Upstream]:
 
 
 @contextlib.contextmanager
-def serve_gateway(half: Half, folder: Path, budget: float, upstream: str) -> Iterator[str]:
+def serve_gateway(half: Half, folder: Path, budget: float | str, upstream: str) -> Iterator[str]:
     """The address for chat requests of a gateway with the half's policy."""
-    half.policy.save(folder / "policy")
+    policy = half.folder or str(folder / "policy")
+    if not half.folder:
+        half.policy.save(policy)
     port = free_port()
-    words = [str(Path(sys.executable).parent / "adacompute"), "serve", "--port", str(port)]
-    words += ["--policy", str(folder / "policy"), "--state", str(folder / "state.sqlite")]
+    words = [str(Path(sys.executable).parent / "adacompute"), "serve", "--port", str(port), *half.options]
+    words += ["--policy", policy, "--state", str(folder / "state.sqlite")]
     if len(half.recorded) > 1:
         tables = (
             f'[{name}]\nupstream = "{upstream}"\nmodel = "{name}"\n'
@@ -258,8 +305,9 @@ def serve_gateway(half: Half, folder: Path, budget: float, upstream: str) -> Ite
         words += ["--menu", str(folder / "menu.toml"), "--unit", "money", "--average", "all"]
         words += ["--budget", f"{budget:.9f} USD"]
     else:
-        words += ["--upstream", upstream, "--model", "m", "--budget", f"{budget:g}"]
-    with running(words, f"http://127.0.0.1:{port}/readyz", folder=folder, environ=PATHS):
+        words += ["--upstream", upstream, "--model", "m", "--budget", str(budget)]
+    ready = f"http://127.0.0.1:{port}/readyz"
+    with running(words, ready, folder=folder, environ=PATHS, wait=600.0):
         yield f"http://127.0.0.1:{port}/v1/chat/completions"
 
 
@@ -289,7 +337,13 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*RECORDINGS, "menu", []])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--quality")
+    parser.add_argument("--margin", type=float, default=1.0, help="points")
     options = parser.parse_args(words)
+    if options.quality:
+        for name in options.names or ("words",):
+            print(keep_promise(name, options.quality, options.margin, options.rounds), flush=True)
+        return
     is_first = True
     for half, budgets in list_halves(options.names):
         for budget in budgets:

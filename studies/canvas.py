@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from adacompute.report.canvas import Canvas, strip_controls
+from adacompute.report.theme import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,3 +75,16 @@ def clip_label(text: str, length: int = _LABEL_LENGTH) -> str:
     line = " ".join(strip_controls(text).split()) or "?"
     widths = np.cumsum([2 if unicodedata.east_asian_width(character) in _WIDE else 1 for character in line])
     return line if widths[-1] <= length else line[: int((widths < length).sum())].rstrip() + "…"
+
+
+def ramp(count: int) -> list[str]:
+    """Colours from little to much, e.g. for budgets 1 to 16.
+
+    >>> len(ramp(5))
+    5
+    """
+    tints = [light for name, (light, _) in COLOURS.items() if name.startswith("ramp")]
+    if not 1 <= count <= len(tints):
+        raise ValueError(f"{count} steps; a ramp has 1 to {len(tints)}")
+    last = len(tints) - 1
+    return [tints[round(at * last / max(1, count - 1))] for at in range(count)]

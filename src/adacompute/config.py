@@ -271,6 +271,9 @@ class ServeConfig:
     max_rounds: Annotated[int, Meta(ge=0, le=1024)] = setting(
         0, "rounds of samples that a request may take, so that it ends sooner", default_text="no limit"
     )
+    max_samples: Annotated[int, Meta(ge=0, le=1024)] = setting(
+        0, "samples that a request may take, whatever the policy wants", default_text="no limit"
+    )
     min_agreement: Annotated[float, Meta(ge=0, le=1)] = setting(
         0.0, "votes are weak where the winner's share is smaller, 0 to 1"
     )

@@ -21,8 +21,8 @@ from adacompute.evaluate.resampling import random_split
 from adacompute.policies.classifier import LEARNERS, Learner, fit_network, fit_scorer
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Cell, Column, Picture, Section, Spread, Table, join_words, to_plain
-from adacompute.report.theme import colour, ramp
-from studies.canvas import clip_label
+from adacompute.report.theme import colour
+from studies.canvas import clip_label, ramp
 from studies.paper.budget_choices import align_budgets, compute_oracle_labels, mix_accuracy
 from studies.paper.paper_pool import PaperPool
 from studies.paper.price_search import TARGET_BUDGETS, describe_unreachable, select_reachable

@@ -29,10 +29,10 @@ from adacompute.report.document import (
     join_words,
     to_plain,
 )
-from adacompute.report.theme import colour, ramp
+from adacompute.report.theme import colour
 from adacompute.score import score
 from adacompute.solve import solve
-from studies.canvas import LabelledCanvas
+from studies.canvas import LabelledCanvas, ramp
 from studies.paper.budget_choices import JudgedTable
 from studies.paper.paper_pool import PaperPool
 from studies.paper.pareto import ParetoCurve, fit_folds, space_budgets

@@ -13,8 +13,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from adacompute.report.canvas import Canvas
 from adacompute.report.document import Column, Picture, Section, Table, to_plain
-from adacompute.report.theme import colour, ramp
-from studies.canvas import clip_label
+from adacompute.report.theme import colour
+from studies.canvas import clip_label, ramp
 from studies.paper.budget_choices import ClassifierFits, compute_oracle_labels
 from studies.paper.mechanism import describe_sample, sample_rows
 from studies.paper.paper_pool import QUINTILES, PaperPool

@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from adacompute.report.document import Picture, to_plain
-from adacompute.report.theme import colour, ramp
+from adacompute.report.theme import colour
 from adacompute.solve.hull import compute_slopes
-from studies.canvas import LabelledCanvas
+from studies.canvas import LabelledCanvas, ramp
 from studies.paper.paper_pool import PaperPool
 
 __all__ = [

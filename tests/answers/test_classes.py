@@ -9,6 +9,7 @@ import pytest
 
 from adacompute.answers import Classes, FormulaJudge, classify, same_answer
 from adacompute.answers.normalise import ANSWER_LIMIT, normalise
+from harness import measure_slowness
 
 
 class Counting(FormulaJudge):
@@ -93,14 +94,14 @@ def test_the_work_for_one_answer_doesn_t_grow_with_their_number(answers):
     classes = Classes()
     for answer in answers:
         classes.place(answer)
-    assert time.process_time() - begun < len(answers) * 1e-3
+    assert time.process_time() - begun < len(answers) * 1e-3 * measure_slowness()
 
 
 def test_many_labels_of_one_value_cost_no_more_than_few():
     begun = time.process_time()
     numbers = classify(["5"] * 5_000 + ["5.0"] * 5_000, [*range(5_000)] * 2)
     assert numbers == [*range(5_000)] * 2
-    assert time.process_time() - begun < 5
+    assert time.process_time() - begun < 5 * measure_slowness()
 
 
 def test_units_and_labels_seen_before_find_their_class_however_many_there_are():

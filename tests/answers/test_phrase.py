@@ -13,6 +13,7 @@ from adacompute.answers import Tally, extract_answer, same_answer
 from adacompute.answers.extract import abstains, close_sandbox, read_in_sandbox
 from adacompute.answers.question import read_question
 from adacompute.records import Sample
+from harness import measure_slowness
 
 CASES = json.loads((Path(__file__).parent.parent / "cases" / "phrases.json").read_text("utf-8"))
 
@@ -198,7 +199,8 @@ def test_c12_hostile_replies_take_no_longer_than_others():
         for question in questions:
             extract_answer((unit * 400)[:400], question=question)
             extract_answer("It's Hanoi.", question=(unit * 70_000)[:65_536] + question)
-    assert time.process_time() - begun < 0.02 * len(units.split("|")) * len(questions)
+    spent, limit = time.process_time() - begun, 0.02 * len(units.split("|")) * len(questions)
+    assert spent < limit * measure_slowness()
 
 
 def test_a_leader_with_less_support_than_the_abstentions_is_no_winner():

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from adacompute.answers import extract_answer, same_answer
+from harness import measure_slowness
 
 LINCOLN = "When was Abraham Lincoln assassinated?"
 LAND = "When did Apollo 11 land on the Moon?"
@@ -145,4 +146,5 @@ def test_hostile_dates_and_quantities_take_no_longer_than_others():
     for unit in units.split("|"):
         for question in (LINCOLN, LEGS, COLD, FAHRENHEIT):
             extract_answer((unit * 400)[:400], question=question)
-    assert time.process_time() - begun < 0.02 * 4 * len(units.split("|"))
+    spent, limit = time.process_time() - begun, 0.02 * 4 * len(units.split("|"))
+    assert spent < limit * measure_slowness()

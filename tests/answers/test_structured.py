@@ -25,6 +25,7 @@ from adacompute.answers.structured import (
     select_fields,
     write_canonical,
 )
+from harness import measure_slowness
 
 ALL = FieldSelection()
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -310,7 +311,7 @@ def test_c12_hostile_schemas_and_values_take_bounded_time():
         apply_schema(parse_json("[" + ",".join(["{}"] * 5_000) + "]"), schema)
     call = ToolCall(name="f", arguments={"x": parse_json("[" + ",".join(["{}"] * 5_000) + "]")})
     assert format_calls([call], {"f": {"properties": {"x": schema}}}, ALL) is None
-    assert time.process_time() - began < 1.0
+    assert time.process_time() - began < measure_slowness()
 
 
 def message(*calls: tuple[str, Any]) -> dict[str, Any]:

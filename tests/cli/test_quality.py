@@ -43,8 +43,8 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("fit", "facts", "--policy", "guarantee", "--budget", "as good as 8"), "told by the verdict"),
-        (("fit", "facts", "--no-verdict", "--budget", "as good as 8"), "told by the verdict"),
+        (("fit", "facts", "--policy", "guarantee", "--budget", "as good as 8"), "told by a verdict"),
+        (("fit", "facts", "--no-verdict", "--budget", "as good as 8"), "told by a verdict"),
         (("fit", "facts", "--budget", "as good as"), "as good as 8"),
         (("solve", "facts", "--budget", "as good as 8"), "give an amount"),
         (
@@ -58,7 +58,7 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
                 "-o",
                 "a.jsonl",
             ),
-            "fit one on recorded samples",
+            "needs a policy that was measured",
         ),
     ],
 )

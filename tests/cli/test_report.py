@@ -71,7 +71,7 @@ def test_the_headline_comes_first_the_path_last_and_the_files_are_there(adacompu
     assert shlex.split(json.loads(again.stdout)["command"]) == words
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # `report/test_build.py` has others
 def test_hostile_names_are_neither_markup_nor_a_traceback(installed, pool):
     hostile = "</script><img src=x onerror=alert(1)>\"'&{{style}}$\\frac{\u202e\u0007"
     rows = [json.loads(line) | {"model": hostile, "level": hostile} for line in lines().splitlines()]

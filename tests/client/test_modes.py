@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from adacompute.client.modes import ModeConfigs, build_mode_endpoints, read_menu_file
+from adacompute.client.modes import ModeConfigs, apply_menu, build_mode_endpoints, read_menu_file, read_prices
 from adacompute.client.settings import Endpoint, ModeEndpoint, build_endpoint
+from adacompute.config import Config, ServeConfig
 from adacompute.errors import ConfigError
 
 MENU = """
@@ -151,3 +152,21 @@ def test_the_suffix_ends_the_first_instruction_whatever_its_shape():
         user,
     ]
     assert plain[0]["content"] == "You are kind.", "the request of other modes isn't changed"
+
+
+def test_a_menu_may_say_the_budget_where_nobody_says_another(tmp_path: Path):
+    file = tmp_path / "menu.toml"
+    file.write_text(
+        'budget = "as good as b"\n'
+        '[a]\nupstream = "http://h/v1"\nmodel = "a"\ninput_price = 0.1\noutput_price = 0.2\n'
+        '[b]\nupstream = "http://h/v1"\nmodel = "b"\ninput_price = 1.0\noutput_price = 2.0\n'
+    )
+    menu = read_menu_file(file)
+    assert (menu.budget, menu.names) == ("as good as b", ("a", "b"))
+    assert set(read_prices(file)) == {"a", "b"}
+    assert apply_menu(Config(), menu).serve.budget == "as good as b"
+    own = Config(serve=ServeConfig(budget="0.1 USD per 1000"))
+    assert apply_menu(own, menu).serve.budget == "0.1 USD per 1000"
+    file.write_text("budget = [1]\n" + file.read_text().split("\n", 1)[1])
+    with pytest.raises(ConfigError, match="budget"):
+        read_menu_file(file)

@@ -22,9 +22,9 @@ docs = import_script("docs")
 
 PAGES = docs.pages()
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-SLOW = {"docs/policies.md"}  # fits every policy
+NIGHTLY = {"docs/collect.md", "docs/menus.md", "docs/policies.md"}  # as long as all others together
 RUN = [
-    pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+    pytest.param(page, id=name, marks=[pytest.mark.nightly] if name in NIGHTLY else [])
     for page, name in zip(PAGES, NAMES, strict=True)
 ]
 MADE = [page for page in PAGES if any(True for _ in docs.parts(page.read_text("utf-8")))]
@@ -171,7 +171,7 @@ def test_every_public_docstring_example_gives_what_it_shows():
     finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(checker=Examples())
     for file in sorted((ROOT / "src" / "adacompute").rglob("*.py")):
         name = ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
-        if name.endswith("__main__"):
+        if ">>>" not in file.read_text("utf-8"):
             continue
         module = importlib.import_module(name)
         for test in finder.find(module, name):

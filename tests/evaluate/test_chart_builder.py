@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_menus import make_menu_ballots
 
 from adacompute.answers import Tally
 from adacompute.errors import PolicyError
@@ -18,6 +19,7 @@ from adacompute.evaluate.chart_builder import (
     assemble_chart,
     bracket_dial,
     build_chart,
+    build_menu_chart,
     find_prices,
     round_price_up,
 )
@@ -25,9 +27,12 @@ from adacompute.evaluate.parallel import open_threads
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.base import Policy
 from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import build_paths, draw_paths
+from adacompute.policies.quality import Quality
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.pool import Ballots
+from adacompute.pool.menu import Menu
 from adacompute.replay import replay
 from shared import read_votes
 
@@ -280,3 +285,28 @@ def test_the_two_dials_around_a_cost_are_on_its_two_sides():
 @pytest.mark.parametrize(("price", "shown"), [(0.0, 0.0), (0.0123456789, 0.012346), (1.0, 1.0), (1e-9, 1e-9)])
 def test_a_price_is_told_in_five_digits_rounded_up(price: float, shown: float):
     assert round_price_up(price) == shown
+
+
+def test_of_several_modes_each_one_s_votes_are_compared_with_on_problems_held_out():
+    ballots = make_menu_ballots({"small": 0.5, "large": 0.9}, problems=60)
+    menu = Menu.of(ballots, costs={"small": 0.02, "large": 1.0})
+    learned: list[set[str]] = []
+
+    def refit(train: Ballots) -> MenuPolicy:
+        learned.append(set(train.prompts))
+        return MenuPolicy(menu, longest=4).settle(train)
+
+    chart = build_menu_chart(refit(ballots), ballots, refit=refit)
+    assert chart is not None
+    assert [len(prompts) for prompts in learned[1:]] == [40, 40, 40]  # each problem is held out once
+    assert set.intersection(*learned[1:]) == set()
+    known = {(curve.mode, curve.samples): curve for curve in chart.qualities}
+    assert set(known) == {(mode, count) for mode in ("small", "large") for count in (1, 2, 3, 4)}
+    for mode, cost in (("small", 0.02), ("large", 1.0)):
+        one = known[mode, 1]
+        assert one.rival_cost == pytest.approx(cost)
+        assert one.accuracy == pytest.approx(ballots[mode].correct.mean(), abs=0.03)  # of one sample each
+        assert known[mode, 4].rival_cost == pytest.approx(4 * cost)
+    easy = chart.find_quality(Quality.parse("within 10 points of large"))
+    assert 0 < easy.cost < 1.5
+    assert build_menu_chart(refit(ballots), ballots.only(range(20)), refit=refit) is None

@@ -53,6 +53,7 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
         assert sorted(judged) == sorted(set(words.prompts))
 
 
+@pytest.mark.slow
 def test_whole_families_are_held_out_of_tables_and_of_the_verdict(words: Ballots):
     grouped = replace(words, subjects=tuple(f"family {row % 9}" for row in range(len(words))))
     Spy.shown.clear()

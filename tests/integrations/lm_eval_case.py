@@ -39,7 +39,6 @@ arguments = {
     "num_concurrent": 4,
     "tokenized_requests": False,
     "tokenizer_backend": None,
-    "seed": None,
 }
 results = lm_eval.simple_evaluate(
     model="local-chat-completions",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adacompute.errors import PolicyError, PolicyInvalid
+from adacompute.errors import BudgetInvalid, PolicyError, PolicyInvalid
 from adacompute.policies.agreement import AdaptiveConsistency
 from adacompute.policies.artefact import compute_digest, read_artefact
 from adacompute.policies.chart import MAX_CHART_BYTES, Chart, ChartRow, read_chart, write_chart
@@ -34,6 +34,7 @@ CHART = Chart(
 )
 
 
+SINCE_THIRD = ("qualities", "basis", "measured", "cost_unit", "currency")  # fields since the third format
 BAD_CURVE = {
     "samples": 8,
     "mode": None,
@@ -70,15 +71,10 @@ def test_what_is_read_is_what_was_written(folder):
 def test_a_chart_of_the_first_format_is_read_without_lengths(folder):
     path = folder / "chart.json"
     document = json.loads(path.read_text())
-    del (
-        document["prompt_tokens"],
-        document["choices"],
-        document["qualities"],
-        document["basis"],
-        document["measured"],
-    )
+    for name in ("prompt_tokens", "choices", *SINCE_THIRD):
+        del document[name]
     for row_ in document["rows"]:
-        del row_["tokens"]
+        del row_["tokens"], row_["rounds_p95"], row_["above"]
     path.write_text(json.dumps(document))
     resealed(folder, version=1)
     assert read(folder) == CHART
@@ -87,7 +83,10 @@ def test_a_chart_of_the_first_format_is_read_without_lengths(folder):
 def test_a_chart_of_the_second_format_is_read_without_qualities(folder):
     path = folder / "chart.json"
     document = json.loads(path.read_text())
-    del document["qualities"], document["basis"], document["measured"]
+    for name in SINCE_THIRD:
+        del document[name]
+    for row_ in document["rows"]:
+        del row_["rounds_p95"], row_["above"]
     path.write_text(json.dumps(document))
     resealed(folder, version=2)
     assert read(folder) == CHART
@@ -101,6 +100,42 @@ def test_qualities_are_kept(folder):
     write_chart(folder, chart)
     assert read(folder) == chart
     assert chart.find_quality(Quality.parse("as good as 8")).cost == 3.0
+
+
+def test_of_several_modes_qualities_alone_are_kept_in_the_unit_of_the_menu(folder):
+    curve = QualityCurve(
+        samples=1,
+        mode="large",
+        rival_cost=0.002,
+        accuracy=0.8,
+        costs=(0.0005, 0.001),
+        gains=(-0.1, 0.0),
+        lows=(-0.2, 0.0),
+    )
+    chart = replace(CHART, rows=(), unit="money", qualities=(curve,), cost_unit="money", currency="USD")
+    write_chart(folder, chart)
+    assert read(folder) == chart
+    found = chart.find_quality(Quality.parse("as good as large"))
+    assert (found.budget, found.saved) == ("0.001 USD", 0.5)
+    assert "1 on average for 2 USD per 1,000 requests, 50% less" in str(found)
+
+
+def test_costs_given_as_numbers_are_no_budget_to_serve():
+    curve = QualityCurve(
+        samples=1, mode="large", rival_cost=1.0, accuracy=0.8, costs=(0.5,), gains=(0.0,), lows=(0.0,)
+    )
+    chart = replace(CHART, rows=(), unit="money", qualities=(curve,), cost_unit="cost")
+    with pytest.raises(BudgetInvalid, match="--prices"):
+        _ = chart.find_quality(Quality.parse("as good as large")).budget
+
+
+def test_the_tail_of_a_request_s_samples_is_read_from_the_shares_above():
+    tail = row(3, 0.1, above=(0.5, 0.2, 0.05, 0.01, 0.0))
+    assert [tail.find_most(share) for share in (0.5, 0.8, 0.95, 0.99, 1.0)] == [1, 2, 3, 4, 5]
+    assert row(3, 0.1).find_most(0.95) is None
+    mixed = replace(CHART, rows=(tail, row(4, 0.05, above=(0.7, 0.4, 0.15, 0.03, 0.0)))).row_at(3.5)
+    assert mixed is not None
+    assert mixed.above == pytest.approx((0.6, 0.3, 0.1, 0.02, 0.0))
 
 
 def test_a_policy_without_a_chart_has_none(folder):
@@ -196,12 +231,12 @@ def test_c23_fields_that_no_chart_has_are_refused_with_the_reason(folder, change
 
 
 @pytest.mark.parametrize("name", ChartRow.__dataclass_fields__)
-@pytest.mark.parametrize("value", [-1, 1e300, True, "1", [1], {}, None])
+@pytest.mark.parametrize("value", [-1, 1e300, True, "1", [2], {}, None])
 def test_c23_numbers_out_of_bounds_are_refused(folder, name: str, value: object):
     rows = json.loads((folder / "chart.json").read_text())["rows"]
     rows[1][name] = value
     resealed(folder, rows=rows)
-    if value is None and name in ("accuracy", "uniform", "tokens"):
+    if value is None and name in ("accuracy", "uniform", "tokens", "rounds_p95"):
         found = read(folder)
         assert found is not None
         assert getattr(found.rows[1], name) is None
@@ -302,7 +337,11 @@ def test_the_chart_in_the_package_is_that_of_its_prior_and_its_recordings(record
     assert kept is not None, "run scripts/prior.py"
     fresh = prior.build_prior_chart(read_recordings(recordings), budgets=(2.0,)).rows[0]
     then = kept.row_at(2.0)
-    for name in ChartRow.__dataclass_fields__.keys() - {"tokens"}:  # lengths of several models mean nothing
+    for name in ChartRow.__dataclass_fields__.keys() - {
+        "tokens",
+        "rounds_p95",
+        "above",
+    }:  # not in the kept one
         assert getattr(fresh, name) == pytest.approx(getattr(then, name), rel=0.03), (
             f"{name}: run scripts/prior.py"
         )

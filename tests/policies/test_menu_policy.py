@@ -122,6 +122,7 @@ def test_a_menu_of_one_mode_is_replayed_in_the_unit_of_its_menu():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # `replay/test_budgets.py` has another
 def test_a_budget_between_two_rules_is_met_by_dividing_requests():
     policy, ballots = fitted(), recorded()
     for budget in (0.3, 0.6, 1.2):

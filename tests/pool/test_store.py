@@ -358,7 +358,7 @@ def test_migrations_apply_once_and_a_newer_pool_is_refused(tmp_path: Path):
     path = tmp_path / "p.sqlite"
     open_pool(path, create=True).close()
     connection = sqlite3.connect(path, isolation_level=None)
-    more = {**MIGRATIONS, "0003_more": lambda c: c.execute("CREATE TABLE more (x)")}
+    more = {**MIGRATIONS, "0003_more": "CREATE TABLE more (x);"}
     assert migrate(connection, more) == ["0003_more"]
     assert migrate(connection, more) == []
     connection.close()
@@ -372,10 +372,7 @@ def test_a_migration_that_fails_leaves_the_pool_as_it_was(tmp_path: Path):
     open_pool(path, create=True).close()
     connection = sqlite3.connect(path, isolation_level=None)
 
-    def broken(c: sqlite3.Connection) -> None:
-        c.execute("CREATE TABLE half (x)")
-        c.execute("CREATE TABLE half (x)")
-
+    broken = "CREATE TABLE half (x);\nCREATE TABLE half (x);\n"
     with pytest.raises(sqlite3.OperationalError):
         migrate(connection, {**MIGRATIONS, "0003_broken": broken})
     assert migrate(connection) == []

@@ -56,6 +56,15 @@ def test_the_total_is_never_above_the_budget_and_everybody_has_a_sample(
         assert done.spent == done.limit or max(one.samples for one in done.each) <= policy.longest
 
 
+@pytest.mark.parametrize("policy", [StoppingPolicy(), StoppingPolicy(ladder=(1, 4, 8)), FixedPolicy(6)])
+def test_no_request_takes_more_samples_than_it_may_also_when_it_is_resumed(policy: Policy, tmp_path: Path):
+    recorded = made([["4", "5", "6"], ["4"], ["5", "6"], ["6", "4", None]])
+    with Upstream(Recording(recorded)) as up:
+        for budget in (6, 8):
+            done = ask(recorded, tmp_path / "p.sqlite", policy=policy, budget=budget, up=up, max_samples=3)
+            assert max(one.samples for one in done.each) == 3
+
+
 def test_every_answer_comes_with_its_votes_its_agreement_and_its_cost(tmp_path: Path):
     recorded = made([["4", "5", "4"], [None], ["7"]])
     with Upstream(Recording(recorded)) as up:

@@ -123,7 +123,7 @@ def _told(raw: bytes) -> dict[str, Any]:
             (lambda: StoppingPolicy(), 0.01, True, "facts"),
             (lambda: StoppingPolicy(max_waves=2), 0.005, True, "facts"),
         ],
-        but=3,
+        but=2,
     ),
     ids=[
         "stopping",

@@ -278,3 +278,10 @@ def test_a_request_takes_no_more_rounds_than_it_may_and_the_dashboard_has_the_ti
         samples, ((rounds, *_),) = count_rounds(max_rounds=limit)
         assert rounds == limit
         assert samples > 1
+
+
+@pytest.mark.parametrize("more", [{}, {"explore": 1.0, "budget": "16 samples"}], ids=["", "explored"])
+def test_a_request_takes_no_more_samples_than_it_may(more: dict[str, Any]):
+    assert count_rounds()[0] > 5
+    for most in (1, 2, 5):
+        assert count_rounds(max_samples=most, **more)[0] == most

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from adacompute.errors import LedgerUnavailable
-from adacompute.serve.spending.ledger import Caps, Spend
-from adacompute.serve.spending.ledger_file import LedgerChanges, LedgerFile
+from adacompute.serve.spending.ledger import Caps, LedgerChanges, Spend
+from adacompute.serve.spending.ledger_file import LedgerFile
 from adacompute.serve.spending.local_ledger import Ledger
 
 ONE = Spend(samples=1)

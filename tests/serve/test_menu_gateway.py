@@ -13,11 +13,14 @@ from running import Answer, Running
 
 import adacompute as ac
 from adacompute.cli.modes import choose_menu
-from adacompute.config import ServeConfig
+from adacompute.config import Config, ServeConfig
 from adacompute.errors import AdacomputeError
 from adacompute.policies.baselines import FixedPolicy
+from adacompute.policies.chart import Chart, write_chart
+from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.quality import QualityCurve
 from adacompute.policies.stopping import StoppingPolicy
-from adacompute.serve.pricing.policy_registry import LiveScales, guess_start
+from adacompute.serve.pricing.policy_registry import LiveScales, guess_start, settle_quality
 from adacompute.serve.routes.lifespan import choose_explore
 from tiers import leave_to_nightly
 
@@ -55,7 +58,7 @@ def test_the_gateway_draws_the_same_modes_as_a_loop_over_next_on_the_same_sample
     recorded = read_recorded()
     drawn_live, drawn_here, used = [], [], set[str]()
     with MenuUpstreams() as menu, run(menu, tmp_path, policy, price=price) as gate:
-        for row in range(40):
+        for row in range(20):
             served = gate.gateway.policy_registry.get("menu-policy")  # it has learned from the last request
             question, weigh = recorded["small"][row].problem.question, served.weigh()
             extra = read_extra(ask(gate, question, stream=stream))
@@ -387,7 +390,7 @@ def test_without_a_policy_cascades_decide_a_little_is_explored_and_a_policy_is_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", leave_to_nightly([8e-5, 3e-5, 3e-4]))
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("repeated", leave_to_nightly([True, False]))
 def test_without_a_policy_the_average_cost_is_the_budget(tmp_path: Path, budget: float, repeated: bool):
     count = 300
     questions = [question for _, question in list_questions(count, seed=3)]
@@ -553,3 +556,51 @@ def test_a_configured_menu_is_replaced_by_an_address_alone(tmp_path: Path):
     assert choose_menu(None, settings, {"--upstream": "http://h/v1", "--input-price": 1.0}) == ""
     with pytest.raises(typer.BadParameter, match=r"serve\.menu says this for each mode"):
         choose_menu(None, settings, {"--upstream": None, "--input-price": 1.0})
+
+
+def keep_quality(folder: Path) -> None:
+    """Beside the policy: half the cost is as good as a sample of the large mode."""
+    curve = QualityCurve(
+        samples=1,
+        mode="large",
+        rival_cost=1e-4,
+        accuracy=0.8,
+        costs=(2e-5, 5e-5),
+        gains=(-0.1, 0.0),
+        lows=(-0.2, 0.0),
+    )
+    kept: dict[str, Any] = {"dial": "price", "unit": "money", "cost_unit": "money", "currency": "USD"}
+    write_chart(folder, Chart(problems=300, protocol="made up", rows=(), qualities=(curve,), **kept))
+
+
+def test_a_quality_of_a_menu_is_served_at_its_cost_in_money(tmp_path: Path):
+    folder = save_policy(tmp_path)
+    keep_quality(folder)
+    with MenuUpstreams() as menu, run(menu, tmp_path, str(folder), budget="as good as large") as gate:
+        told = read_extra(ask(gate, list_questions(1)[0][1]))["quality"]
+        assert (gate.gateway.budget.amount, gate.gateway.budget.currency) == (5e-5, "USD")
+        board = gate.get("/dashboard/data").json["quality"]
+    assert board.startswith("as good as large: 0.05 on average for 0.1 USD per 1,000 requests, 50% less")
+    assert (told["cost"], told["saved"], told["unit"]) == (5e-5, 0.5, "money")
+
+
+@pytest.mark.parametrize(
+    ("kept", "large", "budget", "words"),
+    [
+        (True, 10.0, "as good as small", "wasn't measured; give one of large"),
+        (False, 10.0, "as good as large", "needs a policy that was measured"),
+        (True, 9.0, "as good as large", "other prices of 'large'"),
+    ],
+)
+def test_a_quality_that_was_not_measured_of_this_menu_is_refused(
+    kept: bool, large: float, budget: str, words: str, tmp_path: Path
+):
+    prices = {"small": ac.TokenPrices(output=0.5), "large": ac.TokenPrices(output=large)}
+    modes = tuple(ac.Mode(name=name, cost=cost, prices=prices[name]) for name, cost in COSTS.items())
+    MenuPolicy(ac.Menu(modes=modes, unit="money", currency="USD")).save(tmp_path / "policy")
+    if kept:
+        keep_quality(tmp_path / "policy")
+    with MenuUpstreams() as menu:
+        serve = ServeConfig(menu=str(menu.write(tmp_path)), policy=str(tmp_path / "policy"), budget=budget)
+        with pytest.raises(AdacomputeError, match=words):
+            settle_quality(Config(serve=serve))

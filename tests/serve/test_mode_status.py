@@ -23,6 +23,7 @@ from adacompute.serve.watching.logs import request_log
 from adacompute.serve.watching.mode_status import FAILURE_KINDS, ModeStatus
 from adacompute.serve.watching.observability import Observability
 from adacompute.serve.watching.traffic_history import DRIFT_WINDOW
+from tiers import leave_to_nightly
 from upstream import Reply, Status, Upstream
 
 PRICES = EndpointConfig(input_price=2.0, output_price=8.0)
@@ -213,7 +214,7 @@ def test_there_is_nothing_by_mode_without_a_menu():
 
 def test_without_prices_costs_are_in_tokens():
     settings = ServeConfig(budget="500 tokens", menu="menu.toml")
-    menu = ModeStatus.open(MODES, settings, EndpointConfig(), CollectorRegistry(), now=lambda: 0.0)
+    menu = ModeStatus(MODES, settings, EndpointConfig(), CollectorRegistry(), now=lambda: 0.0)
     assert menu.describe_span("hour")["unit"] == "tokens"
 
 
@@ -294,7 +295,7 @@ def browser() -> Iterator[str]:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed; apt-get install chromium")
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", leave_to_nightly([1280, 360]))
 def test_the_page_shows_the_modes_of_a_menu_and_none_without(browser, tmp_path, monkeypatch, width: int):
     clock = Clock()
     observability = make_observability(clock)

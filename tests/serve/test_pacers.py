@@ -5,9 +5,10 @@ import json
 import logging
 
 import pytest
+from traffic import told
 
 from adacompute.serve.pricing.pacer import Bounds, Pacer, Pacers
-from adacompute.serve.watching.traffic_history import DialTable
+from adacompute.serve.watching.traffic_history import DialTable, RequestCost
 
 PRICE: Bounds = ("price", 1e-6, 1.0)
 
@@ -101,7 +102,8 @@ def test_a_lane_in_money_is_not_continued_in_another_currency() -> None:
 
 def test_averages_in_money_are_not_continued_in_another_currency() -> None:
     dials = DialTable("money", "USD")
-    dials.add_request("a", 0.002, 2, voted=True, unit="money", cost=0.003)
+    outcome = told(1.0, policy="a", budget=0.002, unit="money", cost=0.003)
+    dials.add_request(outcome, RequestCost(2, True, True, True, 1.0))
     state = json.loads(json.dumps(dials.state()))
     for currency, requests in (("USD", 1), ("EUR", 0)):
         again = DialTable("money", currency)

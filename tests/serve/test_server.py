@@ -26,6 +26,7 @@ from adacompute.config import ServeConfig
 from adacompute.errors import ConfigError
 from adacompute.serve.http.client_connection import MAX_HEAD_BYTES
 from adacompute.serve.http.server import open_sockets, resolve_allowed
+from tiers import leave_to_nightly
 from upstream import Honest, Upstream
 
 NOBODY = "http://127.0.0.1:9/v1"  # an upstream that is never asked
@@ -193,8 +194,18 @@ def test_c25_sigterm_turns_readiness_off_lets_requests_finish_and_exits_0(tmp_pa
         assert up.count.aborted == 0
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize(
+    ("number", "code", "workers"),
+    leave_to_nightly(
+        [
+            (signal.SIGTERM, 143, "2"),
+            (signal.SIGINT, 130, "1"),
+            (signal.SIGTERM, 143, "1"),
+            (signal.SIGINT, 130, "2"),
+        ],
+        but=2,
+    ),
+)
 def test_a_signal_while_it_opens_ends_it(tmp_path: Path, number: signal.Signals, code: int, workers: str):
     with socket.create_server(("127.0.0.1", 0)) as silent:  # as a Redis that doesn't answer
         silent.settimeout(60)

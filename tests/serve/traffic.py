@@ -69,7 +69,7 @@ def told(at: float, **fields: object) -> RequestOutcome:
         "prompt": "What is 6 times 7?",
     }
     if (samples := fields.get("samples", 2)) != 2:
-        plain["spent"] = replace(plain["spent"], samples=samples)
+        plain["spent"] = Spend(samples=samples, tokens=400, nanos=120_000)
     return RequestOutcome(at=at, **(plain | fields))
 
 

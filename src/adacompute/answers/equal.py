@@ -51,7 +51,7 @@ class Task:
         """The task as plain JSON data; a function can't be stored."""
         if not isinstance(self.extract, str):
             raise TaskError(
-                f"the extractor {_name_extractor(self.extract)} is a function and can't be stored; "
+                f"the extractor {name_extractor(self.extract)} is a function and can't be stored; "
                 f"store one of {', '.join(EXTRACTORS)}, json:FIELD or regex:PATTERN"
             )
         return {"extract": self.extract, "percent": self.percent}
@@ -78,7 +78,7 @@ def _check_extractor(extract: object) -> None:
         ) from exc
 
 
-def _name_extractor(function: object) -> str:
+def name_extractor(function: object) -> str:
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
-from adacompute.answers.equal import DEFAULT_TASK, Task, same_answer
+from adacompute.answers.equal import DEFAULT_TASK, Task, name_extractor, same_answer
 from adacompute.answers.marks import (
     SHORT_REPLY,
     find_choice,
@@ -528,7 +528,7 @@ def _trim_optional(passage: str | None) -> str | None:
 
 
 def _extract_by_function(function: Callable[[str], str | None], text: str) -> str | None:
-    name = getattr(function, "__qualname__", None) or repr(function)
+    name = name_extractor(function)
     try:
         answer = function(text)
     except Exception as exc:  # the user's own code may raise anything

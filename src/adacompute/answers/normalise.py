@@ -9,12 +9,14 @@ A form is "open" where only another judge can compare it. Rounded values are not
 0.33 is not 1/3. Dates, ranges, scores and codes are text: 2020-05-01 is not a subtraction, though 3 - 2 is.
 """
 
+import json
 import re
 import string
 import unicodedata
 from collections import Counter
 from fractions import Fraction
 from functools import lru_cache
+from importlib.resources import files
 from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple
 
@@ -143,62 +145,16 @@ def has_outer_brackets(text: str) -> bool:
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _SUPERSCRIPT_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]{1,40}")
 _VULGAR_FRACTION = re.compile("[¼-¾⅐-⅞]")
-_GREEK_LETTERS = tuple(zip("πθαβλφ", ("pi", "theta", "alpha", "beta", "lambda", "phi"), strict=True))
-_SYMBOLS = str.maketrans(
-    {
-        **dict.fromkeys("−–‐‑", "-"),
-        **dict.fromkeys("’‘", "'"),
-        **dict.fromkeys("“”", '"'),
-        **dict.fromkeys("⁄÷∕", "/"),
-        **dict.fromkeys("×·⋅∙∗✕", "*"),
-        **dict.fromkeys("≦⩽", "≤"),
-        **dict.fromkeys("≧⩾", "≥"),
-        **dict.fromkeys("⟨〈", "("),
-        **dict.fromkeys("⟩〉", ")"),
-        **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u2061\u2062", ""),
-        "√": "\\sqrt ",
-        "∣": "|",
-        "：": ":",
-        "，": ", ",
-        **{letter: f"\\{name} " for letter, name in _GREEK_LETTERS},
-    }
-)
+# what replaces each group of signs, and of LaTeX commands; all others stay as they are
+_SPELLINGS = json.loads(files("adacompute.answers").joinpath("spellings.json").read_text("utf-8"))
+_SYMBOLS = str.maketrans({sign: one for one, signs in _SPELLINGS["symbols"].items() for sign in signs})
 _NUMBER_SPAN = re.compile(r"(?<=\d)(\s?)–(\s?)(?=\d)")  # 1939–1945: a span of years, no subtraction
 _TRUE_MINUS = re.compile(r"(?<=[\d)])−(?=[\d(])")  # subtracts; a hyphen may be part of a code
 _THIN_SPACE = re.compile("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")
 
-# the sign that replaces each group of commands; other commands stay as they are
-_COMMAND_SPELLINGS = {
-    "": "left right displaystyle textstyle limits rm bf big Big bigl bigr Bigl Bigr bigg Bigg biggl biggr "
-    "mathstrut !",
-    " ": ", ; : quad qquad space thinspace",
-    "*": "cdot times ast",
-    "/": "div",
-    "<": "lt",
-    ">": "gt",
-    "≤": "le leq leqslant",
-    "≥": "ge geq geqslant",
-    "≠": "ne neq",
-    "±": "pm",
-    "∪": "cup",
-    "∈": "in",
-    "∅": "emptyset varnothing",
-    "∞": "infty",
-    "°": "degree circ",
-    "|": "lvert rvert vert mid lVert rVert",
-    "⦃": "{ lbrace",
-    "⦄": "} rbrace",
-    "(": "langle",
-    ")": "rangle",
-    "...": "dots ldots cdots",
-    "\\frac": "dfrac tfrac cfrac",
-    "\\phi": "varphi",
-    "\\epsilon": "varepsilon",
-    "\\csc": "cosec",
-    "\\cot": "ctg",
-    "\\tan": "tg",
+_COMMAND_SIGNS: dict[str, str] = {
+    name: sign for sign, names in _SPELLINGS["commands"].items() for name in names.split()
 }
-_COMMAND_SIGNS = {name: sign for sign, names in _COMMAND_SPELLINGS.items() for name in names.split()}
 _COMMAND_SIGNS |= {" ": " ", "\n": " "} | {sign: sign for sign in "%$#&_-"}
 _COMMAND = re.compile(r"\\([A-Za-z]+|.)", re.DOTALL)
 # \cdott is \cdot t without its space: no LaTeX command is spelled so, except \pmb and \cdots

@@ -237,6 +237,10 @@ def answer(
     unit: BudgetUnitOption = "samples",
     menu: MenuFileOption = None,
     pool_option: SamplePoolOption = None,
+    max_samples: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Samples a request, at most, whatever the policy wants."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there.")] = False,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
@@ -256,9 +260,12 @@ def answer(
     sampler.check(endpoint, run.max_cost)
     menu_config = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
     modes, currency = menu_config.modes, menu_config.currency
+    given = context.get_parameter_source("budget_text")
+    if menu_config.budget and (given is None or given.name == "DEFAULT"):
+        budget_text = menu_config.budget
     if names_quality(budget_text):
         found = find_quality_cost(budget_text, "" if policy_name in _UNFITTED_POLICIES else policy_name)
-        budget_text = f"{found.cost:.10g} samples"
+        budget_text = found.budget
         print_message(str(found))
     budget = Budget.parse(budget_text, unit=unit, currency=currency)
     max_cost = run.read_max_cost(currency)
@@ -303,6 +310,7 @@ def answer(
                 policy=policy,
                 budget=budget,
                 max_cost=max_cost,
+                max_samples=max_samples or 0,
                 another=run.another,
                 regrade=run.regrade,
                 progress=report_progress,

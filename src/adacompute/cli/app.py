@@ -1,10 +1,8 @@
 """The `adacompute` command as typer sees it: a group whose commands are imported when they are called."""
 
 import inspect
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from enum import Enum
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -28,9 +26,6 @@ class AdvancedCommand(TyperCommand):
 
     first_options: Sequence[str] = ()
 
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's own click
-        return list(map(_skip_conversion, super().get_params(ctx)))
-
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's own click
         arguments, first, advanced = [], [], []
         for parameter in self.get_params(ctx):
@@ -53,9 +48,6 @@ class _RootGroup(TyperGroup):
     """The root command. It knows its commands by name, and imports one when it is called."""
 
     _completes_names = False
-
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's own click
-        return list(map(_skip_conversion, super().get_params(ctx)))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - typer's own click
         return list(COMMANDS)
@@ -85,54 +77,6 @@ def load_command(name: str) -> AdvancedCommand:
     assert isinstance(command, AdvancedCommand)
     command.first_options = [f"--{name}" for name in entry.options.split()]
     return command
-
-
-def _skip_conversion(parameter: Any) -> Any:  # noqa: ANN401 - an option or argument of typer
-    """Let an option convert plain values by itself; returns the option.
-
-    typer's own conversion imports pydantic, which is a tenth of the gateway's start. It still has every value
-    that isn't plain, so that errors are its own. A typer without such a conversion is left as it is.
-    """
-    descriptor = getattr(parameter, "type_descriptor", None)
-    if descriptor is None or "process_value" in vars(parameter):
-        return parameter
-    process_value = parameter.process_value
-
-    def process_plainly(context: Any, value: Any) -> Any:  # noqa: ANN401 - of any type
-        try:
-            plain = _convert_plain(value, parameter, descriptor.annotation, descriptor.parameter_info)
-        except Exception:  # noqa: BLE001 - typer converts it again, and says what is wrong
-            return process_value(context, value)
-        return plain if parameter.callback is None else parameter.callback(context, parameter, plain)
-
-    parameter.process_value = process_plainly
-    return parameter
-
-
-def _convert_plain(value: Any, parameter: Any, kind: Any, info: Any) -> Any:  # noqa: ANN401 - of any type
-    """The value of an option as typer gives it; ValueError where that needs typer."""
-    takes_several = parameter.multiple or parameter.nargs != 1
-    if value is None and not parameter.required:
-        return () if takes_several else None
-    if value is None or takes_several:
-        raise ValueError(value)
-    if info.parser is not None:
-        return info.parser(value)
-    is_class = isinstance(kind, type)
-    if not is_class or type(value) not in (kind, str, type(Path())):
-        raise ValueError(value)
-    if issubclass(kind, Enum):
-        return kind(value)
-    if kind is str or (kind is bool and isinstance(value, bool)):
-        return value
-    if kind is Path and not (info.exists or info.resolve_path or info.path_type):
-        path = Path(value)
-        if path.exists() and not os.access(path, os.R_OK):
-            raise ValueError(value)
-        return path
-    if kind is int and info.min is None and info.max is None and str(value).encode().isdigit():
-        return int(value)
-    raise ValueError(value)
 
 
 def _load_function(entry: CommandEntry) -> Any:  # noqa: ANN401 - a function with any options

@@ -20,14 +20,14 @@ from adacompute.cli.terminal import format_count, format_fixed, print_json, prin
 from adacompute.client.modes import build_mode_endpoints, read_menu_file
 from adacompute.client.settings import build_endpoint, describe_key_exposure
 from adacompute.config import AnswersConfig, Config, ServeConfig
-from adacompute.records import Budget, BudgetUnit
+from adacompute.records import Budget, BudgetUnit, names_quality
 from adacompute.serve.ask.asker import Asker, write_budget
 from adacompute.serve.ask.prompt_engine import Reply
 
 _STDIN = "-"
 # settings of the gateway that say what is decided and voted on; those of a server don't concern one prompt
 _SETTINGS = (
-    *("price", "cached_price", "max_rounds", "min_agreement", "weak"),
+    *("price", "cached_price", "max_rounds", "max_samples", "margin", "min_agreement", "weak"),
     *("vote", "vote_tools", "vote_json", "vote_pattern"),
 )
 
@@ -91,8 +91,8 @@ def ask(
     text, settings = _read_prompt(prompt), load_settings(context)
     upstream = endpoint.override(settings.endpoint)
     file = choose_menu(menu, settings.serve, get_flags(endpoint))
-    if file:
-        modes = read_menu_file(Path(file))
+    modes = read_menu_file(Path(file)) if file else None
+    if modes is not None:
         upstream = replace(upstream, currency=modes.currency)
         upstreams = [mode.endpoint for mode in build_mode_endpoints(modes)]
     else:
@@ -100,15 +100,17 @@ def ask(
     for warning in dict.fromkeys(map(describe_key_exposure, upstreams)):
         if warning is not None:
             print_message(warning)
-    average = Budget.parse(
-        settings.serve.budget if budget is None else budget,
-        unit=unit or settings.serve.unit,
-        currency=upstream.currency,
-    )
+    wanted = settings.serve.budget if budget is None else budget
+    if modes is not None and modes.budget and wanted == ServeConfig().budget:
+        wanted = modes.budget
+    average, most = str(wanted), settings.serve.max_budget
+    if not names_quality(wanted):
+        parsed = Budget.parse(wanted, unit=unit or settings.serve.unit, currency=upstream.currency)
+        average = most = write_budget(parsed)
     serve = ServeConfig(
         **{name: getattr(settings.serve, name) for name in _SETTINGS},
-        budget=write_budget(average),
-        max_budget=write_budget(average),
+        budget=average,
+        max_budget=most,
         menu=file,
         policy=settings.serve.policy if policy is None else policy,
         deadline=settings.serve.deadline if deadline is None else deadline,

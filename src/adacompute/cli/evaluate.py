@@ -70,7 +70,7 @@ FoldsOption = Annotated[
 ]
 SeedsOption = Annotated[int, typer.Option(min=1, help="Random splits, for --protocol paper.")]
 VotesOption = Annotated[
-    Votes, choose_from(Votes, help="auto: by confidence where all samples have log-probabilities.")
+    Votes, choose_from(Votes, help="auto: by confidence or score, if all samples have it.")
 ]
 OrdersOption = Annotated[
     int | None,

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import typer
@@ -48,7 +48,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate import Evaluation, Verdict, evaluate
-from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart
+from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_menu_chart
 from adacompute.evaluate.measure import (
     AVERAGE_BUDGETS,
     LONGEST,
@@ -60,13 +60,13 @@ from adacompute.evaluate.measure import (
     uses_weighted_votes,
 )
 from adacompute.evaluate.parallel import Threads, open_threads
-from adacompute.evaluate.verdict import KeepFit, PairedResults, judge_pool
+from adacompute.evaluate.verdict import FEWEST_PROBLEMS, KeepFit, PairedResults, judge_pool
 from adacompute.policies import POLICIES, GuaranteePolicy
 from adacompute.policies.artefact import DOCUMENT, resolve_folder
 from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
-from adacompute.policies.menu.policy import MIN_PROBLEMS
+from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuPolicy
 from adacompute.policies.quality import MARGIN, Quality
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
@@ -99,7 +99,8 @@ BudgetOption = Annotated[
         metavar="B",
         parser=parse_budget,
         help="Average budget to fit the classifier for, or to list: samples (of a menu: its unit), or e.g. "
-        "'500 tokens', '2 USD per 1000'; or a quality to find the lowest cost of: 'as good as 8'.",
+        "'500 tokens', '2 USD per 1000'; or a quality to find the lowest cost of: 'as good as 8', of a menu "
+        "'as good as large x 4'.",
     ),
 ]
 MarginOption = Annotated[
@@ -202,8 +203,8 @@ def fit(
     }
     quality = Quality.parse(budget_text) if budget_text is not None and names_quality(budget_text) else None
     if quality is not None:
-        if several or certifying or verdict is False:
-            reason = f"{quality} is told by the verdict on a policy of one mode; give an amount, or none"
+        if certifying or verdict is False:
+            reason = f"{quality} is told by a verdict, and there is none; give an amount, or no budget"
             raise typer.BadParameter(reason, param_hint="--budget")
         budget_text = None
     _check_options(policy, options, budget=budget_text)
@@ -289,6 +290,13 @@ def fit(
                 fits=_wait_for_fits(judging, fits),
                 judged=lambda: _wait_for_results(judging, results),
             )
+        elif menu is not None and (quality is not None or verdict):
+            with show_progress(f"measuring {modes.name}") as report_progress:
+                report_progress(0, 1, "qualities, on problems held out")
+                chart = build_menu_chart(
+                    cast("MenuPolicy", fitted_policy), ballots, refit=refit, families=families
+                )
+                report_progress(1, 1, "measured")
         if chart is not None:
             chart = replace(chart, measured=date.today().isoformat())  # noqa: DTZ011 - the user's own day
             write_chart(output, chart)
@@ -316,7 +324,12 @@ def fit(
         summary["savings"] = build_savings(judged, prices) if isinstance(judged, Verdict) else []
     if quality is not None:
         if chart is None:
-            raise BudgetInvalid(f"budget '{quality}' can't be told: the policy reaches no budget here")
+            raise BudgetInvalid(
+                f"budget '{quality}' can't be told: the policy reaches no budget here"
+                if menu is None
+                else f"budget '{quality}' can't be told on {format_count(len(ballots), 'problem')}; "
+                f"record {FEWEST_PROBLEMS} or more, of two modes"
+            )
         found = chart.find_quality(quality, margin / 100)
         summary["quality"], summary["quality_text"] = found.to_dict(), str(found)
     if json:
@@ -603,6 +616,10 @@ def _build_settings(chart: Chart | None) -> list[dict[str, Any]]:
             "accuracy": row.accuracy,
             "uniform": row.uniform,
             "waves": row.waves,
+            "rounds_p95": row.rounds_p95,
+            "samples_p95": row.find_most(0.95),
+            "samples_p99": row.find_most(0.99),
+            "above": row.above,
             "share": row.agreement,
             "share_deviation": row.deviation,
             "protocol": chart.protocol,

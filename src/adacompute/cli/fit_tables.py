@@ -23,7 +23,6 @@ from adacompute.pool import Menu
 from adacompute.records import TokenPrices
 
 _PRICE_DIGITS = 5  # significant digits of a price
-_UNDERSPENT = 0.9  # share of a budget: spending less is noted
 _LISTED_POINTS = 7  # settings over several modes that are shown
 
 
@@ -76,6 +75,11 @@ def _list_commands(summary: dict[str, Any], modes: ModeOptions, menu: Menu | Non
         example = menu.format_cost(min(2 * drawable[0], drawable[-1]) or drawable[-1] / 2, unit=False)
         if menu.unit == "money":
             example = f"'{example} {menu.currency} per 1000'"
+        if "quality" in summary:
+            wanted = f"{saved} --budget '{summary['quality']['quality']}'"
+            return [
+                f"adacompute {command} {wanted} --menu menu.toml" for command in ("serve", "answer PROMPTS")
+            ]
         return [
             f"adacompute evaluate {modes.words}{modes.cost_words}",
             f"adacompute replay {modes.words} {saved} --budget {example}",
@@ -142,7 +146,8 @@ def _show_settings(summary: dict[str, Any]) -> None:
         "samples on average",
         *([dial] if dial else []),
         "spent",
-        "rounds",
+        "95%, 99% take at most",
+        "rounds (95%)",
         "agrees with the full vote",
     ]
     rows = []
@@ -153,18 +158,13 @@ def _show_settings(summary: dict[str, Any]) -> None:
                 f"{setting['budget']:g}",
                 *dial_cells,
                 f"{setting['cost']:.2f}",
-                f"{setting['waves']:.1f}",
+                f"{setting['samples_p95']}, {setting['samples_p99']}",
+                f"{setting['waves']:.1f} ({setting['rounds_p95']:g})",
                 format_percent(setting["agreement"]),
             ]
         )
     print_table(headings, rows)
     print_paragraph("(by replay of these very samples, which needs no labels)", indent=2)
-    if dial and any(row["cost"] < _UNDERSPENT * row["budget"] for row in summary["settings"]):
-        print_paragraph(
-            "Many requests have equal votes here, so one price can't meet every budget: where less is spent "
-            "than asked for, mix two of these prices by lot.",
-            indent=2,
-        )
 
 
 def _show_points(summary: dict[str, Any], menu: Menu) -> None:

@@ -4,6 +4,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -16,26 +17,6 @@ from adacompute.client.local import LocalModel, local_model
 from adacompute.errors import ConfigError
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_MENU = """\
-# Two modes of the model that `adacompute local` serves. It costs nothing: the
-# prices, of a million tokens, are made up, as if the long mode were a larger model.
-
-[short]
-upstream = "{url}"
-model = "{model}"
-concurrency = 4
-input_price = 0.1
-output_price = 0.4
-options = {{ max_tokens = 16, system_suffix = "Answer with one word or number only." }}
-
-[long]
-upstream = "{url}"
-model = "{model}"
-concurrency = 4
-input_price = 1.0
-output_price = 4.0
-options = {{ max_tokens = 192, system_suffix = "Think step by step, then end with 'Answer: ...'." }}
-"""
 
 
 class _StopRequested(BaseException):
@@ -85,7 +66,8 @@ def local(
 
 def _write_menu(path: Path, model: LocalModel) -> None:
     """Write a menu of two modes of the model; the same file again is no change, another one is refused."""
-    content = _MENU.format(url=model.url, model=model.name).encode()
+    template = files("adacompute.cli").joinpath("local_menu.toml").read_text("utf-8")
+    content = template.format(url=model.url, model=model.name).encode()
     if path.exists():
         if not path.is_file() or path.read_bytes() != content:
             raise _build_overwrite_error(path)

@@ -61,7 +61,6 @@ class ModeCheck:
     logprobs: bool | None = None  # whether log-probabilities were given; None: there was no reply
     seconds: float = 0.0
     cost: float = 0.0  # money
-
     finished: bool | None = None  # False: cut off at its limit
 
     @property
@@ -222,10 +221,6 @@ def _sum_costs(checks: Sequence[ModeCheck], efforts: Sequence[EffortCheck]) -> f
 def _build_object(
     path: Path, menu: ModeConfigs, checks: list[ModeCheck], efforts: Sequence[EffortCheck]
 ) -> dict[str, Any]:
-    names = [
-        *("model", "host", "ok", "error", "text", "logprobs", "seconds", "cost"),
-        *("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens"),
-    ]
     return {
         "menu": format_path(path),
         "currency": menu.currency,
@@ -234,7 +229,8 @@ def _build_object(
         "efforts": [{**asdict(effort), "changed": effort.changed} for effort in efforts],
         "modes": {
             check.name: {
-                **{name: getattr(check, name) for name in names},
+                **asdict(check),
+                "ok": check.ok,
                 "answer": _find_answer(check),
                 "ratio": _compute_ratio(check, checks),
             }

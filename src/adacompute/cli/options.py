@@ -210,21 +210,9 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {
 }
 
 
-PoolPath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="POOL",
-        help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
-    ),
-]
-OptionalPoolPath = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="POOL",
-        help="A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled.",
-        show_default=False,
-    ),
-]
+_POOL_HELP = "A pool, or a .jsonl, .jsonl.gz or .parquet file or folder; facts and words are bundled."
+PoolPath = Annotated[Path, typer.Argument(metavar="POOL", help=_POOL_HELP)]
+OptionalPoolPath = Annotated[Path | None, typer.Argument(metavar="POOL", help=_POOL_HELP, show_default=False)]
 JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of text.")]
 BudgetsOption = Annotated[str | None, build_option(ScoreConfig, "budgets", metavar="LIST")]
 

@@ -321,14 +321,20 @@ def show_modes(modes: Sequence[ModeSummary], menu: Menu | None) -> None:
                 "not known" if mode.accuracy is None else format_percent(mode.accuracy.mean),
                 "" if mode.accuracy is None else format_interval(mode.accuracy.low, mode.accuracy.high),
                 "not known" if mode.tokens is None else f"{mode.tokens:,.1f}",
-                "not known" if mode.cost is None else _format_mode_cost(mode.cost, scale),
+                "not known"
+                if mode.cost is None
+                else scale.format_number(mode.cost)
+                if math.isfinite(mode.cost)
+                else "never drawn",
             ]
             for mode in modes
         ],
     )
 
 
-def _format_mode_cost(cost: float, scale: CostScale) -> str:
+def _format_mode_cost(cost: float | None, scale: CostScale) -> str:
+    if cost is None:
+        return "not known"
     return scale.format_number(cost) if math.isfinite(cost) else "never drawn"
 
 

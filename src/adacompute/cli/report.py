@@ -115,9 +115,7 @@ def report(
     check_report_folder(output)  # before anything is read
     prices, answers = money.build_money(), load_settings(context).answers
     ballots, menu = read_recorded(modes, answers, which, money)
-    title = name or (
-        modes.name if modes.join or modes.source is None else format_path(Path(modes.source.name))
-    )
+    title = name or modes.title
     with show_progress(f"report of {title}") as report_progress:
         result = run_report(
             ballots,

@@ -448,6 +448,7 @@ class ServeOptions:
     mode: Annotated[str | None, build_option(ServeConfig, "mode")] = None
     price: Annotated[float | None, build_option(ServeConfig, "price", metavar="DIAL")] = None
     max_rounds: Annotated[int | None, build_option(ServeConfig, "max_rounds", metavar="N")] = None
+    max_samples: Annotated[int | None, build_option(ServeConfig, "max_samples", metavar="N")] = None
     min_agreement: Annotated[float | None, build_option(ServeConfig, "min_agreement", metavar="SHARE")] = None
     weak: Annotated[str | None, build_option(ServeConfig, "weak")] = None
     stream_mode: Annotated[str | None, build_option(ServeConfig, "stream_mode")] = None

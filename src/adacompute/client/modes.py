@@ -13,13 +13,14 @@ from adacompute.config import (
     Count,
     EndpointConfig,
     Price,
+    ServeConfig,
     convert_table,
     convert_value,
     parse_serve_budgets,
     read_toml,
 )
 from adacompute.errors import ConfigError
-from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices
+from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices, names_quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ class ModeConfigs:
 
     modes: tuple[ModeConfig, ...]
     currency: str = DEFAULT_CURRENCY
+    budget: str = ""  # average of a request, where nobody says another; "": none is given
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,6 +101,7 @@ def read_menu_file(file: Path) -> ModeConfigs:
     another's key.
     """
     tables = read_toml(file, "menu")
+    budget = convert_value(tables.pop("budget", ""), float | str, f"{file}: budget")
     if not tables:
         raise ConfigError(f"menu {str(file)!r} has no mode; add a table such as [small] with upstream = ...")
     if len(tables) > _MAX_MODES:
@@ -115,12 +118,13 @@ def read_menu_file(file: Path) -> ModeConfigs:
             "give all prices in one currency, as nothing is converted"
         )
     _check_mode_prices(file, tables)
-    return ModeConfigs(modes=modes, currency=next(iter(currencies)))
+    return ModeConfigs(modes=modes, currency=next(iter(currencies)), budget=str(budget))
 
 
 def read_prices(file: Path) -> dict[str, TokenPrices]:
     """What tokens of recorded modes cost, by name: a table each, as in a menu, or with prices alone."""
     tables = read_toml(file, "the prices file")
+    tables.pop("budget", None)  # of a menu
     if not tables:
         raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
     return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}
@@ -204,8 +208,11 @@ def apply_menu(config: Config, menu: ModeConfigs) -> Config:
     The endpoint is asked for all that isn't a sample. ConfigError if the budget can't be one of this menu.
     """
     default, endpoints = menu.default, [mode.endpoint for mode in menu.modes]
-    budget = parse_serve_budgets(config.serve)[0]
-    if budget.unit == "samples" and len(menu.modes) > 1:
+    if menu.budget and config.serve.budget == ServeConfig().budget:
+        config = replace(config, serve=replace(config.serve, budget=menu.budget))
+    by_quality = names_quality(config.serve.budget)  # what that costs is known with the policy
+    budget = None if by_quality else parse_serve_budgets(config.serve)[0]
+    if budget is not None and budget.unit == "samples" and len(menu.modes) > 1:
         remedy = f"'0.1 {menu.currency} per 1,000 requests'" if menu.has_prices else "'500 tokens'"
         raise ConfigError(
             f"budget {budget} can't be kept over the menu of {', '.join(menu.names)}: a sample of each costs "

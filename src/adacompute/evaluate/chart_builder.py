@@ -16,15 +16,28 @@ import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import PolicyError, ScoreError
-from adacompute.evaluate.measure import CachedPolicy
+from adacompute.evaluate.comparison import PolicyPoints
+from adacompute.evaluate.measure import CachedPolicy, select_graded
+from adacompute.evaluate.mode_rivals import JointVotes, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
-from adacompute.evaluate.resampling import kfold
-from adacompute.evaluate.verdict import PairedResults, draw_bootstrap, estimate_intervals, match_neighbours
+from adacompute.evaluate.resampling import kfold, list_groups
+from adacompute.evaluate.verdict import (
+    FEWEST_PROBLEMS,
+    FOLDS,
+    PairedResults,
+    draw_bootstrap,
+    estimate_intervals,
+    match_neighbours,
+    sum_by_group,
+)
 from adacompute.policies.base import Dial, Policy, place_orders
 from adacompute.policies.chart import Chart, ChartRow
-from adacompute.policies.paths import Paths, PolicyRun, draw_paths
+from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
+from adacompute.pool.ballots import number_prompts
+from adacompute.replay.per_problem import count_most, run_policy
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
 
@@ -37,6 +50,7 @@ ORDERS = 20
 
 _QUALITY_COSTS = 60  # average costs at which a quality is measured
 _QUALITY_DIGITS = 5
+_COST_RATIO = 1000.0  # from the highest cost over several modes down to the lowest
 _FEWEST_PROBLEMS = 60  # problems: halves of fewer are too small to learn from
 _PRICE_RANGE = (1e-9, 1e3)  # searched prices per sample, beside 0
 _STEPS = 60
@@ -63,6 +77,7 @@ class PolicyReplays:
         self._share = np.concatenate([np.full(len(paths), 1 / paths.orders) for _, paths in parts])
         self._map: Callable[..., Iterable[PolicyRun]] = map if threads is None else threads.map
         self._known: dict[float | None, dict[str, float]] = {}
+        self._tails: dict[float | None, tuple[int, tuple[float, ...]]] = {}
 
     def at(self, dial: float | None) -> Mapping[str, float]:
         """Means over requests at one dial; accuracy is over labelled problems, NaN where there are none."""
@@ -72,7 +87,7 @@ class PolicyReplays:
                 (cached, policy.spread_dial(dial, places))
                 for (policy, cached, _), places in zip(self._parts, self._places, strict=True)
             ]
-            runs = self._map(lambda part: part[0].run(part[1]), wanted)
+            runs = list(self._map(lambda part: part[0].run(part[1]), wanted))
             for run, (*_, paths) in zip(runs, self._parts, strict=True):
                 at = (run.drawn - 1, np.arange(len(paths)))
                 share = paths.lead[at] / np.maximum(paths.total[at], np.finfo(float).tiny)
@@ -83,7 +98,18 @@ class PolicyReplays:
             self._known[dial] = {
                 name: self._mean(np.concatenate(parts)) for name, parts in values_by_name.items()
             }
+            waves, drawn = (
+                np.bincount(np.concatenate([getattr(run, name) for run in runs]), weights=self._share)
+                for name in ("waves", "drawn")
+            )
+            above = np.clip(1 - np.cumsum(drawn)[1:] / drawn.sum(), 0, 1).round(_QUALITY_DIGITS)
+            self._tails[dial] = count_most(waves, 0.95), tuple(above.tolist())
         return self._known[dial]
+
+    def find_tails(self, dial: float | None) -> tuple[int, tuple[float, ...]]:
+        """Rounds that 95% of requests don't exceed, and the share that takes more than 1, 2, … samples."""
+        self.at(dial)
+        return self._tails[dial]
 
     @property
     def dials_tried(self) -> list[float]:
@@ -222,28 +248,112 @@ def _adopt_verdict(chart: Chart, results: PairedResults | None) -> Chart:
     return replace(chart, rows=tuple(rows))
 
 
+class UniformVotes(NamedTuple):
+    """So many samples of one mode for every request."""
+
+    samples: int
+    mode: str | None
+    cost: float  # of a request
+    rights: Floats  # (questions,)
+
+
 def measure_qualities(results: PairedResults) -> tuple[QualityCurve, ...]:
     """What a policy gains over so many samples for every request, by its average cost, paired by problem.
 
-    Samples are voted on as the policy's are. Each interval is of one cost alone, by bootstrap-t.
+    Samples are voted on as the policy's are.
     """
-    mean = results.points.cost.mean(axis=1)  # (settings,)
-    costs = sorted({round(cost, 2) for cost in np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()})
-    matched = [(cost, mix) for cost in costs if (mix := match_neighbours(results.points, cost)) is not None]
+    costs = results.uniform.cost.mean(axis=1).round().astype(int).tolist()
+    rivals = {
+        cost: UniformVotes(cost, None, float(cost), rights)
+        for cost, rights in zip(costs, results.uniform.accuracy, strict=True)
+    }
+    return compare_qualities(results.points, [rivals[samples] for samples in sorted(rivals)], digits=".2f")
+
+
+def compare_qualities(
+    points: PolicyPoints, rivals: Sequence[UniformVotes], *, digits: str
+) -> tuple[QualityCurve, ...]:
+    """A policy against each rival, at many costs with so many digits; intervals are of one cost alone."""
+    mean = points.cost.mean(axis=1)  # (settings,)
+    grid = np.geomspace(mean.min(), mean.max(), _QUALITY_COSTS).tolist()
+    costs = sorted({float(f"{cost:{digits}}") for cost in grid})
+    matched = [(cost, mix) for cost in costs if (mix := match_neighbours(points, cost)) is not None]
     own = np.stack([mix.each for _, mix in matched], axis=1)  # (questions, costs)
     boot = draw_bootstrap(len(own))
-    curves = {}
-    for rival_cost, rights in zip(results.uniform.cost.mean(axis=1), results.uniform.accuracy, strict=True):
-        alone, _, _ = estimate_intervals(own - rights[:, None], boot)
-        curves[round(rival_cost)] = QualityCurve(
-            samples=round(rival_cost),
-            rival_cost=float(round(rival_cost)),
-            accuracy=round(float(rights.mean()), _QUALITY_DIGITS),
+    curves = []
+    for rival in rivals:
+        alone, _, _ = estimate_intervals(own - rival.rights[:, None], boot)
+        curve = QualityCurve(
+            samples=rival.samples,
+            mode=rival.mode,
+            rival_cost=rival.cost,
+            accuracy=round(float(rival.rights.mean()), _QUALITY_DIGITS),
             costs=tuple(cost for cost, _ in matched),
             gains=tuple(round(gain.mean, _QUALITY_DIGITS) for gain in alone),
             lows=tuple(round(gain.low or 0.0, _QUALITY_DIGITS) for gain in alone),
         )
-    return tuple(curves[samples] for samples in sorted(curves))
+        curves.append(curve)
+    return tuple(curves)
+
+
+def build_menu_chart(
+    policy: MenuPolicy, ballots: Ballots, *, refit: Refit, families: bool = False, seed: int = 0
+) -> Chart | None:
+    """What a policy over several modes gains over each of them, held out, in the unit of its menu.
+
+    On each fold a policy of that kind is judged that was fitted on the others; `families` holds out whole
+    subjects. None: there are too few problems, or one mode alone.
+    """
+    graded, basis = select_graded(ballots.select(policy.modes))
+    if len(policy.modes) < 2 or len(set(graded.prompts)) < FEWEST_PROBLEMS:
+        return None
+    groups = list_groups(graded, families=families)
+    splits = kfold(groups, min(FOLDS, len(set(groups))), np.random.default_rng(seed))
+    targets = np.geomspace(
+        max(policy.cost_[0], policy.cost_[-1] / _COST_RATIO), policy.cost_[-1], _QUALITY_COSTS
+    )
+    own, votes = np.zeros((2, len(targets), len(graded))), dict[tuple[str, int], Floats]()
+    for split in splits:
+        fitted: Any = refit(graded.only(split.train))
+        paths = draw_paths_by_mode(
+            graded.only(split.test),
+            weigh=fitted.weigh,
+            longest=fitted.longest_by_mode,
+            orders=ORDERS,
+            rng=np.random.default_rng([seed, len(split.test)]),
+        )
+        by_agreement = basis == "agreement"
+        runs = [run_policy(fitted, paths, dial=float(price)) for price in fitted.prices_]
+        settings = follow_runs(paths, runs, agreement=by_agreement)
+        for row, target in enumerate(targets):
+            mix = mix_points(fitted.cost_, fitted.accuracy_, target)
+            own[:, row, split.test] = mix.apply(settings.cost), mix.apply(settings.accuracy)
+        judged = paths.agrees if by_agreement else paths.grade
+        joint = JointVotes(paths, judged=judged, chosen=judged)
+        for number, mode in enumerate(fitted.names):
+            uniform = follow_votes(joint, number)
+            for count, values in enumerate(zip(uniform.cost, uniform.accuracy, strict=True), 1):
+                each = votes.setdefault((mode, count), np.full((2, len(graded)), np.nan))
+                each[:, split.test] = values
+    group = number_prompts(groups)
+    whole = {key: sum_by_group(values, group) for key, values in votes.items() if np.isfinite(values).all()}
+    rivals = [
+        UniformVotes(count, mode, float(cost.mean()), rights)
+        for (mode, count), (cost, rights) in whole.items()
+    ]
+    points = PolicyPoints(cost=sum_by_group(own[0], group), accuracy=sum_by_group(own[1], group))
+    held = "families (subjects)" if families else "problems"
+    return Chart(
+        dial=policy.dial,
+        unit="tokens" if policy.menu.unit == "tokens" else "money",
+        problems=len(graded),
+        protocol=f"{len(splits)} folds over {held}, judged by policies fitted on the others; {ORDERS} orders",
+        rows=(),
+        qualities=compare_qualities(points, rivals, digits=".4g"),
+        basis=basis,
+        cost_unit=policy.menu.unit,
+        currency=policy.menu.currency,
+    )
 
 
 def assemble_chart(
@@ -252,6 +362,7 @@ def assemble_chart(
     rows = [
         _make_row(
             fitted.at(price),
+            fitted.find_tails(price),
             test.at(None) if price is None else test.at_cost(budget, price),
             test,
             budget=budget,
@@ -295,6 +406,7 @@ def round_price_up(price: float) -> float:
 
 def _make_row(
     fitted_values: Mapping[str, float],
+    tails: tuple[int, tuple[float, ...]],
     test_values: Mapping[str, float],
     test: PolicyReplays,
     *,
@@ -313,6 +425,8 @@ def _make_row(
         stays=min(1.0, fitted_values["stays"]),
         accuracy=right,
         uniform=None if right is None else test.uniform_samples(right),
+        rounds_p95=tails[0],
+        above=tails[1],
     )
 
 

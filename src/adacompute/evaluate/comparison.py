@@ -371,6 +371,10 @@ class Evaluation:
             raise PolicyError("this is an evaluation of one mode, which has no menu; evaluate several")
         return self.menu
 
+    def format_budget(self, budget: float) -> str:
+        """One of the budgets, without its unit, for headings."""
+        return f"{budget:g}" if self.menu is None else self.menu.format_cost(budget, unit=False)
+
     def find_best(self, policies: Sequence[str], budget: float) -> Match | None:
         """Which of some policies is best at one of the budgets, with hindsight."""
         met = [match for name in policies if (match := self.match(name, budget)) is not None]

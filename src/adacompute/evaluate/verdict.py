@@ -272,8 +272,8 @@ def measure_paired(
 
     def average(pooled: Sequence[PolicyResult]) -> PolicyPoints:
         return PolicyPoints(
-            cost=_sum_by_group(np.mean([each.points.cost for each in pooled], axis=0), groups),
-            accuracy=_sum_by_group(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
+            cost=sum_by_group(np.mean([each.points.cost for each in pooled], axis=0), groups),
+            accuracy=sum_by_group(np.mean([each.points.accuracy for each in pooled], axis=0), groups),
             rounds=np.mean([own for each in pooled if (own := each.points.rounds) is not None], axis=0),
         )
 
@@ -305,15 +305,15 @@ def _measure_usage(
     )
     calls = count_calls(np.mean([each.points.cost for each in pooled], axis=0), ballots.charge.choices, waves)
     return TokenUsage(
-        tokens=_sum_by_group(tokens, groups),
-        prompts=_sum_by_group(calls * shares, groups),
+        tokens=sum_by_group(tokens, groups),
+        prompts=sum_by_group(calls * shares, groups),
         sample_tokens=float(compute_mean_output(ballots, np.arange(len(ballots))).mean()),
         prompt_tokens=float(prompts.mean()),
         charge=ballots.charge,
     )
 
 
-def _sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
+def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
     """Values of problems, (settings, problems), as parts of questions or families; the mean is the same."""
     count = int(groups.max()) + 1
     if count == len(groups):

@@ -133,7 +133,7 @@ class AdaptiveEpochs(EarlyStopping):
         }
 
 
-@score_reducer(name="vote")
+@score_reducer(name="adacompute/vote")
 def vote() -> ScoreReducer:
     """Scores a sample as the first epoch whose answer most epochs gave; without answers, by the mode."""
 

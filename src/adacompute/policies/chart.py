@@ -51,7 +51,8 @@ _HEX = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
 _LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
-_QUALITIES = {"qualities", "basis", "measured"}  # since format 3
+_QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # since format 3
+_TAILS = {"rounds_p95", "above"}  # of a row, since format 3
 _MAX_CURVES = 256
 
 
@@ -75,6 +76,19 @@ class ChartRow:
         None  # equal samples for every request that are as accurate; the most recorded where none is
     )
     tokens: Tokens | None = None  # a request's responses; None: not recorded
+    rounds_p95: Samples | None = None  # 95% of requests take no more; None: not measured
+    # share of requests that take more than 1, 2, … samples, up to the most; empty: not measured
+    above: tuple[Share, ...] = ()
+
+    def find_most(self, share: float) -> int | None:
+        """Samples that such a share of requests don't exceed; None: not measured.
+
+        >>> ChartRow(budget=2, price=0.04, cost=2, waves=2, agreement=0.9, deviation=0.2, stays=0.9,
+        ...     above=(0.4, 0.04, 0.0)).find_most(0.95)
+        2
+        """
+        within = (number for number, above in enumerate(self.above, 1) if above <= 1 - share + _TOLERANCE)
+        return next(within, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +113,8 @@ class Chart:
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
     qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
     basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
+    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # of what qualities cost
+    currency: str = ""  # where that is money only
     measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": not known
 
     def __post_init__(self) -> None:
@@ -114,7 +130,13 @@ class Chart:
         """The average cost that a quality stands for; BudgetInvalid if it wasn't shown."""
         curve = choose_curve(self.qualities, quality)
         found = curve.find_cost(quality, problems=self.problems, margin=margin)
-        return replace(found, basis=self.basis, measured=self.measured)
+        return replace(
+            found,
+            basis=self.basis,
+            measured=self.measured,
+            unit=self.cost_unit,
+            currency=self.currency,
+        )
 
     def sample_cost(self, target: float, price: Callable[[float, float], float]) -> float | None:
         """What a sample costs where a request costs about `target`, by the lengths that were recorded.
@@ -188,8 +210,8 @@ def find_quality_cost(quality: str, folder: str, *, margin: float = MARGIN) -> Q
     chart = read_chart(folder, policy=read_artefact(Path(folder)).sha256) if folder else None
     if chart is None:
         raise BudgetInvalid(
-            f"budget '{wanted}' needs a policy that was measured; fit one on recorded samples, and give its "
-            "folder"
+            f"budget '{wanted}' needs a policy that was measured: give the folder of one that was fitted on "
+            f"your own recorded samples, `adacompute fit POOL --budget '{wanted}'`"
         )
     return chart.find_quality(wanted, margin)
 
@@ -205,9 +227,9 @@ def _check_document(document: object, path: Path) -> Mapping[str, Any]:
         )
     names, keys = {field.name for field in fields(ChartRow)}, _FIELDS | _LENGTHS | _QUALITIES
     if written == 1:
-        names, keys = names - {"tokens"}, _FIELDS
+        names, keys = names - _TAILS - {"tokens"}, _FIELDS
     elif written == 2:
-        keys = _FIELDS | _LENGTHS
+        names, keys = names - _TAILS, _FIELDS | _LENGTHS
     rows = document.get("rows")
     valid = (
         type(written) is int
@@ -239,7 +261,9 @@ def _read_policy_hash(folder: Path) -> str:
 def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
     """The row at `share` of the way from `lower` to `upper`."""
 
-    def mean(a: float | None, b: float | None) -> float | None:
+    def mean(a: Any, b: Any) -> Any:  # noqa: ANN401 - a number, several or none
+        if isinstance(a, tuple):
+            return tuple(map(mean, a, b))
         return None if a is None or b is None else (1 - share) * a + share * b
 
     values = {
@@ -248,7 +272,7 @@ def _interpolate(lower: ChartRow, upper: ChartRow, share: float) -> ChartRow:
     if lower.price is not None and upper.price is not None:
         low, high = (math.log(max(_MIN_PRICE, price)) for price in (lower.price, upper.price))
         values["price"] = math.exp((1 - share) * low + share * high)
-    return ChartRow(**values)  # type: ignore[arg-type] # only what may be None in a row is None here
+    return ChartRow(**values)
 
 
 def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything yet
@@ -260,8 +284,9 @@ def _find_fault(chart: Any) -> str:  # noqa: ANN401 - its fields may be anything
         except msgspec.ValidationError as exc:
             return f"{name}: {exc}"
     max_rows = _MAX_ROWS if chart.dial is not None else 1
-    if not isinstance(chart.rows, tuple) or not 1 <= len(chart.rows) <= max_rows:
-        return f"not 1 to {max_rows} rows"
+    fewest = 1 if chart.cost_unit == "samples" else 0  # over several modes there are qualities alone
+    if not isinstance(chart.rows, tuple) or not fewest <= len(chart.rows) <= max_rows:
+        return f"not {fewest} to {max_rows} rows"
     for row in chart.rows:
         if fault := _find_row_fault(row, chart.dial):
             return fault

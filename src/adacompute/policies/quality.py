@@ -139,15 +139,31 @@ class QualityCost:
     problems: int
     basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
     measured: str = ""  # the day; "": not known
+    unit: str = "samples"  # of both costs
+    currency: str = ""
 
     @property
     def saved(self) -> float:
         """The share of the rival's cost that isn't spent; below zero if the policy costs more."""
         return 1 - self.cost / self.rival_cost
 
+    @property
+    def budget(self) -> str:
+        """The average to keep, as a budget is given; BudgetInvalid if costs were given as numbers."""
+        if self.unit == "cost":
+            raise BudgetInvalid(
+                f"budget '{self.quality}' was measured in costs that were given as numbers; to serve it in "
+                "money, fit the policy with --prices menu.toml"
+            )
+        return f"{self.cost:.10g} {self.currency or self.unit}"
+
     def __str__(self) -> str:
+        many = 1000 if self.unit == "money" else 1  # requests, of which money is shown
+        unit = {"money": f" {self.currency} per 1,000 requests", "tokens": " tokens"}.get(self.unit, "")
+        change = f"{self.saved:.0%} less" if self.saved >= 0 else f"{-self.saved:.0%} more"
         return (
-            f"{self.quality}: {self.cost:.3g} on average for {self.rival_cost:.3g}, {self.saved:.0%} less; "
+            f"{self.quality}: {many * self.cost:.3g} on average for {many * self.rival_cost:.3g}{unit}, "
+            f"{change}; "
             f"{_format_points(self.gain)} points{_BASES[self.basis]}, at least {_format_points(self.low)} "
             f"(95%), on {self.problems:,} problems that it hadn't learned from"
             + (f", measured {self.measured}" if self.measured else "")
@@ -155,8 +171,9 @@ class QualityCost:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
-        names = ("cost", "rival_cost", "saved", "gain", "low", "margin", "problems", "basis", "measured")
-        return {"quality": str(self.quality), **{name: getattr(self, name) for name in names}}
+        names = ("cost", "rival_cost", "unit", "currency", "saved", "gain", "low", "margin", "problems")
+        values = {name: getattr(self, name) for name in (*names, "basis", "measured")}
+        return {"quality": str(self.quality), **values}
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:

@@ -29,7 +29,7 @@ from adacompute.pool.rows import (
     check_parameters,
     encode_text,
     failure_to_row,
-    grade_new_samples,
+    grade_samples,
     problem_to_line,
     read_problem,
     rebuild_row,
@@ -584,10 +584,10 @@ class Pool(PoolReader):
         problem, question, gold = self._find_problem(connection, drawn.problem_id)
         record, prefix, _ = get_or_insert_record(connection, problem, drawn.problem_id, source)
         insert_failures(connection, failures, record=record, prefix=prefix)
-        graded = grade_new_samples(
+        graded = grade_samples(
             samples,
-            question=question,
-            gold=gold,
+            question,
+            gold,
             record=record,
             prefix=prefix,
             numbering=self._load_classes(connection, record),

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, TypeAlias, Typ
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from adacompute.answers import Classes, Task, classify, grade_answer, read_answers
+from adacompute.answers import Classes, Task, grade_answer, read_answers
 from adacompute.errors import AdacomputeError, explain_misfit, format_value, suggest_name
 from adacompute.pool.sqlite import DEPTH_LIMIT, Json, hash_sample, to_canonical_json
 from adacompute.records import SIGNAL_NAMES, Failure, Finite, Problem, Sample, Signals
@@ -462,45 +462,31 @@ class ClassNumbering:
         return self._numbers.get(class_number, -1)
 
 
-def grade_line(
-    line: ProblemLine, *, record: int, prefix: bytes, task: Task, classes: Sequence[int] | None = None
+def grade_samples(
+    rows: Sequence[SampleRow],
+    question: str,
+    gold: str | None,
+    *,
+    record: int,
+    prefix: bytes,
+    task: Task,
+    numbering: ClassNumbering | None = None,
+    classes: Sequence[int] | None = None,
 ) -> list[StoredRow]:
     """Rows to store: answers extracted where missing, graded where gold is known, classed and hashed.
 
-    `classes` are given for a recording inside the package, where comparing answers again would take
-    seconds.
+    `numbering` has the answers that these samples join. `classes` are given for a recording inside the
+    package, where comparing answers again would take seconds.
     """
-    votes = _extract_votes(line.samples, question=line.problem[1], gold=line.problem[2], task=task)
-    if classes is not None:
-        return [
-            _build_row(row, vote, number, record, prefix)
-            for row, vote, number in zip(line.samples, votes, classes, strict=True)
-        ]
-    distinct = dict.fromkeys(votes)  # most samples repeat an answer: class each spelling once
-    numbers = dict(
-        zip(distinct, classify([a for a, _ in distinct], [c for _, c in distinct], task=task), strict=True)
-    )
-    return [
-        _build_row(row, vote, numbers[vote], record, prefix)
-        for row, vote in zip(line.samples, votes, strict=True)
-    ]
-
-
-def grade_new_samples(
-    rows: Sequence[SampleRow],
-    *,
-    question: str,
-    gold: str | None,
-    record: int,
-    prefix: bytes,
-    numbering: ClassNumbering,
-    task: Task,
-) -> list[StoredRow]:
-    """Like `grade_line`, for samples that join those already in `numbering`."""
     votes = _extract_votes(rows, question=question, gold=gold, task=task)
+    if classes is None:
+        numbering = numbering or ClassNumbering(task)
+        # most samples repeat an answer: class each spelling once
+        numbers = {vote: numbering.assign(*vote) for vote in dict.fromkeys(votes)}
+        classes = [numbers[vote] for vote in votes]
     return [
-        _build_row(row, vote, numbering.assign(*vote), record, prefix)
-        for row, vote in zip(rows, votes, strict=True)
+        _build_row(row, vote, number, record, prefix)
+        for row, vote, number in zip(rows, votes, classes, strict=True)
     ]
 
 

@@ -7,12 +7,14 @@ import contextlib
 import errno
 import json
 import os
+import re
 import sqlite3
 import stat
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -37,101 +39,19 @@ _MAGIC = b"SQLite format 3\0"
 _MIN_BYTES = 512  # bytes of a page
 _APPLICATION_ID_OFFSET = 68  # where the header has the application id, big-endian
 
-Migration = Callable[[sqlite3.Connection], None]
 
-_FIRST_TABLES = (
-    "CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL, hash BLOB NOT NULL) WITHOUT ROWID",
-    """CREATE TABLE problems (
-        key INTEGER PRIMARY KEY,  -- the order in which they came
-        id TEXT NOT NULL UNIQUE,
-        question TEXT NOT NULL,
-        gold TEXT,
-        subject TEXT,
-        level,  -- a number or text, as given
-        extra TEXT,  -- unknown keys, canonical JSON
-        hash BLOB NOT NULL
-    )""",
-    """CREATE TABLE sources (
-        key INTEGER PRIMARY KEY,
-        model TEXT,
-        parameters TEXT NOT NULL,  -- JSON
-        fingerprint TEXT NOT NULL
-    )""",
-    # a plain UNIQUE would let two nameless models in: NULL equals nothing
-    "CREATE UNIQUE INDEX one_source ON sources (model IS NULL, coalesce(model, ''), fingerprint)",
-    """CREATE TABLE records (
-        key INTEGER PRIMARY KEY,
-        problem INTEGER NOT NULL REFERENCES problems (key),
-        source INTEGER NOT NULL REFERENCES sources (key),
-        spelling TEXT,  -- keys given empty or null, canonical JSON
-        hash BLOB NOT NULL,
-        UNIQUE (problem, source)
-    )""",
-    """CREATE TABLE samples (
-        record INTEGER NOT NULL REFERENCES records (key),
-        idx INTEGER NOT NULL CHECK (idx >= 0),
-        text TEXT,
-        answer TEXT,  -- NULL abstains
-        class INTEGER NOT NULL CHECK (class >= 0 OR (class = -1 AND answer IS NULL)),
-        correct REAL CHECK (correct BETWEEN 0 AND 1),
-        tokens INTEGER CHECK (tokens >= 0),
-        logprob REAL,
-        entropy REAL,
-        finished INTEGER CHECK (finished IN (0, 1)),
-        extra TEXT,
-        hash BLOB NOT NULL,
-        PRIMARY KEY (record, idx)
-    )""",
-    """CREATE TABLE failures (
-        key INTEGER PRIMARY KEY,
-        record INTEGER NOT NULL REFERENCES records (key),
-        idx INTEGER NOT NULL CHECK (idx >= 0),
-        kind TEXT NOT NULL,
-        attempt INTEGER NOT NULL,
-        message TEXT,
-        at REAL,
-        hash BLOB NOT NULL
-    )""",
-    "CREATE INDEX failures_of ON failures (record)",
-)
+def _read_migrations() -> dict[str, str]:
+    """The statements of each migration, by its name."""
+    text = files("adacompute.pool").joinpath("migrations.sql").read_text("utf-8")
+    _, *parts = re.split(r"^-- ([0-9]{4}\w+)\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _create_first_tables(connection: sqlite3.Connection) -> None:
-    for statement in _FIRST_TABLES:
-        connection.execute(statement)
-
-
-def _create_calls_table(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        """CREATE TABLE calls (
-            key INTEGER PRIMARY KEY,
-            source INTEGER NOT NULL REFERENCES sources (key),
-            at REAL NOT NULL,  -- seconds since 1970, UTC
-            seconds REAL NOT NULL,
-            asked INTEGER NOT NULL,
-            got INTEGER NOT NULL,
-            surplus INTEGER NOT NULL,
-            kind TEXT NOT NULL,  -- ok, or of the error
-            status INTEGER,  -- of HTTP
-            paid TEXT NOT NULL CHECK (paid IN ('yes', 'no', 'maybe')),
-            prompt_tokens INTEGER,
-            completion_tokens INTEGER,
-            estimated INTEGER NOT NULL CHECK (estimated IN (0, 1)),
-            hash BLOB NOT NULL
-        )"""
-    )
-    connection.execute("CREATE INDEX calls_of ON calls (source)")
-
-
-# Applied once each, in this order, and recorded by name. Never edit one that was released: add another.
-MIGRATIONS: Mapping[str, Migration] = {
-    "0001_first_tables": _create_first_tables,
-    "0002_calls": _create_calls_table,
-}
+MIGRATIONS: Mapping[str, str] = _read_migrations()  # applied once each, in this order, and recorded by name
 OPTIONAL_MIGRATIONS = frozenset(["0002_calls"])  # migrations that reading doesn't need
 
 
-def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Migration] = MIGRATIONS) -> list[str]:
+def migrate(connection: sqlite3.Connection, migrations: Mapping[str, str] = MIGRATIONS) -> list[str]:
     """Applies the missing migrations, all in one transaction, and returns their names."""
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -140,7 +60,8 @@ def migrate(connection: sqlite3.Connection, migrations: Mapping[str, Migration] 
         done = read_applied_migrations(connection)
         missing = [name for name in migrations if name not in done]
         for name in missing:
-            migrations[name](connection)
+            for statement in migrations[name].split(";\n"):
+                connection.execute(statement)
             connection.execute("INSERT INTO migrations VALUES (?)", (name,))
         connection.execute("COMMIT")
     except BaseException:

@@ -22,7 +22,7 @@ from adacompute.pool.rows import (
     ProblemRow,
     StoredRow,
     encode_text,
-    grade_line,
+    grade_samples,
     read_signals,
 )
 from adacompute.pool.sqlite import (
@@ -449,7 +449,10 @@ class BulkInsert:
         if record_and_prefix is None:
             return
         record, prefix = record_and_prefix
-        self._rows += grade_line(line, record=record, prefix=prefix, task=self._task, classes=classes)
+        _, question, gold, *_ = line.problem
+        self._rows += grade_samples(
+            line.samples, question, gold, record=record, prefix=prefix, task=self._task, classes=classes
+        )
         if line.failures:
             insert_failures(self._connection, line.failures, record=record, prefix=prefix)
         self.samples += len(line.samples)

@@ -561,7 +561,7 @@ def refuse_known_formats(fields: RowFields, *, preset: Preset | None, named_fiel
         return
     if preset is None:
         _refuse_unread_choices(fields)
-    if preset is None or (preset.gold is None and preset.choices is None):
+    if preset is None or not (preset.gold or preset.choices):
         _refuse_unread_solution(fields)
 
 

@@ -92,11 +92,11 @@ def read_id(fields: RowFields) -> str | None:
 def read_gold(fields: RowFields, preset: Preset | None) -> str | None:
     """The gold answer; the preset may say how to read it out of a solution."""
     value, column = fields.take("gold"), fields.choose_column("gold")
-    if preset is not None and preset.gold is not None:
+    if preset is not None and preset.gold:
         if value is None:
             how = "empty" if column in fields.row else "missing"
             raise Flaw(f"'{column}' is {how}; give {preset.gold_is}, or leave the preset {preset.name} out")
-        gold = preset.gold(value) if type(value) is str else None
+        gold = preset.read_gold(value) if type(value) is str else None
         if gold is None:
             raise_flaw(column, value, f"{preset.gold_is}, or leave the preset {preset.name} out")
         return gold

@@ -17,10 +17,11 @@ import numpy as np
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, PolicyError, PolicyInvalid, format_value
 from adacompute.policies.base import Policy, PoolSource, check_choice, parse_finite
 from adacompute.policies.menu import MenuPolicy
+from adacompute.policies.quality import MARGIN, Quality
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots, Menu
 from adacompute.pool.ballots import count_calls
-from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound
+from adacompute.records import Budget, BudgetUnit, TokenPrices, format_lower_bound, names_quality
 from adacompute.replay.per_problem import (
     PathBlock,
     compute_mean_tokens,
@@ -30,6 +31,7 @@ from adacompute.replay.per_problem import (
     run_policy,
     split_paths,
 )
+from adacompute.replay.quality import measure_quality
 from adacompute.replay.replay import (
     arrange_paths,
     check_memory,
@@ -55,6 +57,7 @@ def calibrate(
     budget: float | str | Budget,
     *,
     prices: TokenPrices | None = None,
+    margin: float = 100 * MARGIN,
     orders: int = 100,
     rng: np.random.Generator | None = None,
     tolerance: float = 0.005,
@@ -65,6 +68,9 @@ def calibrate(
 
     A number is samples; "500 tokens" counts prompts and responses, "2 USD per 1000" needs `prices`, in that
     currency. Both need recorded tokens; tokens of prompts are as in `prices`, else estimated from questions.
+    A quality, such as "as good as 8", is the lowest cost at which the policy is shown to be that good on
+    these samples, which it mustn't have learned from: the lower end of the 95% interval of the paired
+    difference may be `margin` points below zero.
 
     This is the lowest dial found whose cost is not above the budget, and within `tolerance` of it (a share of
     the budget). Each request is decided at a dial of its own, near this one (`policies.base`): so budgets
@@ -75,6 +81,9 @@ def calibrate(
     are left out with `too_few="drop"`; this, the orders and `map_blocks` are as in `replay`.
     """
     menu = check_policy(policy).menu
+    if isinstance(budget, str) and names_quality(budget):
+        rng = check_orders(orders, rng)
+        budget = _find_quality_cost(policy, source, budget, margin, orders, rng, too_few)
     if menu is not None:
         budget = check_menu_budget(menu, budget)
         if len(policy.names) == 1:  # its cost is in the menu's unit, and its stopping counts samples
@@ -101,6 +110,28 @@ def calibrate(
     costs = RequestCosts.of(average, ballots, prices)
     cost = _make_cost(policy.settle(ballots), ballots, orders, rng, costs, map_blocks)
     return find_dial(policy, cost, amount, tolerance, unit=average.currency or average.unit)
+
+
+def _find_quality_cost(
+    policy: Policy,
+    source: PoolSource,
+    budget: str,
+    margin: float,
+    orders: int,
+    rng: np.random.Generator,
+    too_few: Literal["error", "drop"],
+) -> float:
+    """The average cost that a quality stands for on these samples."""
+    recorded = policy.get_ballots(source)
+    if len(policy.names) > 1:  # how many samples it may draw depends on them
+        policy.settle(recorded)
+    ballots = select_replayable(recorded, policy.longest_by_mode, too_few=too_few)[0]
+    if len(policy.names) == 1:
+        policy.settle(ballots)
+    quality = Quality.parse(budget)
+    found = measure_quality(policy, ballots, quality, margin=margin / 100, orders=orders, rng=rng)
+    sample = 1.0 if policy.menu is None or len(policy.names) > 1 else policy.menu[policy.names[0]].cost
+    return found.cost * sample
 
 
 def _count_samples(menu: Menu, name: str, budget: float) -> float:

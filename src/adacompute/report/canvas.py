@@ -18,7 +18,7 @@ import numpy as np
 
 from adacompute.errors import needs_extra
 from adacompute.pool import Menu
-from adacompute.report.theme import COLOURS, colour, dark_css
+from adacompute.report.theme import COLOURS, FIGURE_STYLE, dark_css
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,42 +27,6 @@ if TYPE_CHECKING:
 
 WIDTH = 7.2  # inches of 72 points: a page's column
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # a pool's text may hold dollars
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.0,
-    "axes.edgecolor": colour("line"),
-    "axes.labelcolor": colour("dim"),
-    "axes.titlecolor": colour("ink"),
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.facecolor": "none",
-    "axes.unicode_minus": False,
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "grid.color": colour("grid"),
-    "grid.linewidth": 0.8,
-    "text.color": colour("ink"),
-    "xtick.color": colour("line"),
-    "ytick.color": colour("line"),
-    "xtick.labelcolor": colour("dim"),
-    "ytick.labelcolor": colour("dim"),
-    "xtick.labelsize": 8.5,
-    "ytick.labelsize": 8.5,
-    "lines.linewidth": 1.8,
-    "lines.solid_capstyle": "round",
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "patch.linewidth": 0.0,
-    "hatch.linewidth": 0.8,
-}
 _LOG_RATIO = 6.0  # the largest over the smallest cost: a wider axis is logarithmic
 _MARK_RADIUS = 7  # points around a mark that react to the pointer
 _UNSAFE_CATEGORIES = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}  # controls, surrogates, unassigned
@@ -92,7 +56,7 @@ class Canvas:
 
     >>> with Canvas("frontier", height=3.2) as canvas:
     ...     ax = canvas.axes[0]
-    ...     _ = ax.plot([1, 2], [0.5, 0.6], color=colour("blue"))
+    ...     _ = ax.plot([1, 2], [0.5, 0.6], color=COLOURS["blue"][0])
     ...     canvas.mark(ax, 2, 0.6, "2 samples: 60%")
     ...     svg = canvas.svg()
     >>> svg.startswith("<svg")
@@ -114,8 +78,8 @@ class Canvas:
         from matplotlib.figure import Figure
 
         self.key = key
-        self._style = mpl.rc_context(_STYLE | {"svg.hashsalt": key})
-        with mpl.rc_context(_STYLE):
+        self._style = mpl.rc_context(FIGURE_STYLE | {"svg.hashsalt": key})
+        with mpl.rc_context(FIGURE_STYLE):
             self.figure = Figure(figsize=(width, height), dpi=72, layout="constrained")
             axes = self.figure.subplots(rows, columns, squeeze=False, **grid)
         self.axes: list[Axes] = list(np.asarray(axes).flat)  # row by row

@@ -276,26 +276,12 @@ class Report:
 
 
 def to_plain(value: object) -> Any:  # noqa: ANN401
-    """Arrays as lists, intervals and spreads by name, six digits, and None for what isn't finite.
+    """As `replace_non_finite`, with six digits, as figures need no more.
 
     >>> to_plain({"cost": np.array([1 / 3, np.nan]), "gain": Interval(mean=0.25, low=None, high=math.inf)})
     {'cost': [0.333333, None], 'gain': {'mean': 0.25, 'low': None, 'high': None}}
     """
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, str):  # a lone surrogate, which JSON can hold, can't be written
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
-    if isinstance(value, Interval):
-        return to_plain({"mean": value.mean, "low": value.low, "high": value.high})
-    if isinstance(value, Spread):
-        return to_plain({"mean": value.mean, "std": value.std})
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    return value
+    return replace_non_finite(value, digits=_DIGITS)
 
 
 def to_csv(table: Table) -> str:
@@ -350,24 +336,25 @@ def to_data(report: Report) -> dict[str, Any]:
     return dict(data)
 
 
-def replace_non_finite(value: object) -> object:
-    """Plain data with None for every number that JSON can't hold.
+def replace_non_finite(value: object, *, digits: int | None = None) -> object:
+    """Plain data with None for every number that JSON can't hold; `digits` of the others, if not all.
 
     >>> replace_non_finite({"a": float("inf"), 2: (1.5, float("nan"))})
     {'a': None, '2': [1.5, None]}
     """
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    elif isinstance(value, np.generic):
-        value = value.item()
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, str):  # a lone surrogate, which JSON can hold, can't be written
+        return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        shown = value if digits is None else float(f"{value:.{digits}g}")
+        return shown if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): replace_non_finite(item) for key, item in value.items()}
+        return {str(key): replace_non_finite(item, digits=digits) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [replace_non_finite(item) for item in value]
+        return [replace_non_finite(item, digits=digits) for item in value]
     return value
 
 

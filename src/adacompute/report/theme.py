@@ -3,30 +3,19 @@
 Figures are drawn in the light colours, as plain hex values that any SVG viewer understands;
 `dark_css` turns each into its dark partner where the screen prefers dark. A colour that isn't
 listed here stays as it is.
+
+`theme.json` has the light and the dark one of each colour, by Okabe and Ito, adjusted until text in
+them is readable on the page; how each policy is named and drawn; and matplotlib's own settings, with
+colours by name.
 """
 
+import json
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
-# name: light, dark. Okabe and Ito's colours, adjusted until text in them is readable on the page.
-COLOURS: dict[str, tuple[str, str]] = {
-    "ink": ("#171a1f", "#e8ebef"),
-    "dim": ("#5c6570", "#99a3af"),
-    "line": ("#c9ced5", "#3a434f"),
-    "grid": ("#e9ebee", "#20262f"),
-    "page": ("#ffffff", "#0e1116"),
-    "blue": ("#0072b2", "#56b4e9"),
-    "orange": ("#c4540a", "#f0934a"),
-    "green": ("#00795a", "#3fc79a"),
-    "purple": ("#a0508a", "#d79ac4"),
-    "yellow": ("#937000", "#e6c229"),
-    "red": ("#b3261e", "#ff8a80"),
-    "grey": ("#6b747f", "#7d8793"),
-}
-_RAMP_LIGHT = ("#d3d8df", "#aecfe2", "#7fb9d9", "#4f9fcb", "#2c82b4", "#17648f", "#0c476a", "#082c46")
-_RAMP_DARK = ("#343c47", "#2a5069", "#2c6b8f", "#3387b3", "#4fa6d2", "#7fc2e6", "#b2dcf3", "#e6f5fd")
-COLOURS |= {
-    f"ramp{at}": pair for at, pair in enumerate(zip(_RAMP_LIGHT, _RAMP_DARK, strict=True))
-}  # from little to much, by lightness alone
+_THEME = json.loads(files("adacompute.report").joinpath("theme.json").read_text("utf-8"))
+COLOURS = {name: (str(light), str(dark)) for name, (light, dark) in _THEME["colours"].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,35 +25,9 @@ class PolicyStyle:
     name: str  # for people
     colour: str  # a key of COLOURS
     line: str = "-"  # matplotlib's: - -- : -.
-    marker: str = ""
 
 
-POLICY_STYLES: dict[str, PolicyStyle] = {
-    "stopping": PolicyStyle(name="stopping (ours)", colour="blue", marker="o"),
-    "stopping-2": PolicyStyle(name="stopping, 2 rounds", colour="blue", line=":"),
-    "stopping-3": PolicyStyle(name="stopping, 3 rounds", colour="blue", line="-."),
-    "fixed": PolicyStyle(name="uniform", colour="ink", line="--"),
-    "random": PolicyStyle(name="random", colour="grey", line=":"),
-    "heuristic": PolicyStyle(name="longest prompts", colour="yellow", line="-."),
-    "shuffled": PolicyStyle(name="shuffled labels", colour="grey", line="-."),
-    "asc": PolicyStyle(name="Adaptive-Consistency", colour="orange", line="-"),
-    "esc": PolicyStyle(name="ESC", colour="purple", line="-"),
-    "doubling": PolicyStyle(name="doubling", colour="yellow", line="--"),
-    "bayes": PolicyStyle(name="Bayesian stopping", colour="orange", line="--"),
-    "pets": PolicyStyle(name="PETS", colour="purple", line="--"),
-    "classifier": PolicyStyle(name="the paper's classifier", colour="red", line="-"),
-    "curve": PolicyStyle(name="curve", colour="green", line="-"),
-    "oracle": PolicyStyle(name="one-shot oracle", colour="green", line="--"),
-    "peers": PolicyStyle(name="best mix of the others", colour="grey", line="-"),
-    "menu": PolicyStyle(name="menu (ours)", colour="blue", marker="o"),
-    "best fixed mix": PolicyStyle(name="best fixed mix", colour="ink", line="--"),
-    "stopping, mixed": PolicyStyle(name="stopping, mixed", colour="ink", line=":"),
-    "joint fixed vote": PolicyStyle(name="joint fixed vote", colour="yellow", line="--"),
-    "threshold cascade": PolicyStyle(name="threshold cascade", colour="orange", line="--"),
-    "sequential cascade": PolicyStyle(name="sequential cascade", colour="orange", line="-"),
-    "prompt router": PolicyStyle(name="prompt router", colour="purple", line="-"),
-    "random router": PolicyStyle(name="random router", colour="purple", line=":"),
-}
+POLICY_STYLES = {policy: PolicyStyle(**style) for policy, style in _THEME["policies"].items()}
 
 
 def policy_style(policy: str) -> PolicyStyle:
@@ -77,16 +40,9 @@ def colour(name: str) -> str:
     return COLOURS[name][0]
 
 
-def ramp(count: int) -> list[str]:
-    """Colours from little to much, e.g. for budgets 1 to 16.
-
-    >>> len(ramp(5))
-    5
-    """
-    if not 1 <= count <= len(_RAMP_LIGHT):
-        raise ValueError(f"{count} steps; a ramp has 1 to {len(_RAMP_LIGHT)}")
-    last = len(_RAMP_LIGHT) - 1
-    return [_RAMP_LIGHT[round(at * last / max(1, count - 1))] for at in range(count)]
+FIGURE_STYLE: Any = {  # for matplotlib
+    name: colour(value) if value in COLOURS else value for name, value in _THEME["figure"].items()
+}
 
 
 def dark_css() -> str:

@@ -172,6 +172,7 @@ def answer(
     policy: Policy,
     budget: float | str | Budget,
     max_cost: float | None = None,
+    max_samples: int = 0,
     another: bool = False,
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
@@ -181,7 +182,8 @@ def answer(
 
     Every request gets what the policy asks for at the highest value of its dial; then the dial falls,
     step by step, and the requests that the policy continues get more, until the budget is spent. No
-    calibration is needed. A policy without a dial runs as it is, under the same limit. Each sample is
+    calibration is needed. A policy without a dial runs as it is, under the same limit. No request gets more
+    than `max_samples`, if that isn't 0. Each sample is
     in the pool before it counts, so whatever ends this, the same call continues with what is stored,
     and buys none of it again. The policy itself is not changed. Raises SourceChanged where the pool's
     samples are of another model, template or parameter, unless `another`.
@@ -213,7 +215,9 @@ def answer(
         )
     cap = CostCap(limit=_find_cost_limit(average, limit + elsewhere, max_cost), spent=spent)
     budgets = make_budgets(plans, prices, cap)
-    batch = _Batch(problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, elsewhere)
+    batch = _Batch(
+        problems, pool, plans, remove_wave_limit(policy), average, limit, budgets, elsewhere, max_samples
+    )
     return run_coroutine(batch.run(progress, signals))
 
 
@@ -356,6 +360,7 @@ class _Batch:
     limit: float
     budgets: Sequence[CostBudget]
     elsewhere: float  # what the pool's calls for other problems cost
+    max_samples: int = 0  # of a request; 0: no limit
 
     def __post_init__(self) -> None:
         self.cap = self.budgets[0].cap  # for all sources together, in the unit of the budget
@@ -394,7 +399,8 @@ class _Batch:
         return self._build_result(group, before, time.monotonic() - start)
 
     def _load_votes(self) -> BatchVotes:
-        return BatchVotes(self.problems, self.pool, [plan.asking for plan in self.plans])
+        askings = [plan.asking for plan in self.plans]
+        return BatchVotes(self.problems, self.pool, askings, max_samples=self.max_samples)
 
     def _make_planner(self) -> WavePlanner:
         policy = self.policy

@@ -62,10 +62,14 @@ class BatchVotes:
     that was killed continues with its votes in the order in which they were drawn. Gold answers play no part.
     """
 
-    def __init__(self, problems: Sequence[Problem], pool: Pool, askings: Sequence[Asking]) -> None:
+    def __init__(
+        self, problems: Sequence[Problem], pool: Pool, askings: Sequence[Asking], *, max_samples: int = 0
+    ) -> None:
+        """`max_samples` are those of a request; 0: no limit."""
         self.weigh: VoteWeights | None = None  # how votes are weighted; set it before counting
         self._problems = problems
         self._pool = pool
+        self._most = max_samples or np.iinfo(np.int64).max
         self._names = tuple(asking.mode for asking in askings)
         self._sources = [asking.source for asking in askings]
         self._known_sources: set[int] = set()  # those that the pool has anything of
@@ -93,6 +97,10 @@ class BatchVotes:
     def drawn(self) -> Ints:
         """Samples of each request, (requests,)."""
         return np.asarray(self.drawn_by_mode.sum(axis=1))
+
+    def count_left(self, rows: Rows) -> Ints:
+        """Samples that some requests may still take, (requests,)."""
+        return np.maximum(self._most - self.drawn[rows], 0)
 
     @property
     def spent(self) -> int:
@@ -253,8 +261,9 @@ class WavePlanner:
 
     def plan_first(self) -> BatchWave:
         """The first wave, for requests that have nothing yet."""
+        rows = np.arange(len(self._votes))
         requested = np.where(self._votes.drawn == 0, self._opening, 0)
-        return self._grant(np.arange(len(requested)), requested, np.zeros(len(requested)))
+        return self._grant(rows, np.minimum(requested, self._votes.count_left(rows)), np.zeros(len(rows)))
 
     def begin(self, policy: Policy) -> None:
         """Takes up what is stored, with the policy that was fitted to the model; every vote was recounted."""
@@ -305,7 +314,8 @@ class WavePlanner:
     def _ask_policy(self, rows: Rows, dial: float | None) -> Ints:
         """How many more samples the policy wants for some requests at a dial."""
         own = self._policy.spread_dial(dial, self._places[rows])
-        return self._policy.decide(self._reading[rows], self._votes.state(rows), own).counts
+        counts = self._policy.decide(self._reading[rows], self._votes.state(rows), own).counts
+        return np.minimum(counts, self._votes.count_left(rows))
 
     def _count_least(self, width: int) -> int:
         """How many requests the next wave should have at least.
@@ -449,6 +459,7 @@ class ModePlanner(WavePlanner):
         prices = self.prices[rows] if self.dial is None else np.minimum(self.prices[rows], self.dial)
         votes = self._votes.state(rows)
         wanted = self._policy.choose(self._reading[rows], votes, prices)
+        wanted = np.where(self._votes.count_left(rows) > 0, wanted, STOP)
         usable = ~self._failed[rows] & ~(self._unpaid & paid)
         blocked = np.flatnonzero((wanted != STOP) & ~usable[np.arange(len(rows)), np.maximum(wanted, 0)])
         for place in blocked.tolist():

@@ -468,12 +468,11 @@ def build_section(runs: EvaluationRuns, evaluation: Evaluation, *, oracle: Oracl
 def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Table:
     """Gain over uniform of every policy at each budget, the best first; with a menu, its gain over each."""
     budgets, menu = evaluation.budgets, evaluation.menu
-    names = [curve.policy for curve in frontier.curves]
     rows: list[tuple[Cell, ...]] = []
-    for name in names:
-        matches = [evaluation.match(name, budget) for budget in budgets]
-        cells: list[Cell] = [policy_style(name).name]
-        for match in matches:
+    for curve in frontier.curves:
+        cells: list[Cell] = [policy_style(curve.policy).name]
+        for budget in budgets:
+            match = evaluation.match(curve.policy, budget)
             difference = None if match is None else match.gain if menu is None else match.lead
             cells += [None if match is None else match.accuracy, difference]
         rows.append(tuple(cells))
@@ -482,7 +481,7 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
     columns = [Column(name="policy")]
     over = "points over uniform" if menu is None else "points of the menu over it"
     for budget in budgets:
-        cost = f"{budget:g}" if menu is None else menu.format_cost(budget, unit=False)
+        cost = evaluation.format_budget(budget)
         columns += [
             Column(name=f"B = {cost}", kind="share", about=basis_name(evaluation.basis)),
             Column(name=f"gain at {cost}", kind="points", about=f"{over}, 95% interval"),
@@ -504,10 +503,9 @@ def build_policy_table(evaluation: Evaluation, frontier: PolicyFrontier) -> Tabl
 
 def _build_rounds_table(evaluation: Evaluation) -> Table:
     """Rounds of every policy at each budget."""
-    menu = evaluation.menu
     columns = [Column(name="policy")]
     for budget in evaluation.budgets:
-        cost = f"{budget:g}" if menu is None else menu.format_cost(budget, unit=False)
+        cost = evaluation.format_budget(budget)
         columns.append(Column(name=f"at {cost}", kind="number", about="rounds a request, on average"))
         columns.append(Column(name=f"95% at {cost}", kind="amount", about="95% of requests take no more"))
     rows: list[tuple[Cell, ...]] = []

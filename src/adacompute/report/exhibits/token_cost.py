@@ -69,14 +69,20 @@ def _problem_tokens(runs: EvaluationRuns) -> Floats | None:
     return np.asarray(np.where(present, ballots.tokens, 0.0).sum(axis=1) / present.sum(axis=1))
 
 
+def has_tokens(runs: EvaluationRuns) -> bool:
+    """Whether tokens are recorded for every sample."""
+    tokens = _problem_tokens(runs)
+    return tokens is not None and runs.get(UNIFORM).point_tokens is not None and tokens.mean() > 0
+
+
 def measure_tokens(runs: EvaluationRuns) -> TokenUse | None:
     """Token use of every policy; None where tokens aren't recorded for every sample."""
     problem_tokens = _problem_tokens(runs)
+    if problem_tokens is None or not has_tokens(runs):
+        return None
     tokens_by_policy = {
         result.name: result.point_tokens for result in runs.everyone if result.point_tokens is not None
     }
-    if problem_tokens is None or UNIFORM not in tokens_by_policy or not problem_tokens.mean() > 0:
-        return None
     setup = runs.setup
     boot = make_bootstrap(setup)
     uniform_result = runs.get(UNIFORM)
@@ -200,13 +206,10 @@ def _write_words(tokens: TokenUse) -> tuple[str, ...]:
     second = (
         f"At {middle.budget:g} samples on average those that stopping draws are {_describe_length(middle)}"
     )
-    with_saving = [row for row in ours if row.saved is not None]
-    if not with_saving:
+    savings = [(row, row.saved) for row in ours if row.saved is not None]
+    if not savings:
         return f"{first} {second}.", f"No uniform number of samples has the same {basis_name(tokens.basis)}."
-    best = max(with_saving, key=_smallest_saving)
-    saved = best.saved
-    if saved is None:
-        return (f"{first} {second}.",)
+    best, saved = max(savings, key=lambda pair: pair[1].mean if pair[1].low is None else pair[1].low)
     ends = ""
     if saved.low is not None and saved.high is not None:
         ends = f" (95% interval {saved.low:.0%} to {saved.high:.0%}{' or more' if best.open_end else ''})"
@@ -235,13 +238,6 @@ def _describe_length(spending: TokenSpending) -> str:
         f"{abs(length.mean - 1):.0%} {longer} than the average one {ends}: it draws more of the problems "
         f"whose answers are {kind}"
     )
-
-
-def _smallest_saving(spending: TokenSpending) -> float:
-    """The smallest saving that the interval allows."""
-    if spending.saved is None:
-        return -math.inf
-    return spending.saved.mean if spending.saved.low is None else spending.saved.low
 
 
 def _build_table(tokens: TokenUse) -> Table:

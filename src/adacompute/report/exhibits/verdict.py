@@ -17,7 +17,7 @@ from adacompute.report.exhibits.money import (
     build_money_table,
     needs_column,
 )
-from adacompute.report.exhibits.token_cost import measure_tokens
+from adacompute.report.exhibits.token_cost import has_tokens
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
@@ -46,7 +46,7 @@ def build_section(
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
-    if evaluation.menu is None and measure_tokens(runs) is None:
+    if evaluation.menu is None and not has_tokens(runs):
         missing.append(_NO_TOKENS)
     tables = [build_money_table(money, evaluation)] if money.compute_savings(evaluation.verdict) else []
     tables.append(build_budgets_table(evaluation))

@@ -80,22 +80,14 @@ class Worth:
 
 def assess_worth(runs: EvaluationRuns, evaluation: Evaluation) -> Worth:
     """Assess every policy except the random ones."""
-    rows = []
+    rows, names = [], {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
     for budget in runs.setup.budgets:
-        matches = [match for match in evaluation.matched if match.budget == budget and match.gain is not None]
-        matches = [
-            match
-            for match in matches
-            if match.policy in {each.name for each in runs.everyone} - set(RANDOM_POLICIES)
-        ]
+        matches = [match for match in evaluation.matched if match.budget == budget and match.policy in names]
         matches.sort(key=lambda match: -match.accuracy)
-        above = tuple(
-            match for match in matches if match.gain and match.gain.low is not None and match.gain.low > 0
-        )
-        below = tuple(
-            match for match in matches if match.gain and match.gain.high is not None and match.gain.high < 0
-        )
-        level = tuple(match for match in matches if match not in above and match not in below)
+        gains = [(match, match.gain) for match in matches if match.gain is not None]
+        above = tuple(match for match, gain in gains if (gain.low or 0.0) > 0)
+        below = tuple(match for match, gain in gains if (gain.high or 0.0) < 0)
+        level = tuple(match for match, _ in gains if match not in above and match not in below)
         rows.append(BudgetStanding(budget=budget, above=above, level=level, below=below))
     graded = runs.setup.basis == "accuracy"
     return Worth(rows=tuple(rows), makeup=_measure_makeup(runs) if graded else None)
@@ -246,13 +238,8 @@ def _describe_need(need: PolicyNeed, needed: NeededSamples) -> str:
     name = policy_style(need.policy).name
     if not math.isfinite(need.samples.mean):
         return f"{name}: {_describe_miss(need)}"
-    text = f"{name}: {need.samples.mean:.1f} samples"
-    if need.samples.low is not None and need.samples.high is not None:
-        high = (
-            f"{need.samples.high:.1f}" if math.isfinite(need.samples.high) else f"more than {needed.target}"
-        )
-        text += f" ({need.samples.low:.1f} to {high})"
-    return text
+    ends = _format_ends(need.samples, needed.target)
+    return f"{name}: {need.samples.mean:.1f} samples{ends and f' ({ends})'}"
 
 
 def build_section(runs: EvaluationRuns, evaluation: Evaluation) -> Section:
@@ -292,7 +279,7 @@ def _describe_budgets(worth: Worth, verdict: Verdict) -> str:
 
 def _standing_table(worth: Worth, evaluation: Evaluation) -> Table:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (row.budget, *(_list_policies(some, gain=True) for some in (row.above, row.level, row.below)))
+        (row.budget, *(_list_policies(some) for some in (row.above, row.level, row.below)))
         for row in worth.rows
     )
     return Table(
@@ -354,18 +341,19 @@ def _describe_needs(needed: NeededSamples) -> str:
     tail = f" Not reached at any setting tried: {join_words(never)}." if never else ""
     if not reached:
         return f"{head} no policy needs less.{tail}"
-    needs = [
-        f"{policy_style(row.policy).name} needs {_format_interval(row.samples, needed.target)}"
-        for row in reached
-    ]
+    needs = []
+    for row in reached:
+        ends = _format_ends(row.samples, needed.target)
+        interval = ends and f" (95% interval {ends})"
+        needs.append(f"{policy_style(row.policy).name} needs {row.samples.mean:.1f}{interval}")
     return f"{head}, {join_words(needs)} on average.{tail}"
 
 
-def _format_interval(interval: Interval, longest: int) -> str:
+def _format_ends(interval: Interval, longest: int) -> str:
     if interval.low is None or interval.high is None:
-        return f"{interval.mean:.1f}"
+        return ""
     high = f"{interval.high:.1f}" if math.isfinite(interval.high) else f"more than {longest}"
-    return f"{interval.mean:.1f} (95% interval {interval.low:.1f} to {high})"
+    return f"{interval.low:.1f} to {high}"
 
 
 def _build_needs_table(needed: NeededSamples) -> Table:
@@ -397,11 +385,6 @@ def _build_needs_table(needed: NeededSamples) -> Table:
     )
 
 
-def _list_policies(matches: tuple[Match, ...], *, gain: bool = False) -> str:
-    names = [
-        f"{policy_style(match.policy).name} {100 * match.gain.mean:+.1f}"
-        if gain and match.gain
-        else policy_style(match.policy).name
-        for match in matches
-    ]
-    return ", ".join(names) or "–"
+def _list_policies(matches: tuple[Match, ...]) -> str:
+    gains = (f"{policy_style(m.policy).name} {100 * m.gain.mean:+.1f}" for m in matches if m.gain)
+    return ", ".join(gains) or "–"

@@ -22,8 +22,9 @@ import numpy as np
 
 from adacompute.answers import Tally, VoteWeights
 from adacompute.answers.vote import SignalModel, transform_signal
+from adacompute.client.modes import read_menu_file
 from adacompute.config import Config, ServeConfig
-from adacompute.errors import AdacomputeError, ConfigError, PolicyError
+from adacompute.errors import AdacomputeError, BudgetInvalid, ConfigError, PolicyError
 from adacompute.policies import read_policy
 from adacompute.policies.base import Policy, check_modes
 from adacompute.policies.baselines import FixedPolicy
@@ -481,7 +482,22 @@ def settle_quality(config: Config) -> tuple[Config, QualityCost | None]:
     if not names_quality(settings.budget):
         return config, None
     found = find_quality_cost(str(settings.budget), settings.policy, margin=settings.margin / 100)
-    return replace(config, serve=replace(settings, budget=f"{found.cost:.10g} samples")), found
+    if found.unit == "money" and settings.menu:
+        _check_measured_prices(settings)
+    return replace(config, serve=replace(settings, budget=found.budget)), found
+
+
+def _check_measured_prices(settings: ServeConfig) -> None:
+    """BudgetInvalid if a mode costs something else now than when its quality was measured."""
+    listed = {mode.name: mode.endpoint.prices for mode in read_menu_file(Path(settings.menu)).modes}
+    measured = read_policy(settings.policy)[0].menu
+    for mode in () if measured is None else measured.modes:
+        then, now = mode.prices, listed.get(mode.name)
+        if then and now and (then.input, then.output) != (now.input, now.output):
+            raise BudgetInvalid(
+                f"budget '{settings.budget}' was measured at other prices of {mode.name!r} than those of "
+                f"{settings.menu}; fit the policy again with --prices {settings.menu}"
+            )
 
 
 def _read_folders(settings: ServeConfig) -> dict[str, str]:
@@ -534,6 +550,8 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
         chart = read_chart(folder, policy=sha256)
     except PolicyError as exc:  # it serves without a chart as well
         remark = f"{exc}; until then it serves without a chart"
+    if chart is not None and not chart.rows:  # of several modes: qualities alone
+        chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"
     version = sha256[:_VERSION_LENGTH]

@@ -517,10 +517,14 @@ class ForwardExchange:
 
     def _bound_choices(self, count: int) -> Spend:
         """The most that so many further choices cost."""
+        return self._bound_cost(count, 0, count * self._request.completion_tokens)
+
+    def _bound_cost(self, samples: int, prompt: int, completion: int) -> Spend:
+        """The most that so many tokens cost, counted as so many samples."""
         most = self._gateway.resources.rates.compute_max(
-            samples=1, prompt_tokens=0, max_tokens=count * self._request.completion_tokens
+            samples=1, prompt_tokens=prompt, max_tokens=completion
         )
-        return Spend(samples=count, tokens=most.tokens, nanos=most.nanos)
+        return Spend(samples=samples, tokens=most.tokens, nanos=most.nanos)
 
     def _check_cap(self, reservation: Reservation | None) -> bool:
         """Whether the caps allow it now that its turn has come: others may have got too much meanwhile."""
@@ -538,10 +542,7 @@ class ForwardExchange:
     @property
     def _bound(self) -> Spend:
         request = self._request
-        most = self._gateway.resources.rates.compute_max(
-            samples=1, prompt_tokens=request.prompt_tokens, max_tokens=request.completion_tokens
-        )
-        return Spend(samples=request.samples, tokens=most.tokens, nanos=most.nanos)
+        return self._bound_cost(request.samples, request.prompt_tokens, request.completion_tokens)
 
     def _settle(self, reservation: Reservation | None) -> tuple[Spend, Spend]:
         """Settles what it cost, and may have cost; a second time changes nothing."""

@@ -84,8 +84,8 @@ async def open_gateway(
     that which the settings name; whoever has opened it closes it. `keys` are the clients'; None: as the keys
     file says.
     """
-    config, quality = settle_quality(config)
     config, listed = (config, None) if endpoint is not None else read_mode_list(config)
+    config, quality = settle_quality(config)
     settings, budget = config.serve, average_budget(config)
     modes = _list_modes(config, listed, endpoint, breaker)
     if limit is not None:
@@ -140,6 +140,7 @@ async def open_gateway(
             eligibility=eligibility,
             scorer=scorer,
             max_rounds=settings.max_rounds,
+            max_samples=settings.max_samples,
         )
         gateway = Gateway(
             config=config,

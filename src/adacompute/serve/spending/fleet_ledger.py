@@ -138,12 +138,7 @@ class FleetLedger:
 
     def _make_spend(self, units: int) -> Spend:
         """An amount in the unit of the caps."""
-        unit = self.caps.unit
-        return Spend(
-            samples=units if unit == "samples" else 0,
-            tokens=units if unit == "tokens" else 0,
-            nanos=units if unit == "money" else 0,
-        )
+        return Spend(**{"nanos" if self.caps.unit == "money" else self.caps.unit: units})
 
     def _make_balance(self, amounts: Sequence[int | str]) -> Balance:
         """What counts in the unit of the caps: spent, maybe and reserved."""

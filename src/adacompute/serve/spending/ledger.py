@@ -39,6 +39,7 @@ _log = logging.getLogger("adacompute.serve")
 
 Unit = Literal["samples", "tokens", "money"]
 NANOS = 1_000_000_000  # in one unit of money
+_MAX_UNWRITTEN = 8  # settled reservations that wait for each other
 _CLOCK_TOLERANCE = 60.0  # seconds between two readings that a clock may be adjusted by
 _CLOCK_PROBATION = 3600.0  # seconds after which a clock that has jumped is believed
 
@@ -297,6 +298,52 @@ class Balance(Struct, frozen=True):
 
 
 NO_BALANCE = Balance()
+
+
+HourKey = tuple[str, str]  # hour, key
+SpendPair = tuple[Spend, Spend]  # spent, maybe
+
+
+@dataclass(slots=True)
+class LedgerChanges:
+    """What is written together."""
+
+    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # to be added
+    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
+    notes: dict[str, str] = field(default_factory=dict)
+    replaces_window: str | None = None  # a window: it and all reservations are written again
+
+    def __bool__(self) -> bool:
+        return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it is only a few settled reservations."""
+        return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
+
+    def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
+        """Adds to what was spent, and may have been."""
+        before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
+        self.spent[slot] = before[0] + spent, before[1] + maybe
+
+    def add(self, newer: "LedgerChanges") -> None:
+        """Merges later changes into these."""
+        if newer.replaces_window is not None:
+            self.spent, self.open, self.notes = {}, {}, {}
+            self.replaces_window = newer.replaces_window
+        for slot, amounts in newer.spent.items():
+            self.count(slot, *amounts)
+        self.open.update(newer.open)
+        self.notes.update(newer.notes)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """What a file holds of one window."""
+
+    sums: dict[str, SpendPair]  # by key
+    open: dict[int, tuple[HourKey, Spend]]
+    notes: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

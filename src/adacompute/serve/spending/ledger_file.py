@@ -8,18 +8,16 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from adacompute.atomic import WriterLock
 from adacompute.errors import ConfigError, PoolError, PoolLocked
-from adacompute.serve.spending.ledger import NO_SPEND, Spend
+from adacompute.serve.spending.ledger import LedgerChanges, Spend, StoredLedger
 
 APPLICATION_ID = 0x4144414C  # "ADAL", in the file's header
 _MAGIC = b"SQLite format 3\0"
 _SQLITE_MAX = 2**63 - 1  # the largest integer of SQLite
 _BUSY_SECONDS = 5.0  # that a locked file is waited for
-_MAX_UNWRITTEN = 8  # settled reservations that wait for each other
 _PAGE_SIZE = 1024  # bytes: a commit writes two pages whole, which takes 6 µs less than with SQLite's 4096
 
 _SELECT_SUMS = """SELECT key, sum(samples), sum(tokens), sum(nanos),
@@ -37,54 +35,9 @@ _PUT_RESERVED = "INSERT OR REPLACE INTO reserved VALUES (?, ?, ?, ?, ?, ?)"
 _DELETE_RESERVED = "DELETE FROM reserved WHERE id = ?"
 _PUT_NOTE = "INSERT OR REPLACE INTO notes VALUES (?, ?)"
 
-HourKey = tuple[str, str]  # hour, key
-SpendPair = tuple[Spend, Spend]  # spent, maybe
-
 
 class LedgerFileReplaced(Exception):
     """The file is no longer the one that was opened: removed, replaced or damaged."""
-
-
-@dataclass(slots=True)
-class LedgerChanges:
-    """What is written together."""
-
-    spent: dict[HourKey, SpendPair] = field(default_factory=dict)  # to be added
-    open: dict[int, tuple[HourKey, Spend] | None] = field(default_factory=dict)  # None: settled
-    notes: dict[str, str] = field(default_factory=dict)
-    replaces_window: str | None = None  # a window: it and all reservations are written again
-
-    def __bool__(self) -> bool:
-        return bool(self.spent or self.open or self.notes or self.replaces_window is not None)
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether it is only a few settled reservations."""
-        return len(self.open) < _MAX_UNWRITTEN and not self.notes and self.replaces_window is None
-
-    def count(self, slot: HourKey, spent: Spend, maybe: Spend) -> None:
-        """Adds to what was spent, and may have been."""
-        before = self.spent.get(slot, (NO_SPEND, NO_SPEND))
-        self.spent[slot] = before[0] + spent, before[1] + maybe
-
-    def add(self, newer: "LedgerChanges") -> None:
-        """Merges later changes into these."""
-        if newer.replaces_window is not None:
-            self.spent, self.open, self.notes = {}, {}, {}
-            self.replaces_window = newer.replaces_window
-        for slot, amounts in newer.spent.items():
-            self.count(slot, *amounts)
-        self.open.update(newer.open)
-        self.notes.update(newer.notes)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredLedger:
-    """What a file holds of one window."""
-
-    sums: dict[str, SpendPair]  # by key
-    open: dict[int, tuple[HourKey, Spend]]
-    notes: dict[str, str]
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -115,9 +68,9 @@ MIGRATIONS: tuple[Callable[[sqlite3.Connection], None], ...] = (_create_tables,)
 class LedgerFile:
     """The ledger's file, locked against a second gateway. For one thread at a time."""
 
-    def __init__(self, path: Path | None) -> None:
-        self.path = path  # None: in memory only
-        self._lock = None if path is None else _lock_file(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = _lock_file(path)
         self._connection: sqlite3.Connection | None = None
         self._waits_for_lock = True
         try:
@@ -202,14 +155,11 @@ class LedgerFile:
     def close(self) -> None:
         """Closes it, and releases the lock."""
         self._close_connection()
-        if self._lock is not None:
-            self._lock.release()
+        self._lock.release()
 
     def _open(self) -> None:
-        address = ":memory:"
-        if self.path is not None:
-            _check_magic(self.path)
-            address = f"{self.path.absolute().as_uri()}?mode=rwc"
+        _check_magic(self.path)
+        address = f"{self.path.absolute().as_uri()}?mode=rwc"
         connection = sqlite3.connect(
             address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -269,10 +219,8 @@ def _lock_file(path: Path) -> WriterLock:
         raise ConfigError(f"{path}: {exc.strerror}; name a file that can be written (state)") from exc
 
 
-def _identify(path: Path | None) -> tuple[int, int] | None:
+def _identify(path: Path) -> tuple[int, int] | None:
     """What tells a file from another one that has its name later; None: there is none."""
-    if path is None:
-        return None
     try:
         status = os.stat(path)  # noqa: PTH116 - a third of the time of Path.stat
     except FileNotFoundError:
@@ -289,7 +237,7 @@ def _check_magic(path: Path) -> None:
             raise ConfigError(_explain_foreign_file(path))
 
 
-def _prepare_database(connection: sqlite3.Connection, path: Path | None) -> None:
+def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
     try:
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -317,7 +265,7 @@ def _prepare_database(connection: sqlite3.Connection, path: Path | None) -> None
     connection.execute("COMMIT")
 
 
-def _explain_foreign_file(path: Path | None) -> str:
+def _explain_foreign_file(path: Path) -> str:
     return f"{path}: is not a gateway's ledger; name another file (state), or remove this one"
 
 

@@ -31,8 +31,10 @@ from adacompute.serve.spending.ledger import (
     Balance,
     CapChecker,
     Caps,
+    LedgerChanges,
     Reservation,
     Spend,
+    StoredLedger,
     WindowSums,
     count_elapsed,
     decode_note,
@@ -41,12 +43,7 @@ from adacompute.serve.spending.ledger import (
     make_reader,
     name_window,
 )
-from adacompute.serve.spending.ledger_file import (
-    LedgerChanges,
-    LedgerFile,
-    LedgerFileReplaced,
-    StoredLedger,
-)
+from adacompute.serve.spending.ledger_file import LedgerFile, LedgerFileReplaced
 
 _RETRY_SECONDS = 1.0  # between attempts while writing fails
 _MAX_DELAY = 0.05  # seconds that a change waits at most if nobody waits for it
@@ -242,6 +239,35 @@ class LedgerWriter:
                 future.set_result(None)
 
 
+class MemoryWriter:
+    """In the place of a `LedgerWriter`, where nothing is kept in a file."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self._written = LedgerChanges()
+
+    def put(self, changes: LedgerChanges) -> None:
+        """Keeps what was spent."""
+        for slot, (spent, maybe) in changes.spent.items():
+            self._written.count(slot, spent, maybe)
+
+    async def write(self, changes: LedgerChanges) -> None:
+        """As `put`."""
+        self.put(changes)
+
+    def read_file(self, window: str) -> StoredLedger:
+        """What was spent in a window."""
+        sums = WindowSums()
+        for (hour, key), (spent, maybe) in self._written.spent.items():
+            if hour.startswith(window):
+                sums.add(key, spent=spent, maybe=maybe)
+        return StoredLedger({key: (sum_.spent, sum_.maybe) for key, sum_ in sums.keys.items()}, {}, {})
+
+    async def close(self) -> None:
+        """Ends it."""
+        self.trouble = "the gateway is closing down"
+
+
 _NOTHING_STORED = StoredLedger({}, {}, {})
 _CLOCK_NOTE = "clock"  # the hour that the clock was set back to, and the latest before that
 _MAX_CLOCK_SETBACK = 3600.0  # seconds by which a clock may be set back, and the window stays as it is
@@ -261,7 +287,7 @@ class Ledger:
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
         self._last_number = 0
-        self._writer: LedgerWriter  # set by `open`
+        self._writer: LedgerWriter | MemoryWriter = MemoryWriter()  # `open` sets that of a file
 
     @classmethod
     async def open(
@@ -282,6 +308,8 @@ class Ledger:
         if now is None:
             now, elapsed = time.time, elapsed or count_elapsed
         ledger = cls(caps, make_reader(now, elapsed))
+        if path is None:
+            return ledger
         opening = asyncio.get_running_loop().run_in_executor(None, ledger._open_file, path)
         try:
             journal = await asyncio.shield(opening)
@@ -463,7 +491,7 @@ class Ledger:
             is_reserved=is_reserved,
         )
 
-    def _open_file(self, path: Path | None) -> LedgerFile:
+    def _open_file(self, path: Path) -> LedgerFile:
         """Opens the file, and continues from it."""
         journal = LedgerFile(path)
         try:

@@ -276,6 +276,7 @@ class SamplingResources:
     eligibility: VoteEligibility
     scorer: SampleScorer | None = None  # None: there is no verifier
     max_rounds: int = 0  # per request; 0: no limit
+    max_samples: int = 0  # the same
     memory: FieldMemory = field(default_factory=FieldMemory)
 
     def __post_init__(self) -> None:

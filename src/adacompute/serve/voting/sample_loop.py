@@ -508,7 +508,7 @@ class SampleLoop:
         if self._stopped or self.route.is_single or 0 < self._resources.max_rounds <= self.waves:
             return ()
         draws: tuple[Draw, ...] = () if draw is None or count == 0 else (replace(draw, count=count),)
-        if self._explore:
+        if self._explore and not self._resources.max_samples:
             self._explore, self._exploring = False, True
             draws = self._list_unexplored()
         if draws and self._loop.time() + self._slowest > self.drawer.deadline:
@@ -543,9 +543,10 @@ class SampleLoop:
         draw = policy.next(prompt, tally, price, reading=self._features, modes=modes)
         if modes is not None and not modes:
             return None
-        if draw is None or draw.count <= policy.longest - tally.drawn:
+        left = min(policy.longest, self._resources.max_samples or policy.longest) - tally.drawn
+        if draw is None or draw.count <= left:
             return draw
-        return replace(draw, count=policy.longest - tally.drawn) if tally.drawn < policy.longest else None
+        return replace(draw, count=left) if left > 0 else None
 
     async def _count_ahead(self, ahead: "asyncio.Task[SampleWave | None]") -> None:
         """Counts the rest of the first wave, unless the first sample shows that there is no vote."""

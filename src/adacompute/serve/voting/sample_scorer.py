@@ -22,22 +22,26 @@ _MIN_SHIFT = 0.05  # spreads: smaller moves of the scores' centre or spread are 
 _MIN_VARIANCE = 1e-9  # share of the scores' mean square, below which they differ by rounding only
 
 
+def _drop_samples(spend: Spend) -> Spend:
+    return Spend(tokens=spend.tokens, nanos=spend.nanos)
+
+
 class VerifierRates(Rates):
     """Token prices of a verifier: its calls give no samples."""
 
     def compute_max(self, *, samples: int, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that so many verifications can cost."""
         most = super().compute_max(samples=samples, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return replace(most, samples=0)
+        return _drop_samples(most)
 
     def compute_spent(self, calls: Iterable[Call]) -> Spend:
         """What the calls that were paid for cost."""
-        return replace(super().compute_spent(calls), samples=0)
+        return _drop_samples(super().compute_spent(calls))
 
     def compute_maybe(self, calls: Iterable[Call], *, prompt_tokens: int, max_tokens: int) -> Spend:
         """The most that calls may be charged for beyond that."""
         most = super().compute_maybe(calls, prompt_tokens=prompt_tokens, max_tokens=max_tokens)
-        return most if most is NO_SPEND else replace(most, samples=0)
+        return most if most is NO_SPEND else _drop_samples(most)
 
 
 class SampleScorer:

@@ -104,21 +104,20 @@ class ModeStatus:
     def __init__(
         self,
         modes: Sequence[str],
+        settings: ServeConfig,
+        endpoint: EndpointConfig,
         registry: CollectorRegistry,
         *,
-        unit: Unit,
-        currency: str,
-        exploring: bool,
         now: Callable[[], float],
     ) -> None:
-        """`modes` are listed cheapest first. `unit` is what costs are shown in.
-
-        `exploring`: some requests are drawn to the end, and only these say how modes agree.
-        """
+        """`modes` are listed cheapest first; `endpoint` has the highest of their prices."""
+        is_priced = bool(endpoint.input_price or endpoint.output_price)
+        in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
         self._modes = tuple(modes)
-        self._unit = unit
-        self._currency = currency
-        self._exploring = exploring
+        self._unit: Unit = "money" if in_money else "tokens"  # what costs are shown in
+        self._currency = endpoint.currency
+        # some requests are drawn to the end, and only these say how modes agree
+        self._exploring = settings.explore > 0
         self._ever = _make_sums(modes)  # of this run and earlier ones
         self._now, self._since = now, now()
         self._make_counters(registry)
@@ -148,28 +147,6 @@ class ModeStatus:
             self._count(name, ModeSums())  # so that zeros are shown
         for name in self._modes[:-1]:
             self._alarms.labels(name)
-
-    @classmethod
-    def open(
-        cls,
-        modes: Sequence[str],
-        settings: ServeConfig,
-        endpoint: EndpointConfig,
-        registry: CollectorRegistry,
-        *,
-        now: Callable[[], float],
-    ) -> "ModeStatus":
-        """That of a gateway's settings; `endpoint` has the highest prices of the modes."""
-        is_priced = bool(endpoint.input_price or endpoint.output_price)
-        in_money = is_priced and parse_serve_budgets(settings)[0].unit != "tokens"
-        return cls(
-            modes,
-            registry,
-            unit="money" if in_money else "tokens",
-            currency=endpoint.currency,
-            exploring=settings.explore > 0,
-            now=now,
-        )
 
     def start(self) -> None:
         """Starts the spans of the dashboard, at first and if budgets are in another unit from now on."""

@@ -381,7 +381,7 @@ class Observability:
         self._late_before = 0
         self.modes = None
         if modes:
-            self.modes = ModeStatus.open(modes, settings, self._endpoint, self._metrics.registry, now=now)
+            self.modes = ModeStatus(modes, settings, self._endpoint, self._metrics.registry, now=now)
 
     def on_request_start(self) -> None:
         """A request starts sampling; `on_request_end` follows."""
@@ -405,18 +405,7 @@ class Observability:
         if self.modes is not None:
             self.modes.add_outcome(outcome)
         if cost.counted:
-            voted = outcome.agreement is not None and not outcome.explored
-            self._dials.add_request(
-                outcome.policy,
-                outcome.budget,
-                cost.samples,
-                voted=voted,
-                decided=cost.decided,
-                unit=outcome.unit,
-                cost=outcome.budget_cost,
-                spent=outcome.spent,
-                prompt_cost=outcome.prompt_cost,
-            )
+            self._dials.add_request(outcome, cost)
         if cost.agreement is None:
             if unvoted:
                 self._unvoted[unvoted] += 1

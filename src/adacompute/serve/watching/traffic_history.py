@@ -18,7 +18,7 @@ from adacompute.pool.ballots import count_calls
 from adacompute.records import BudgetUnit
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, RequestOutcome
 from adacompute.serve.pricing.pacer import choose_average, name_lane, parse_lane, round_budget
-from adacompute.serve.spending.ledger import NO_PROMPT_COST, NO_SPEND, PromptCost, Spend
+from adacompute.serve.spending.ledger import PromptCost, Spend
 
 MAX_DIALS = 64  # pairs of a policy and a budget
 _MAX_CHOICES = 64  # samples a call: more than uniform sampling needs
@@ -94,8 +94,8 @@ class DialTable:
     def count_in(self, unit: BudgetUnit) -> None:
         """Starts the overall average, of requests whose budget is in the unit of the gateway's own."""
         self._unit = unit
-        self._requests = self._decided = 0
-        self._cost = self._decided_cost = self._target = self._decided_target = 0.0
+        # requests, their cost and their budgets: of all, and of those that can be voted on
+        self._sums: dict[str, list[float]] = {"all": [0, 0.0, 0.0], "voted": [0, 0.0, 0.0]}
 
     def __iter__(self) -> Iterator[DialStats]:
         return iter(self._dials.values())
@@ -110,47 +110,24 @@ class DialTable:
                 self._dials[key] = dial
         return dial
 
-    def add_request(
-        self,
-        policy: str,
-        budget: float,
-        samples: int,
-        *,
-        voted: bool,
-        decided: bool = True,
-        unit: BudgetUnit = "samples",
-        cost: float | None = None,
-        spent: Spend = NO_SPEND,
-        prompt_cost: PromptCost = NO_PROMPT_COST,
-    ) -> None:
-        """Adds a request that counts in the average.
-
-        `decided`: its policy decided how many samples; `voted`: to the end, with a vote. `cost` is in the
-        unit of its budget; None: its samples. `spent` is what it cost in every unit, and `prompt_cost` how
-        much of that is for prompts.
-        """
-        cost = float(samples) if cost is None else cost
-        dial = self.get(policy, budget, unit)
+    def add_request(self, outcome: RequestOutcome, cost: "RequestCost") -> None:
+        """Adds a request that counts in the average."""
+        dial = self.get(outcome.policy, outcome.budget, outcome.unit)
         dial.requests += 1
-        dial.samples += samples
-        dial.cost += cost
-        if decided:
+        dial.samples += cost.samples
+        dial.cost += outcome.budget_cost
+        if cost.decided:
             dial.decided += 1
-            dial.decided_cost += cost
-        if voted:
+            dial.decided_cost += outcome.budget_cost
+        if outcome.agreement is not None and not outcome.explored:
             dial.voted += 1
-            dial.voted_samples += samples
-            _add_spent(dial, spent, prompt_cost)
+            dial.voted_samples += cost.samples
+            _add_spent(dial, outcome.spent, outcome.prompt_cost)
         self._counted += 1
-        if unit != self._unit:
-            return
-        self._requests += 1
-        self._cost += cost
-        self._target += budget
-        if decided:
-            self._decided += 1
-            self._decided_cost += cost
-            self._decided_target += budget
+        if outcome.unit == self._unit:
+            for sums in self._sums.values() if cost.decided else (self._sums["all"],):
+                for place, amount in enumerate((1, outcome.budget_cost, outcome.budget)):
+                    sums[place] += amount
 
     def forget(self, policy: str) -> None:
         """Another version of a policy serves: the numbers of the old one don't apply to it."""
@@ -203,8 +180,8 @@ class DialTable:
         In the unit of the gateway's budget, of requests whose budget is in that unit.
         """
         return {
-            **_compute_means(self._requests, self._cost, self._target),
-            "voted": _compute_means(self._decided, self._decided_cost, self._decided_target),
+            **_compute_means(*self._sums["all"]),
+            "voted": _compute_means(*self._sums["voted"]),
         }
 
     def state(self) -> dict[str, list[float]]:
@@ -298,7 +275,7 @@ def _compare_with_uniform(pairs: list[tuple[float, float]]) -> dict[str, float] 
     return {"spent": spent, "uniform": uniform, "saved": uniform - spent} if spent else None
 
 
-def _compute_means(requests: int, cost: float, target: float) -> dict[str, Any]:
+def _compute_means(requests: float, cost: float, target: float) -> dict[str, Any]:
     return {
         "requests": requests,
         "average": cost / requests if requests else None,
