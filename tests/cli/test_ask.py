@@ -57,7 +57,7 @@ def test_as_json_it_has_all_that_a_reply_has(adacompute):
     reply = json.loads(done.stdout)
     assert set(reply) == {
         *("text", "answer", "votes", "samples", "tokens", "cost", "agreement", "notes", "model", "message"),
-        *("modes", "error"),
+        *("modes", "error", "usage"),
     }
     assert reply["message"]["content"] == reply["text"]
     assert (reply["answer"], reply["model"], reply["error"]) == ("Hanoi", "scripted", None)

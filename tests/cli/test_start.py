@@ -1,6 +1,5 @@
 """The command line starts light, and its table of commands says what is there."""
 
-import functools
 import importlib
 import inspect
 import os
@@ -8,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,44 +43,6 @@ def test_a_command_loads_no_other():
     assert "adacompute.cli.pools" in loaded
     others = {"serve", "collect", "fit", "evaluate", "report", "demo", "allocate"}
     assert loaded & {f"adacompute.cli.{name}" for name in others} == set()
-
-
-def test_plain_options_are_read_without_pydantic():
-    words = ["--json", "--upstream", "http://127.0.0.1:9/v1", "--budget", "3", "--port", "0", "--state", "s"]
-    code = f"""
-from adacompute.cli.app import load_command
-values = load_command("serve").make_context("serve", {words!r}).params
-print(values["url"], values["budget"], values["port"], values["state"], values["cors"])
-import sys
-print(*sys.modules)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    shown, loaded = done.stdout.splitlines()
-    assert shown == "http://127.0.0.1:9/v1 3.0 0 s ()"
-    assert {"pydantic", "importlib.metadata", "numpy.ma"} & set(loaded.split()) == set()
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_an_option_that_is_converted_plainly_has_the_value_or_the_error_that_typer_gives(name: str):
-    command = load_command(name)
-    context = command.make_context(name, [], resilient_parsing=True)
-
-    def convert(process: Any, value: object) -> tuple[type, str]:
-        try:
-            result = process(context, value)
-        except Exception as error:  # noqa: BLE001 - of whatever kind
-            return type(error), str(error)
-        return type(result), repr(result)
-
-    for parameter in command.get_params(context):
-        if parameter.callback is not None:
-            continue
-        by_typer = functools.partial(type(parameter).process_value, parameter)
-        for value in (None, parameter.default, "", "0", "3", "-1", "1.5", " 7", "٣", "auto", "samples", "/"):
-            if value is not None and (parameter.multiple or parameter.nargs != 1):
-                continue
-            plainly = convert(parameter.process_value, value)
-            assert plainly == convert(by_typer, value), (parameter.name, value)
 
 
 @pytest.mark.parametrize("entry", COMMANDS.values(), ids=COMMANDS)

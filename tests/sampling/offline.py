@@ -35,6 +35,9 @@ class PathVotes:
     def __len__(self) -> int:
         return len(self.drawn)
 
+    def count_left(self, rows: np.ndarray) -> np.ndarray:
+        return self.paths.longest - self.drawn[rows]
+
     @property
     def spent(self) -> int:
         return int(self.drawn.sum())

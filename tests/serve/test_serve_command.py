@@ -94,6 +94,7 @@ def test_every_option_that_is_a_setting_changes_it(serve):
         "--price": ("serve", "price", 0.25),
         "--margin": ("serve", "margin", 2.0),
         "--max-rounds": ("serve", "max_rounds", 3),
+        "--max-samples": ("serve", "max_samples", 9),
         "--min-agreement": ("serve", "min_agreement", 0.5),
         "--weak": ("serve", "weak", "refuse"),
         "--stream-mode": ("serve", "stream_mode", "first"),
