@@ -1,4 +1,4 @@
-"""The text and tables of docs/reference/menu-evaluation.md, from numbers that scripts/menu_evaluation.py measured."""
+"""The text and tables of docs/reference/menu-evaluation.md, from what scripts/menu_evaluation.py measured."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -3,7 +3,9 @@
 The root's conftest.py loads this as a plugin.
 """
 
+import asyncio
 import fcntl
+import inspect
 import json
 import os
 import shutil
@@ -150,6 +152,16 @@ def installed(tmp_path: Path) -> Run:
         return _as_expected(done, code)
 
     return run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 DEMO_SCRIPT = 'cd "$1" && "$0" demo >out.txt 2>err.txt && mv out.txt said.txt'

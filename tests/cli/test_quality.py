@@ -8,7 +8,6 @@ import adacompute as ac
 from adacompute.pool.pool_files import export_file
 from harness import Run
 
-
 MENU = (
     *("fit", "--policy", "menu", "--join", "small=facts", "--join", "large=facts-qwen"),
     *("--cost", "small=0.1", "--cost", "large=1"),

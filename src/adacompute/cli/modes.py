@@ -315,12 +315,10 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
             raise typer.BadParameter(reason, param_hint=option)
 
 
-def read_upstreams(
-    menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig, *, vllm: str | None = None
-) -> ModeConfigs:
+def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
     """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
     if menu is not None:
-        _refuse_endpoint_options({**get_flags(endpoint), "--vllm": vllm})
+        _refuse_endpoint_options(get_flags(endpoint))
         return read_menu_file(menu)
     upstream = endpoint.override(settings)
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)

@@ -23,7 +23,6 @@ from adacompute.cli.options import (
     parse_columns,
 )
 from adacompute.cli.terminal import (
-    CostScale,
     choose_scale,
     format_count,
     format_interval,
@@ -330,12 +329,6 @@ def show_modes(modes: Sequence[ModeSummary], menu: Menu | None) -> None:
             for mode in modes
         ],
     )
-
-
-def _format_mode_cost(cost: float | None, scale: CostScale) -> str:
-    if cost is None:
-        return "not known"
-    return scale.format_number(cost) if math.isfinite(cost) else "never drawn"
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
