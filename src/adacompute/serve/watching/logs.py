@@ -168,8 +168,10 @@ class JsonFormatter(logging.Formatter):
             "logger": mask_name(record.name),
             "message": self._mask_text(_format_message(record)),
         }
-        for name, value in _read_extras(record).items():
-            line[mask_name(name)] = self._redactor.mask_named(name, value)
+        for name, value in vars(record).items():
+            if name not in _STANDARD_FIELDS:
+                is_number = value is None or type(value) in (bool, int, float)
+                line[mask_name(name)] = value if is_number else self._redactor.mask_named(name, value)
         if record.exc_info and record.exc_info[1] is not None:
             line["error"] = self._mask_text(_format_traceback(record.exc_info[1]))
         elif record.exc_text:
@@ -326,10 +328,6 @@ class _LineWriter(logging.Handler):
             dropped, self._dropped = self._dropped, 0
             lines.append(json.dumps({"level": "warning", "message": f"{dropped} log lines were dropped"}))
         return "\n".join(lines) + "\n"
-
-
-def _read_extras(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 
 def _format_message(record: logging.LogRecord) -> str:
