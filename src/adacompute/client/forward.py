@@ -311,7 +311,9 @@ class ForwardCall:
         self._began_at, self._sent_at = context.loop.time(), time.time()
         self._weight = float(request.prompt_tokens + request.completion_tokens)
         self._limiter = context.limiters.pick("/" + request.route)  # each route has its own
-        self._has_turn = self._reported = False
+        self.is_counted = request.samples > 0
+        self.is_reported = False  # whether it has ended, one way or another
+        self._has_turn = False
 
     async def open(self, may_send: Callable[[], bool] | None = None) -> ForwardReply:
         """Sends it, if it may be sent; the reply, whatever its status. EndpointError where there is none."""
@@ -333,16 +335,6 @@ class ForwardCall:
             self.report_cancelled()
             raise
         return ForwardReply(self, raw)
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it counts as samples."""
-        return self._request.samples > 0
-
-    @property
-    def is_reported(self) -> bool:
-        """Whether it has ended, one way or another."""
-        return self._reported
 
     def report_reply(self, status: int, reader: UsageReader | None) -> None:
         """A reply came whole; `reader` has read it, if it can say what it cost."""
@@ -402,9 +394,9 @@ class ForwardCall:
         usage: ForwardUsage | None = None,
         estimated: bool = False,
     ) -> None:
-        if self._reported:
+        if self.is_reported:
             return
-        self._reported = True
+        self.is_reported = True
         context, samples = self.context, self._request.samples
         if self._has_turn:
             used = None if usage is None else float(usage.prompt_tokens + usage.completion_tokens)

@@ -31,7 +31,6 @@ from adacompute.errors import shorten
 from adacompute.policies.chart import Chart
 from adacompute.records import Budget, BudgetUnit, Call
 from adacompute.serve.messages.reply import CLIENT_GONE_STATUS, ForwardOutcome, RequestOutcome, Usage
-from adacompute.serve.messages.request_parser import Mode
 from adacompute.serve.pricing.fleet import FleetStatus
 from adacompute.serve.pricing.pacer import choose_average, round_budget
 from adacompute.serve.pricing.policy_registry import ServedPolicy
@@ -51,7 +50,6 @@ MAX_LABELS = 64  # values of a label that isn't a fixed set
 
 CALL_KINDS: Final = FAILURE_KINDS | {"ok", "cancelled"}
 _STATUSES = frozenset({*(int(status) for status in HTTPStatus), CLIENT_GONE_STATUS})
-_MODES: Final = frozenset(get_args(Mode))
 _UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{0,39}")
 _SAMPLE_BUCKETS = (1, 2, 3, 4, 6, 8, 12, 16, 32)
@@ -172,7 +170,7 @@ class Metrics:
     def count_request(self, outcome: RequestOutcome, *, unvoted: str = "") -> None:
         """Counts a request that ended, successfully or not; `unvoted`: why it had no vote, if that is so."""
         add, policy, status = self.add, self.policy_label(outcome.policy), outcome.status
-        add(self.requests, 1, policy, _mode_label(outcome.mode), _status_label(status))
+        add(self.requests, 1, policy, outcome.mode, _status_label(status))
         self.seconds.observe(outcome.seconds)
         if outcome.samples:
             self.at_labels(self.samples, policy).observe(outcome.samples)
@@ -321,10 +319,6 @@ class _WorkersCollector(Collector):
         yield from (metric for metric in self._registry.collect() if metric.type == "gauge")
         summed = MultiProcessCollector(None).collect()  # type: ignore[no-untyped-call]
         yield from (metric for metric in summed if metric.type != "gauge")
-
-
-def _mode_label(mode: str) -> str:
-    return mode if mode in _MODES else OTHER
 
 
 def _status_label(status: int) -> str:
