@@ -253,7 +253,7 @@ class ResponseStream:
     def _fail(self, error: ServeError | EndpointError) -> Iterator[bytes]:
         status, _, body = build_error(error)
         fields = orjson.loads(body)["error"]
-        details = {name: fields[name] and str(fields[name]) for name in ("code", "param")}
+        details = {name: None if fields[name] is None else str(fields[name]) for name in ("code", "param")}
         yield self._format("error", message=str(fields.get("message")), **details)
         code = "rate_limit_exceeded" if status == 429 else "server_error"
         failure = {"code": code, "message": str(fields.get("message"))}
