@@ -29,10 +29,7 @@ from adacompute.cli.options import (
     split_budgets,
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
-from adacompute.cli.terminal import (
-    format_path,
-    print_message,
-)
+from adacompute.cli.terminal import format_path, print_message
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
@@ -41,11 +38,7 @@ from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.calibrate import check_menu_budget
 from adacompute.score.grades import BlockMap
 
-_MAX_WORKERS = 4  # processes, at most, where nobody says how many
-_ORDERS = 20  # orders of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
-_LISTED_POINTS = 7  # a fitted policy's settings that are shown
-
 
 MissingProblems = Literal["error", "drop"]
 FamiliesFlag = Annotated[
