@@ -340,13 +340,14 @@ def parse_mode_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
-    number = parse_number(str(text))
-    if math.isfinite(number) and unit not in ("samples", menu.unit):
+    amount = parse_number(str(text))
+    if not math.isfinite(amount):
+        try:
+            amount = check_menu_budget(menu, text)
+        except BudgetInvalid as exc:
+            raise typer.BadParameter(str(exc), param_hint=option) from None
+    elif unit not in ("samples", menu.unit):
         raise typer.BadParameter(f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit")
-    try:
-        amount = check_menu_budget(menu, number if math.isfinite(number) else text)
-    except BudgetInvalid as exc:
-        raise typer.BadParameter(str(exc), param_hint=option) from None
     cheapest = menu.modes[0]
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(
