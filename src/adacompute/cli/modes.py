@@ -41,10 +41,28 @@ from adacompute.score.grades import BlockMap
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
 
 MissingProblems = Literal["error", "drop"]
-FamiliesFlag = Annotated[
-    bool,
-    typer.Option("--families", help="For new families: hold out whole subjects, not single problems."),
-]
+Column = Literal["subject", "level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """Which problems are held out and resampled together."""
+
+    group: Annotated[
+        Column | None,
+        choose_from(
+            Column, help="Hold out all problems of one subject, or level, together. [default: alike]"
+        ),
+    ] = None
+    no_groups: Annotated[
+        bool, typer.Option("--no-groups", help="Hold out single questions, even of alike ones.")
+    ] = False
+
+    def apply(self, ballots: Ballots) -> Ballots:
+        """The same votes in groups: of alike problems, unless an option says otherwise."""
+        if self.group is not None and self.no_groups:
+            raise typer.BadParameter("groups are by --group already; leave one out", param_hint="--no-groups")
+        return ballots.group("none" if self.no_groups else self.group or "alike")
 
 
 @dataclass(frozen=True, kw_only=True)
