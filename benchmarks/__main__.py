@@ -15,11 +15,13 @@ from typing import NamedTuple
 from benchmarks import (
     allocate,
     answers,
+    budgets,
     collect,
     commands,
     decide,
     gateway,
     imports,
+    live,
     loop_hold,
     replay,
     score,
@@ -284,6 +286,22 @@ BENCHES = {
         "under 1 s, `import adacompute` under 1.5 times `import numpy`. (`python -m benchmarks.commands "
         "--against CHECKOUT` compares with other code.)",
         commands_table,
+    ),
+    "budgets": Bench(
+        "Budgets asked and met",
+        "The average cost that a policy meets in replay, calibrated for a budget on the same samples, and "
+        "what is right then; before, with one price for all requests, and after, with a price for each by "
+        "its place. The aim: within 0.5%, for every budget from the least to the most that the policy can "
+        "take.",
+        budgets.run,
+    ),
+    "live": Bench(
+        "Live beside replayed",
+        "A policy fitted on one half of a recording; the other half replayed, and sent through `adacompute "
+        "serve`, each problem "
+        f"{live.ROUNDS} times, with an upstream that plays recorded samples back. Costs in samples, of two "
+        "models in USD. The difference is in points, with its 95% interval over problems.",
+        live.run,
     ),
     "decide": Bench(
         "Deciding for one request",

@@ -230,8 +230,6 @@ def keep_promise(name: str, quality: str, margin: float, rounds: int) -> str:
             str(Path(sys.executable).parent / "adacompute"),
             "fit",
             f"{folder}/half.jsonl",
-            "-o",
-            policy,
         ]
         told = subprocess.run(
             [*command, "-o", policy, *words, "--json"], check=True, capture_output=True, text=True
@@ -333,6 +331,17 @@ def list_halves(names: Sequence[str]) -> Iterator[tuple[Half, Sequence[float]]]:
             yield read_menu_half(logprobs=logprobs), [COSTS["large"] * share for share in MENU_BUDGETS]
 
 
+def list_rows(names: Sequence[str], rounds: int) -> Iterator[dict[str, str]]:
+    for half, budgets in list_halves(names):
+        for budget in budgets:
+            yield compare(half, budget, rounds).to_dict()
+
+
+def run() -> list[dict[str, str]]:
+    """Every recording that is there, at every budget."""
+    return list(list_rows((), ROUNDS))
+
+
 def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*RECORDINGS, "menu", []])
@@ -344,14 +353,10 @@ def main(words: Sequence[str]) -> None:
         for name in options.names or ("words",):
             print(keep_promise(name, options.quality, options.margin, options.rounds), flush=True)
         return
-    is_first = True
-    for half, budgets in list_halves(options.names):
-        for budget in budgets:
-            line = compare(half, budget, options.rounds).to_dict()
-            if is_first:
-                print("| " + " | ".join(line) + " |\n| --- | --- |" + " ---: |" * (len(line) - 2))
-                is_first = False
-            print("| " + " | ".join(line.values()) + " |", flush=True)
+    for number, row in enumerate(list_rows(options.names, options.rounds)):
+        if not number:
+            print("| " + " | ".join(row) + " |\n| --- | --- |" + " ---: |" * (len(row) - 2))
+        print("| " + " | ".join(row.values()) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ from adacompute.policies.base import Policy
 from adacompute.policies.chart import Chart, write_chart
 from adacompute.policies.features import FeatureSet
 from adacompute.policies.menu.policy import MIN_PROBLEMS, MenuPolicy
-from adacompute.policies.quality import MARGIN, Quality
+from adacompute.policies.quality import MARGIN, Quality, check_mode
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots, Menu
@@ -236,6 +236,8 @@ def fit(
             check_averages([budget], longest_recorded)
         own = {"max_waves": max_waves, "delta": delta, "features": features}
         arguments = _choose_arguments(policy, ballots, longest_recorded, votes, own)
+    if quality is not None:
+        check_mode(quality, [] if menu is None else menu.names)
     refit = functools.partial(
         _fit_policy, policy, name=modes.name, arguments=arguments, budget=budget, labels=labels
     )

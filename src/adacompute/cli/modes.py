@@ -37,7 +37,8 @@ from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, rea
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.pool import Ballots, Menu, join_pools, read_modes
-from adacompute.records import Budget, BudgetUnit, TokenPrices
+from adacompute.records import BudgetUnit, TokenPrices
+from adacompute.replay.calibrate import check_menu_budget
 from adacompute.score.grades import BlockMap
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
@@ -333,12 +334,10 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
             raise typer.BadParameter(reason, param_hint=option)
 
 
-def read_upstreams(
-    menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig, *, vllm: str | None = None
-) -> ModeConfigs:
+def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
     """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
     if menu is not None:
-        _refuse_endpoint_options({**get_flags(endpoint), "--vllm": vllm})
+        _refuse_endpoint_options(get_flags(endpoint))
         return read_menu_file(menu)
     upstream = endpoint.override(settings)
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
@@ -366,24 +365,13 @@ def parse_mode_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
-    amount = parse_number(str(text))
-    if math.isfinite(amount):
-        if unit not in ("samples", menu.unit):
-            raise typer.BadParameter(
-                f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit"
-            )
-    else:
-        try:
-            budget = Budget.parse(text, currency=menu.currency or None)
-        except BudgetInvalid as exc:
-            raise typer.BadParameter(str(exc), param_hint=option) from None
-        if budget.unit != menu.unit:
-            raise typer.BadParameter(
-                f"{text!r} is in {budget.currency or budget.unit}, and this menu in {_name_unit(menu)}; give "
-                "a number, which counts in that",
-                param_hint=option,
-            )
-        amount = budget.amount
+    number = parse_number(str(text))
+    if math.isfinite(number) and unit not in ("samples", menu.unit):
+        raise typer.BadParameter(f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit")
+    try:
+        amount = check_menu_budget(menu, number if math.isfinite(number) else text)
+    except BudgetInvalid as exc:
+        raise typer.BadParameter(str(exc), param_hint=option) from None
     cheapest = menu.modes[0]
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(

@@ -253,7 +253,7 @@ class UniformVotes(NamedTuple):
 
     samples: int
     mode: str | None
-    cost: float  # of a request
+    cost: float  # a request
     rights: Floats  # (questions,)
 
 

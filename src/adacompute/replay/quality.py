@@ -19,7 +19,7 @@ from adacompute.replay.replay import RESAMPLES, check_memory, resample_groups
 _FEWEST_PROBLEMS = 30
 _PRICES, _THRESHOLDS = np.geomspace(1e-5, 1.0, 48), np.linspace(0.0, 1.0, 24)
 _COSTS = 60  # average costs that are compared
-_ORDERS = 25  # of each problem's samples, at most
+_ORDERS = 25  # random orders of each problem, at most
 _LOW = 2.5  # percentile at the lower end of a 95% interval
 
 

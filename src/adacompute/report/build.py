@@ -38,7 +38,7 @@ from adacompute.pool import Ballots, Menu, fingerprint
 from adacompute.pool.groups import count_in_groups
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
-from adacompute.report.exhibits import frontier, modes, token_cost, verdict, worth
+from adacompute.report.exhibits import frontier, modes, verdict, worth
 from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_data
 
 Part = tuple[str, str, str, bool]  # key, title, description, whether its sections are folded at first
@@ -134,10 +134,6 @@ def _build_worth(inputs: ReportInputs) -> Section:
     return worth.build_section(inputs.runs, inputs.evaluation)
 
 
-def _build_token_cost(inputs: ReportInputs) -> Section:
-    return token_cost.build_section(inputs.runs)
-
-
 def _build_modes(inputs: ReportInputs) -> Section:
     return modes.build_section(inputs.runs, inputs.evaluation)
 
@@ -156,7 +152,6 @@ JOBS = (  # in the order of the page
     Job(key="modes", title="Modes", part="modes", build=_build_modes, several=True),
     Job(key="worth", title="When it is worth it", part="held-out", build=_build_worth, several=False),
     Job(key="frontier", title="Frontier", part="held-out", build=_build_frontier, effort=3),
-    Job(key="tokens", title="Tokens", part="held-out", build=_build_token_cost, several=False),
     Job(key="limits", title="When it isn't worth it", part="held-out", build=_build_limits, several=True),
 )
 
