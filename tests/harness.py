@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 from clusters import RedisServer, start_detached, start_ray, stop_ray
 from guard import Guard
 from shared import FOLDER as SHARED
-from warm import COMMAND, LONGEST, Warm
+from warm import COMMAND, LONGEST, Warm, keep_warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -107,18 +107,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Callable[[], Warm]]:
+def warm() -> Callable[[], Warm]:
     """The process that has imported our command; it is started by the first test that wants it."""
-    started: list[Warm] = []
-
-    def process() -> Warm:
-        if not started:
-            started.append(Warm())
-        return started[0]
-
-    yield process
-    for one in started:
-        one.close()
+    return keep_warm
 
 
 @pytest.fixture
