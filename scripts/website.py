@@ -62,7 +62,7 @@ def _call(*words: str) -> None:
 
 def find_pages() -> list[Path]:
     """The pages of the site, from the repository's root."""
-    folders = ("docs", "studies")
+    folders = ("docs", "examples", "studies")
     pages = [*ROOT.glob("*.md"), *(page for folder in folders for page in (ROOT / folder).rglob("*.md"))]
     return sorted(page.relative_to(ROOT) for page in pages)
 

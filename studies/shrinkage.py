@@ -3,7 +3,7 @@
 Choosing by noisy accuracies picks what luck has raised, so a choice claims more than it gives. A
 posterior mean has no such bias, whatever is chosen by it. Ours is Tweedie's: a row moves along the
 slope of the density of all rows, which a kernel estimates from the table itself, without assuming
-a shape (problems pile up at 0 and 1, so a normal prior does harm; docs/findings.md).
+a shape (problems pile up at 0 and 1, so a normal prior does harm; studies/findings.md).
 
 Rows are compared on the arcsine scale, where the noise of a share is the same for all rows. A
 mode's noise is that of some number of right-or-wrong trials, from its standard errors. The noises

@@ -3,7 +3,9 @@
 The root's conftest.py loads this as a plugin.
 """
 
+import asyncio
 import fcntl
+import inspect
 import json
 import os
 import shutil
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 from clusters import RedisServer, start_detached, start_ray, stop_ray
 from guard import Guard
 from shared import FOLDER as SHARED
-from warm import COMMAND, LONGEST, Warm
+from warm import COMMAND, LONGEST, Warm, keep_warm
 
 ROOT = Path(__file__).resolve().parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -105,18 +107,9 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[Callable[[], Warm]]:
+def warm() -> Callable[[], Warm]:
     """The process that has imported our command; it is started by the first test that wants it."""
-    started: list[Warm] = []
-
-    def process() -> Warm:
-        if not started:
-            started.append(Warm())
-        return started[0]
-
-    yield process
-    for one in started:
-        one.close()
+    return keep_warm
 
 
 @pytest.fixture
@@ -150,6 +143,16 @@ def installed(tmp_path: Path) -> Run:
         return _as_expected(done, code)
 
     return run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 DEMO_SCRIPT = 'cd "$1" && "$0" demo >out.txt 2>err.txt && mv out.txt said.txt'

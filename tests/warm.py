@@ -1,6 +1,8 @@
 """Our command without the second that Python takes to start: one process has imported it, and forks for each.
 
-    done = Warm().run("pool", "p.sqlite", folder=tmp_path, environ={...})    # a subprocess.CompletedProcess
+    warm = keep_warm()
+    done = warm.run("pool", "p.sqlite", folder=tmp_path, environ={...})    # a subprocess.CompletedProcess
+    gateway = warm.start([COMMAND, "serve"], folder=tmp_path, environ={...})    # as a subprocess.Popen
 
 What runs is a process as every other: its own folder, environment, streams, signals, exit code and end. What
 is settled when an interpreter starts is the warm one's: the encoding of streams, PYTHON... in the
@@ -11,10 +13,13 @@ Run as a script, this file is the warm process: it takes requests from the socke
 
 import atexit
 import contextlib
+import functools
 import gc
 import importlib
 import json
 import os
+import runpy
+import selectors
 import signal
 import socket
 import subprocess
@@ -22,11 +27,11 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
-__all__ = ["COMMAND", "LONGEST", "Warm"]
+__all__ = ["COMMAND", "LONGEST", "Started", "Warm", "keep_warm"]
 
 COMMAND = str(Path(sys.executable).parent / "adacompute")
 LONGEST = 280.0  # seconds that a command may take on a loaded machine
@@ -34,6 +39,46 @@ _STARTING = 120.0  # seconds: a loaded machine imports slowly
 _MOST_BYTES = 1 << 17  # bytes of a request: its words and its environment
 _SETTLED = ("PYTHON", "LC_", "LANG")  # what only a start of Python heeds
 _ALONE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # no threads that a fork would lose
+
+
+class Started:
+    """A process that was forked and runs on: what tests use of a subprocess.Popen."""
+
+    def __init__(self, line: socket.socket, stdout: IO[bytes] | None) -> None:
+        self._line = line
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self.pid = int(self._told(_STARTING))
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            try:
+                self.returncode = int(self._told(timeout))
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0) from None
+            self._line.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _told(self, timeout: float | None) -> bytes:
+        self._line.settimeout(timeout)
+        told = self._line.recv(64)
+        assert told, "the warm process has ended"
+        return told
 
 
 class Warm:
@@ -48,32 +93,38 @@ class Warm:
                 pass_fds=[theirs.fileno()],
                 env=self._environ | _ALONE,
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # nothing that a fork would try to seek in
             )
 
     def run(
         self, *words: str, folder: Path, environ: Mapping[str, str], timeout: float = LONGEST
     ) -> "subprocess.CompletedProcess[str]":
         """Runs the command to its end, with nothing to read."""
-        assert self.can(environ), "this environment is for a start of Python"
-        request = json.dumps({"words": words, "folder": str(folder), "environ": dict(environ)}).encode()
-        with (
-            Path(os.devnull).open() as none,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-        ):
-            socket.send_fds(self._line, [request], [none.fileno(), out.fileno(), err.fileno()])
-            pid = int(self._told(_STARTING))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            process = self._fork([COMMAND, *words], folder, environ, out.fileno(), err.fileno())
             try:
-                code = int(self._told(timeout))
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                self._told(_STARTING)
-                raise subprocess.TimeoutExpired([COMMAND, *words], timeout) from None
+                code = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_STARTING)
+                raise
             said = []
             for stream in (out, err):
                 stream.seek(0)
                 said.append(stream.read().decode())
         return subprocess.CompletedProcess([COMMAND, *words], code, *said)
+
+    def start(
+        self, words: Sequence[str], *, folder: Path, environ: Mapping[str, str], stderr: int
+    ) -> Started:
+        """Starts the command, or a script of Python, with its output in a pipe."""
+        read, write = os.pipe()
+        try:
+            process = self._fork(words, folder, environ, write, stderr)
+        finally:
+            os.close(write)
+        process.stdout = os.fdopen(read, "rb")
+        return process
 
     def can(self, environ: Mapping[str, str]) -> bool:
         """Whether the warm process would have started the same in this environment."""
@@ -85,36 +136,74 @@ class Warm:
 
     def close(self) -> None:
         self._line.close()
-        self._process.wait(60)
+        with self._process:
+            self._process.wait(60)
 
-    def _told(self, timeout: float) -> bytes:
-        self._line.settimeout(timeout)
-        told = self._line.recv(64)
-        assert told, "the warm process has ended"
-        return told
+    def _fork(
+        self, words: Sequence[str], folder: Path, environ: Mapping[str, str], out: int, err: int
+    ) -> Started:
+        assert self.can(environ), "this environment is for a start of Python"
+        request = json.dumps({"words": words, "folder": str(folder), "environ": dict(environ)}).encode()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, Path(os.devnull).open() as none:
+            socket.send_fds(self._line, [request], [none.fileno(), out, err, theirs.fileno()])
+        return Started(ours, None)
 
 
-def _serve(line: socket.socket) -> None:
-    """Forks for each request, and tells the pid and then the exit code; returns in the fork only."""
+@functools.cache
+def keep_warm() -> Warm:
+    """The warm process of this one, which ends with it."""
+    warm = Warm()
+    atexit.register(warm.close)
+    return warm
+
+
+def _serve(line: socket.socket) -> list[str]:
+    """Forks for each request and tells pid and exit code on its own line; a fork returns its words."""
+    running: dict[int, socket.socket] = {}
+    ended, woken = socket.socketpair()
+    woken.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken.fileno())
+    events = selectors.DefaultSelector()
+    events.register(line, selectors.EVENT_READ)
+    events.register(ended, selectors.EVENT_READ)
     while True:
-        request, fds, _flags, _address = socket.recv_fds(line, _MOST_BYTES, 3)
+        ready = {key.fileobj for key, _ in events.select()}
+        if ended in ready:
+            ended.recv(4096)
+            _tell_ends(running)
+        if line not in ready:
+            continue
+        request, fds, _flags, _address = socket.recv_fds(line, _MOST_BYTES, 4)
         if not request:
             sys.exit()
+        theirs = socket.socket(fileno=fds.pop())
         with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             pid = os.fork()  # later Pythons warn of threads: pyarrow's allocator has one, and knows of forks
         if pid == 0:
-            line.close()
-            _become(json.loads(request), fds)
-            return
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            events.close()
+            for each in (line, ended, woken, theirs, *running.values()):
+                each.close()
+            return _become(json.loads(request), fds)
         for fd in fds:
             os.close(fd)
-        line.send(b"%d" % pid)
-        _pid, status = os.waitpid(pid, 0)
-        line.send(b"%d" % os.waitstatus_to_exitcode(status))
+        running[pid] = theirs
+        with contextlib.suppress(BrokenPipeError):
+            theirs.send(b"%d" % pid)
 
 
-def _become(request: dict[str, Any], fds: list[int]) -> None:
-    """Makes this process one that was started so."""
+def _tell_ends(running: dict[int, socket.socket]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            with running.pop(ended[0]) as line, contextlib.suppress(BrokenPipeError):
+                line.send(b"%d" % os.waitstatus_to_exitcode(ended[1]))
+
+
+def _become(request: dict[str, Any], fds: list[int]) -> list[str]:
+    """Makes this process one that was started so; its words."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -122,7 +211,8 @@ def _become(request: dict[str, Any], fds: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environ"])
-    sys.argv = [COMMAND, *request["words"]]
+    words: list[str] = request["words"]
+    return words
 
 
 def _leave(code: int) -> NoReturn:
@@ -152,11 +242,15 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(COMMAND).parent)
     _import_all()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with who started it
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv = _serve(socket.socket(fileno=int(sys.argv[1])))
     from adacompute.cli import main
 
     try:
-        main()
+        if sys.argv[0] == COMMAND:
+            main()
+        else:  # Python and a script
+            del sys.argv[0]
+            runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as exc:
         if exc.code is None or isinstance(exc.code, int):
             _leave(exc.code or 0)

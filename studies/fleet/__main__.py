@@ -1,7 +1,7 @@
 """`python -m studies.fleet`: measure, simulate, and print every table.
 
---quick simulates less, in a fraction of the time. --write keeps the numbers in docs/figures/fleet.json,
-draws docs/figures/fleet.svg from them and renews the tables of docs/design/fleet-simulation.md; with
+--quick simulates less, in a fraction of the time. --write keeps the numbers in studies/fleet/fleet.json,
+draws studies/fleet/fleet.svg from them and renews the tables of studies/fleet/README.md; with
 --draw, from the numbers that are kept already.
 """
 
@@ -22,12 +22,8 @@ from studies.fleet.figure import figure
 from studies.fleet.measured import measured
 from studies.fleet.tables import TABLES, renewed
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-KEPT, PICTURE, PAGE = (
-    DOCS / "figures" / "fleet.json",
-    DOCS / "figures" / "fleet.svg",
-    DOCS / "design" / "fleet-simulation.md",
-)
+FOLDER = Path(__file__).resolve().parent
+KEPT, PICTURE, PAGE = FOLDER / "fleet.json", FOLDER / "fleet.svg", FOLDER / "README.md"
 # gateways, requests a second, seconds, told of each request
 CELLS = [
     (1, 10.0, 180.0, True), (1, 100.0, 180.0, True), (1, 300.0, 180.0, True),
@@ -90,7 +86,7 @@ def main(words: list[str]) -> int:
     if "--write" in words or draw:
         PICTURE.write_text(figure(numbers), "utf-8")
         PAGE.write_text(renewed(PAGE.read_text("utf-8"), numbers), "utf-8")
-        print("written: docs/figures/fleet.json, docs/figures/fleet.svg, docs/design/fleet-simulation.md")
+        print("written: studies/fleet/fleet.json, studies/fleet/fleet.svg, studies/fleet/README.md")
         return 0
     shown = [name for name in TABLES if name in numbers]
     print("\n\n".join(f"## {name}\n\n{TABLES[name](numbers)}" for name in shown))

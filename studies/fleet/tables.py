@@ -1,6 +1,6 @@
-"""The tables of docs/design/fleet-simulation.md, from the numbers kept beside its figure. Computes nothing.
+"""The tables of studies/fleet/README.md, from the numbers kept beside its figure. Computes nothing.
 
-A table stands between `<!-- drawn from: docs/figures/fleet.json NAME -->` and `<!-- end -->`.
+A table stands between `<!-- drawn from: studies/fleet/fleet.json NAME -->` and `<!-- end -->`.
 """
 
 import re
@@ -14,7 +14,7 @@ __all__ = ["PART", "TABLES", "renewed"]
 
 Numbers = dict[str, Any]
 PART = re.compile(
-    r"(<!-- drawn from: docs/figures/fleet\.json (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL
+    r"(<!-- drawn from: studies/fleet/fleet\.json (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL
 )
 
 
@@ -60,7 +60,7 @@ def measured(numbers: Numbers) -> str:
     found = numbers["measured"]
     redis, gateway, solve = found["redis"], found["gateway"], found["solve"]
     here = "`python -m studies.fleet --write`"
-    bench = '[benchmarks](../reference/benchmarks.md), "Requests a second beside other servers"'
+    bench = '[benchmarks](../../docs/reference/benchmarks.md), "Requests a second beside other servers"'
     synced = ", ".join(f"{value / 1000:.1f}" for value in redis["synced_round_trip_us"][:3])
     rows = [
         ["Redis, a replica's call", f"{redis['call_us']:.0f} µs", "its own processor time, real script"],

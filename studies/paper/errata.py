@@ -34,7 +34,7 @@ def _check_features(_: Reproduction) -> str:
     foreign = [name for name in named if name not in FEATURE_NAMES]
     return (
         f"{len(foreign)} of these {len(named)} are none of the 16. Ours are the 16 of appendix E.1 "
-        "([features.md](../../docs/reference/features.md)), in training and in serving."
+        "([features.md](../features.md)), in training and in serving."
     )
 
 

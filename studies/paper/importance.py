@@ -36,7 +36,7 @@ class Importance:
     """Features by their importance, and what they are like for each of the oracle's budgets."""
 
     budget: float  # samples on average
-    names: tuple[str, ...]  # (features,) as in docs/reference/features.md
+    names: tuple[str, ...]  # (features,) as in studies/features.md
     gain: Floats  # (features,) shares of the trees' importance, scored as the paper does: on all problems
     imitation: tuple[Interval, ...]  # (features,) held-out imitation lost by shuffling it
     accuracy: tuple[Interval, ...]  # (features,) held-out accuracy lost likewise

@@ -282,7 +282,7 @@ def _describe_baseline(reproduction: Reproduction) -> str:
 _POINTER = (
     "**What to do instead.** What a prompt can't tell, the first votes do: stopping as they come in beats "
     "deciding beforehand, held-out and without labels of the task. See "
-    "[evaluation.md](../../docs/reference/evaluation.md), and [findings.md](../../docs/findings.md) for "
+    "[evaluation.md](../../docs/reference/evaluation.md), and [findings.md](../findings.md) for "
     "what else was tried."
 )
 

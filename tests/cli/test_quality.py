@@ -8,6 +8,11 @@ import adacompute as ac
 from adacompute.pool.pool_files import export_file
 from harness import Run
 
+MENU = (
+    *("fit", "--policy", "menu", "--join", "small=facts", "--join", "large=facts-qwen"),
+    *("--cost", "small=0.1", "--cost", "large=1"),
+)
+
 
 @pytest.fixture
 def words(tmp_path, adacompute: Run) -> str:
@@ -46,6 +51,9 @@ def test_fit_finds_the_cost_of_a_quality_and_keeps_it_with_the_policy(words: str
         (("fit", "facts", "--policy", "guarantee", "--budget", "as good as 8"), "told by a verdict"),
         (("fit", "facts", "--no-verdict", "--budget", "as good as 8"), "told by a verdict"),
         (("fit", "facts", "--budget", "as good as"), "as good as 8"),
+        (("fit", "facts", "--budget", "as good as large"), "there is one alone; give 'as good as 8'"),
+        ((*MENU, "--budget", "within 2 points of 8"), "of small, large; give 'within 2 points of large x 8'"),
+        ((*MENU, "--budget", "as good as huge"), "none of small, large; give 'as good as large'"),
         (("solve", "facts", "--budget", "as good as 8"), "give an amount"),
         (
             (

@@ -2,7 +2,7 @@
 
 Each client is put through its cases (adapters/cases.py) twice, in its own environment. A case is `same`,
 `better` (more answers are right, for they were voted on) or `worse`, with the reason. A client whose
-environment can't be made is skipped, and its row says why. The whole table in docs/clients.md is written by
+environment can't be made is skipped, and its row says why. The whole table in docs/peers.md is written by
 one run; `python suite.py NAME …` runs some clients, and renews their rows.
 """
 
@@ -27,7 +27,7 @@ from running import Process
 
 HERE = Path(__file__).resolve().parent
 ROOT = environments.ROOT
-PAGE = ROOT / "docs" / "clients.md"
+PAGE = ROOT / "docs" / "peers.md"
 CASES = ("plain", "stream", "tools", "structured", "errors", "at once", "other routes")
 LIMIT = 280.0  # seconds of one client
 LANES = 2  # clients at the same time, each with a model and a gateway of its own
@@ -242,7 +242,8 @@ def write_rows(rows: list[str], page: Path) -> None:
     known = {row.split(" | ")[0]: row for row in [*TABLE.findall(text), *rows]}
     table = [known[f"| {client.name}"] for client in CLIENTS if f"| {client.name}" in known]
     head = [f"| client | version | {' | '.join(CASES)} |", f"|{' --- |' * (len(CASES) + 2)}"]
-    start, end = text.index("| client"), text.rindex("|\n") + 2
+    start = text.index("| client")
+    end = text.index("|\n\n", start) + 2
     page.write_text(text[:start] + "".join(f"{line}\n" for line in [*head, *table]) + text[end:], "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Real clients meet nothing worse through the gateway than directly; docs/clients.md says what they meet."""
+"""Real clients meet nothing worse through the gateway than directly; docs/peers.md says what they meet."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_a_client_that_can_t_be_installed_is_skipped_and_its_row_says_why(
     node, python = known["openai (npm)"], known["openai-python"]
     nowhere = Servers("http://127.0.0.1:1/v1", "http://127.0.0.1:1/v1")
     verdicts = {client.name: suite.run_client(client, nowhere) for client in (node, python)}
-    page = tmp_path / "clients.md"
+    page = tmp_path / "peers.md"
     page.write_text(PAGE, "utf-8")
     suite.write_rows([suite.build_row(client, verdicts[client.name]) for client in (node, python)], page)
     assert f"| openai (npm) | {suite.version(node)} | skipped: node and npm are not installed | – |" in (

@@ -36,7 +36,7 @@ def gain(recording: str, row: str, budget: str) -> str:
 
 
 def test_the_menus_of_the_readme_are_the_evaluation():
-    text = (ROOT / "docs" / "menu-evaluation.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "menu-evaluation.md").read_text("utf-8")
     section = text[text.index("\n## Facts\n") :].partition("\n## Facts, plain")[0]
 
     def read_row(name: str) -> list[str]:

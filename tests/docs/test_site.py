@@ -147,21 +147,19 @@ def test_no_page_names_a_place_of_the_machine_that_built_it(site: Path):
 
 
 @pytest.mark.parametrize("start", ["folder", "server"])
-def test_search_in_a_browser_leads_to_the_page_and_asks_nobody_else(
+async def test_search_in_a_browser_leads_to_the_page_and_asks_nobody_else(
     browser, site: Path, server: str, start: str
 ):
     base = site.as_uri() if start == "folder" else server
 
-    async def look() -> tuple[str, list[str], list[str]]:
-        async with tab(browser) as page:
-            await page.open(f"{base}/docs/index.html")
-            await page.until("document.readyState === 'complete'")
-            links = await page.until(SEARCH.replace("PHRASE", "shared budget Redis gateways"), within=60)
-            await page.open(str(links).split()[0])
-            await page.until("document.readyState === 'complete' && location.search.startsWith('?h=')")
-            return str(links), page.requests, page.wrong
+    async with tab(browser) as page:
+        await page.open(f"{base}/docs/index.html")
+        await page.until("document.readyState === 'complete'")
+        links = await page.until(SEARCH.replace("PHRASE", "shared budget Redis gateways"), within=60)
+        await page.open(str(links).split()[0])
+        await page.until("document.readyState === 'complete' && location.search.startsWith('?h=')")
+        links, requests, wrong = str(links), page.requests, page.wrong
 
-    links, requests, wrong = asyncio.run(look())
     assert "docs/scale.html" in links
     assert [
         request for request in requests if not request.startswith((base, "data:", "blob:", "about:"))

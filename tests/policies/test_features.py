@@ -23,7 +23,7 @@ from adacompute.policies.features import (
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CASES = json.loads((ROOT / "tests" / "cases" / "features.json").read_text("utf-8"))
-PAGE = (ROOT / "docs" / "reference" / "features.md").read_text("utf-8")
+PAGE = (ROOT / "studies" / "features.md").read_text("utf-8")
 PAPER = [
     "prompt_length_chars",
     "prompt_length_words",

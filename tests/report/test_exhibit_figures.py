@@ -13,7 +13,7 @@ from handmade import FIGURES, evaluated, handmade
 
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.report.document import Section
-from adacompute.report.exhibits import frontier, token_cost, verdict, worth
+from adacompute.report.exhibits import frontier, verdict, worth
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.theme import COLOURS
 from studies.paper.wording import to_markdown
@@ -22,15 +22,12 @@ pytestmark = pytest.mark.slow  # each draws every figure of a report
 LIGHT = {light for light, _ in COLOURS.values()}
 
 
-ALL = (verdict, frontier, worth, token_cost)
+ALL = (verdict, frontier, worth)
 
 
 def sections(found: EvaluationRuns, modules: Sequence[ModuleType] = ALL) -> dict[str, Section]:
     evaluation = evaluated(found)
-    made = [
-        module.build_section(found) if module is token_cost else module.build_section(found, evaluation)
-        for module in modules
-    ]
+    made = [module.build_section(found, evaluation) for module in modules]
     return {section.key: section for section in made}
 
 
@@ -107,9 +104,9 @@ def test_words_follow_the_numbers(made):
 
 @pytest.mark.nightly
 def test_what_a_pool_lacks_is_said_and_nothing_breaks():
-    bare = sections(handmade(tokens=False), (verdict, token_cost))
+    bare = sections(handmade(tokens=False), (verdict,))
     assert [table.key for table in bare["verdict"].tables] == ["budgets"]
-    assert bare["tokens"].missing[0].startswith("tokens: not every sample")
+    assert bare["verdict"].missing[0].startswith("money: not every sample")
     ungraded = sections(handmade(graded=False), (frontier,))
     assert "Agreement with the full vote" in ungraded["frontier"].tables[0].title
     short = handmade()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from handmade import BUDGETS, EACH, PROBLEMS, evaluated, handmade
+from handmade import BUDGETS, EACH, evaluated, handmade
 
 from adacompute.evaluate.comparison import Evaluation
 from adacompute.evaluate.conclusions import EvaluationRuns, format_samples
@@ -22,8 +22,7 @@ from adacompute.report.exhibits.money import (
     describe_money,
     find_saving,
 )
-from adacompute.report.exhibits.token_cost import measure_tokens
-from adacompute.report.exhibits.worth import assess_worth, find_needed_samples
+from adacompute.report.exhibits.worth import list_above, measure_makeup
 from synthetic import synthetic
 
 
@@ -78,67 +77,6 @@ def test_the_oracles_ends_rise_and_the_in_sample_one_is_above(frontier: PolicyFr
     assert (np.diff(oracle.high) >= -1e-12).all()
     assert (oracle.high >= oracle.low - 1e-9).all()
     assert oracle.choices == (1, 2, 4, 8, 16)
-
-
-def test_half_of_the_samples_are_needed_and_who_never_gets_there_needs_more_than_any(found: EvaluationRuns):
-    needed = find_needed_samples(found)
-    assert needed.target == 16
-    ours = needed.get("stopping").samples
-    assert (ours.mean, ours.low, ours.high) == pytest.approx((8.0, 8.0, 8.0))
-    assert needed.get("fixed").samples.mean == pytest.approx(16.0)
-    never = needed.get("heuristic")
-    assert math.isinf(never.samples.mean)
-    assert never.reached == 0.0
-    assert never.most == 16.0
-    assert [one.samples.mean for one in needed.rows] == sorted(one.samples.mean for one in needed.rows)
-
-
-def test_an_end_of_what_is_needed_is_within_the_most_samples_or_infinite(found: EvaluationRuns):
-    # so accurate in about every other draw of problems, so that an end may fall between the two kinds
-    plain = found.get("fixed").points
-    nearly = plain.accuracy.copy()
-    nearly[-1] += np.random.default_rng(0).normal(0.0, 0.05, PROBLEMS)
-    for less in (0.0, 0.002, 0.004, 0.008, 0.012):
-        almost = replace(found.get("curve"), points=replace(plain, accuracy=nearly - less))
-        samples = (
-            find_needed_samples(replace(found, everyone=(found.get("fixed"), almost))).get("curve").samples
-        )
-        assert all(end <= 16.0 or math.isinf(end) for end in (samples.low, samples.high))
-
-
-def test_tokens_that_go_with_samples_are_saved_as_they_are(found: EvaluationRuns):
-    tokens = measure_tokens(found)
-    assert tokens.per_sample == EACH
-    for budget in BUDGETS:
-        ours = tokens.get("stopping", budget)
-        assert ours.tokens.mean == pytest.approx(EACH * budget)
-        assert ours.same == pytest.approx(2 * EACH * budget)
-        assert (ours.saved.mean, ours.saved.low, ours.saved.high) == pytest.approx((0.5, 0.5, 0.5))
-        assert tokens.get("fixed", budget).saved is None
-        assert tokens.get("curve", budget).saved.mean == pytest.approx(0.0)
-        assert (ours.length.mean, ours.length.low) == pytest.approx((1.0, 1.0))
-        assert not ours.open_end
-    assert measure_tokens(handmade(tokens=False)) is None
-
-
-def test_tokens_saved_against_what_uniform_never_reaches_end_at_the_most_it_writes(found: EvaluationRuns):
-    ours = found.get("stopping")
-    noise = np.random.default_rng(1).normal(0.0, 0.08, PROBLEMS)
-    better = replace(ours.points, accuracy=ours.points.accuracy + (noise - noise.mean()))
-    best = replace(found, everyone=(found.get("fixed"), replace(ours, points=better)))
-    told = measure_tokens(best).get("stopping", 6.0)
-    assert told.open_end
-    assert told.saved.high <= 1 - 6.0 / 16.0 + 1e-9
-
-
-def test_tokens_at_a_budget_are_told_for_that_budget_in_every_draw(found: EvaluationRuns):
-    # tokens go with samples, whose number differs among problems: at a cost that is met there is no doubt
-    ours = found.get("stopping")
-    factor = np.linspace(0.5, 1.5, PROBLEMS)
-    cost = ours.points.cost * factor
-    uneven = replace(ours, points=replace(ours.points, cost=cost), point_tokens=EACH * cost)
-    told = measure_tokens(replace(found, everyone=(found.get("fixed"), uneven))).get("stopping", 3.0)
-    assert (told.tokens.low, told.tokens.high) == pytest.approx((3 * EACH, 3 * EACH))
 
 
 @pytest.mark.parametrize(("value", "text"), [(8.0, "8"), (7.96, "8"), (9.49, "9.5"), (16.0, "16")])
@@ -236,13 +174,10 @@ def test_what_is_saved_is_a_bound_exactly_where_uniform_needs_more_than_was_reco
 
 
 def test_who_is_above_uniform_is_told_by_intervals(evaluation: Evaluation, found: EvaluationRuns):
-    worth = assess_worth(found, evaluation)
-    assert worth.pays == BUDGETS
-    for row in worth.rows:
-        assert [one.policy for one in row.above] == ["stopping"]
-        assert "curve" in [one.policy for one in row.level]
-        assert "heuristic" in [one.policy for one in row.below]
-    makeup = worth.makeup
+    above = list_above(found, evaluation)
+    assert tuple(above) == BUDGETS
+    assert all([one.policy for one in matches] == ["stopping"] for matches in above.values())
+    makeup = measure_makeup(found)
     right = found.setup.ballots.correct
     assert makeup.always == pytest.approx((right.min(axis=1) == 1).mean())
     assert makeup.never == pytest.approx((right.max(axis=1) == 0).mean())

@@ -1,6 +1,6 @@
 """A batch on recorded samples without an endpoint: the same rounds, votes from paths.
 
-`python tests/sampling/offline.py facts 60` prints the table of docs/answer.md.
+`python tests/sampling/offline.py facts 60` prints the table of studies/findings.md.
 """
 
 import sys

@@ -74,7 +74,7 @@ def test_one_odd_refusal_fails_one_problem_alone(pool: Pool, raw: bytes):
     assert pool.verify().ok
 
 
-def test_what_cant_be_stored_is_told_as_such_and_its_neighbours_are_kept(pool: Pool):
+async def test_what_cant_be_stored_is_told_as_such_and_its_neighbours_are_kept(pool: Pool):
     bad = DrawnSamples(
         "p0", [(0, Sample(text="x", tokens=-5))], (), [Call(at=1.0, seconds=1.0, asked=1, got=1)]
     )
@@ -82,16 +82,13 @@ def test_what_cant_be_stored_is_told_as_such_and_its_neighbours_are_kept(pool: P
         "p1", [(0, Sample(text="The answer is 2."))], (), [Call(at=1.0, seconds=1.0, asked=1, got=1)]
     )
 
-    async def written() -> list[DrawnSamples]:
-        from adacompute.sampling.workers import PoolWriter
-
-        writer = PoolWriter(pool, model="m", parameters={})
-        futures = [writer.add(bad), writer.add(good)]
-        await writer.close()
-        return [await future for future in futures]
-
     pool.add_problems(problems(2))
-    first, second = asyncio.run(written())
+    from adacompute.sampling.workers import PoolWriter
+
+    writer = PoolWriter(pool, model="m", parameters={})
+    futures = [writer.add(bad), writer.add(good)]
+    await writer.close()
+    first, second = [await future for future in futures]
     assert (first.samples, [f.kind for f in first.failures]) == ((), ["unstorable"])
     assert second.samples == good.samples
     assert pool.account("m").calls == 2
@@ -220,7 +217,6 @@ WRONG = {
     "no plan": {"plans": ["m"]},
     "a plan twice": {"plans": [plan("http://127.0.0.1:9/v1")] * 2},
     "samples": {"samples": 0},
-    "rounds": {"retry_rounds": "2"},
     "max_cost": {"max_cost": "1", "prices": TokenPrices(output=1.0)},
 }
 

@@ -22,7 +22,6 @@ import selectors
 import signal
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -35,6 +34,7 @@ from urllib.parse import urlsplit
 from adacompute.config import AnswersConfig, Config, EndpointConfig, ServeConfig, VerifierConfig
 from adacompute.serve.http import server
 from adacompute.serve.routes.gateway import Gateway
+from warm import COMMAND, Started, keep_warm
 
 __all__ = ["QUESTION", "Answer", "Process", "Running"]
 
@@ -234,7 +234,7 @@ class Running(_GatewayClient):
 
 
 class Process(_GatewayClient):
-    """`adacompute serve --json WORDS` as a real process; its settings come by the environment."""
+    """`adacompute serve --json WORDS` as a process (of warm.py); its settings come by the environment."""
 
     def __init__(
         self,
@@ -256,7 +256,7 @@ class Process(_GatewayClient):
         }
         self._environ |= environ or {}
         self._words = [
-            str(Path(sys.executable).parent / "adacompute"),
+            COMMAND,
             "serve",
             "--json",
             *(["--upstream", upstream] if upstream else []),
@@ -268,14 +268,7 @@ class Process(_GatewayClient):
     def __enter__(self) -> "Process":
         self._log_file = self.folder / f"log-{time.monotonic_ns()}"
         with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                self._words,
-                cwd=self.folder,
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
+            self._process = self._start(log.fileno())
         try:
             self.said = json.loads(self._first_line())
             self.base = self.said["url"].removesuffix("/v1")
@@ -329,6 +322,19 @@ class Process(_GatewayClient):
 
     def running(self) -> bool:
         return self._process.poll() is None
+
+    def _start(self, log: int) -> "Started | subprocess.Popen[bytes]":
+        warm = keep_warm()
+        if warm.can(self._environ):
+            return warm.start(self._words, folder=self.folder, environ=self._environ, stderr=log)
+        return subprocess.Popen(
+            self._words,
+            cwd=self.folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
 
     def _first_line(self) -> bytes:
         out = self._process.stdout

@@ -84,21 +84,18 @@ def test_a_price_that_would_give_money_back_is_refused():
         pass
 
 
-def test_a_cap_tells_how_many_samples_it_has_room_for():
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(unit="tokens", total=1000, by_key={"a": 350}))
-        with pytest.raises(CapReached) as told:
-            await ledger.reserve("a", Spend(samples=8, tokens=800))
-        assert told.value.left == 3
-        with pytest.raises(CapReached) as told:
-            await ledger.reserve("b", Spend(samples=20, tokens=2000))
-        assert told.value.left == 10
-        await ledger.reserve("b", Spend(samples=10, tokens=1000))
-        with pytest.raises(CapReached) as told:
-            await ledger.reserve("a", Spend(samples=2, tokens=200))
-        assert told.value.left == 0
-
-    asyncio.run(scenario())
+async def test_a_cap_tells_how_many_samples_it_has_room_for():
+    ledger = await Ledger.open(None, Caps(unit="tokens", total=1000, by_key={"a": 350}))
+    with pytest.raises(CapReached) as told:
+        await ledger.reserve("a", Spend(samples=8, tokens=800))
+    assert told.value.left == 3
+    with pytest.raises(CapReached) as told:
+        await ledger.reserve("b", Spend(samples=20, tokens=2000))
+    assert told.value.left == 10
+    await ledger.reserve("b", Spend(samples=10, tokens=1000))
+    with pytest.raises(CapReached) as told:
+        await ledger.reserve("a", Spend(samples=2, tokens=200))
+    assert told.value.left == 0
 
 
 def test_c19_a_wave_is_cut_to_what_a_cap_has_room_for_at_once(tmp_path: Path):
@@ -261,17 +258,14 @@ def test_a_request_that_is_only_passed_on_makes_no_pacer():
         assert made == ["stopping"]
 
 
-def test_what_is_remembered_already_is_not_written_again(tmp_path: Path):
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        put, written = ledger._writer.put, []
-        ledger._writer.put = lambda changes: (written.append(changes), put(changes))
-        for value in (1, 1, 2, 2, 1):
-            ledger.remember("prices", {"a": value})
-        await ledger.close()
-        assert len(written) == 3
-
-    asyncio.run(scenario())
+async def test_what_is_remembered_already_is_not_written_again(tmp_path: Path):
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    put, written = ledger._writer.put, []
+    ledger._writer.put = lambda changes: (written.append(changes), put(changes))
+    for value in (1, 1, 2, 2, 1):
+        ledger.remember("prices", {"a": value})
+    await ledger.close()
+    assert len(written) == 3
 
 
 def test_what_the_upstream_says_of_itself_is_passed_on():
@@ -320,23 +314,20 @@ def test_only_alternatives_that_a_client_asked_for_are_shown(tmp_path: Path, str
         assert b'"token":"4"' in two.raw.replace(b": ", b":")
 
 
-def test_a_client_that_leaves_as_its_request_fails_leaves_no_error_behind():
+async def test_a_client_that_leaves_as_its_request_fails_leaves_no_error_behind():
     async def fail() -> None:
         raise LedgerUnavailable("closed; try again")
 
-    async def scenario() -> None:
-        lost: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
-        events = keep_alive(fail())
-        first = asyncio.ensure_future(anext(events))
-        await asyncio.sleep(0)
-        first.cancel()
-        await asyncio.wait([first])
-        del first, events
-        gc.collect()
-        assert lost == []
-
-    asyncio.run(scenario())
+    lost: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context))
+    events = keep_alive(fail())
+    first = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    del first, events
+    gc.collect()
+    assert lost == []
 
 
 def test_exploring_more_than_the_budget_allows_is_refused_at_the_start():

@@ -359,13 +359,10 @@ def test_c05_any_message_is_read_or_abstains(
         assert len(select_candidates(reader.readings)) == 3
 
 
-def test_a_pattern_is_checked_once_and_refused_by_name():
-    async def main() -> None:
-        for pattern in (r"(\d+) EUR", r"(?i)total\W+([\d.,]+)\s*(?:EUR|USD)?", r"\b(yes|no)\b", r"^#+ (.*)$"):
-            await AnswerReader(ask(adacompute={"extract": f"regex:{pattern}"}), Task()).prepare()
-        for _ in range(2):
-            with pytest.raises(RequestInvalid, match="takes too long") as caught:
-                await AnswerReader(ask(adacompute={"extract": "regex:(b+)+$"}), Task()).prepare()
-            assert caught.value.param == "extract"
-
-    asyncio.run(main())
+async def test_a_pattern_is_checked_once_and_refused_by_name():
+    for pattern in (r"(\d+) EUR", r"(?i)total\W+([\d.,]+)\s*(?:EUR|USD)?", r"\b(yes|no)\b", r"^#+ (.*)$"):
+        await AnswerReader(ask(adacompute={"extract": f"regex:{pattern}"}), Task()).prepare()
+    for _ in range(2):
+        with pytest.raises(RequestInvalid, match="takes too long") as caught:
+            await AnswerReader(ask(adacompute={"extract": "regex:(b+)+$"}), Task()).prepare()
+        assert caught.value.param == "extract"

@@ -543,20 +543,18 @@ def can_connect(port: int) -> bool:
     return False
 
 
-def test_a_server_that_runs_it_alone_gets_the_reason_why_it_cant_be_opened(make, tmp_path):
+async def test_a_server_that_runs_it_alone_gets_the_reason_why_it_cant_be_opened(make, tmp_path):
     gateway = make(policy=str(tmp_path / "nowhere"))
     sent: list[Any] = []
 
-    async def start() -> None:
-        async def receive() -> Any:
-            return {"type": "lifespan.startup"}
+    async def receive() -> Any:
+        return {"type": "lifespan.startup"}
 
-        async def send(message: Any) -> None:
-            sent.append(message)
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        await gateway({"type": "lifespan"}, receive, send)
+    await gateway({"type": "lifespan"}, receive, send)
 
-    asyncio.run(start())
     assert [message["type"] for message in sent] == ["lifespan.startup.failed"]
     assert "nowhere" in sent[0]["message"]
 

@@ -68,116 +68,98 @@ def test_c14_200_tasks_at_the_last_unit_never_pass_a_cap(where: str, caps: Caps,
     run(storm())
 
 
-def test_c14_what_is_released_can_be_reserved_again() -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(total=4))
-        held = await ledger.reserve("alice", Spend(samples=4))
-        with pytest.raises(CapReached) as told:
-            await ledger.reserve("bob", ONE)
-        assert told.value.retry_after == 1.0  # others may give back what they hold
-        ledger.settle(held, Spend(samples=1), Spend(samples=1))
-        await ledger.reserve("bob", Spend(samples=2))
-        with pytest.raises(CapReached):
-            await ledger.reserve("bob", ONE)
-
-    run(scenario())
+async def test_c14_what_is_released_can_be_reserved_again() -> None:
+    ledger = await Ledger.open(None, Caps(total=4))
+    held = await ledger.reserve("alice", Spend(samples=4))
+    with pytest.raises(CapReached) as told:
+        await ledger.reserve("bob", ONE)
+    assert told.value.retry_after == 1.0  # others may give back what they hold
+    ledger.settle(held, Spend(samples=1), Spend(samples=1))
+    await ledger.reserve("bob", Spend(samples=2))
+    with pytest.raises(CapReached):
+        await ledger.reserve("bob", ONE)
 
 
-def test_c15_a_second_settle_does_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        held = await ledger.reserve("alice", Spend(samples=8))
-        ledger.settle(held, Spend(samples=3), Spend(samples=1))
-        ledger.settle(held, Spend(samples=8))
-        assert samples(ledger.account()) == (3, 1, 0)
-        await ledger.close()
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        assert samples(ledger.account()) == (3, 1, 0)
-        await ledger.close()
-
-    run(scenario())
+async def test_c15_a_second_settle_does_nothing(tmp_path: Path) -> None:
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    held = await ledger.reserve("alice", Spend(samples=8))
+    ledger.settle(held, Spend(samples=3), Spend(samples=1))
+    ledger.settle(held, Spend(samples=8))
+    assert samples(ledger.account()) == (3, 1, 0)
+    await ledger.close()
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    assert samples(ledger.account()) == (3, 1, 0)
+    await ledger.close()
 
 
-def test_c15_a_task_cancelled_while_it_reserves_holds_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=100))
-        for turns in range(20):
-            task = asyncio.create_task(ledger.reserve("alice", ONE))
-            for _ in range(turns % 3):
-                await asyncio.sleep(0)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                ledger.settle(await task, Spend())
-        assert samples(ledger.account()) == (0, 0, 0)
-        await ledger.close()
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=100))
-        assert samples(ledger.account()) == (0, 0, 0)
-        await ledger.close()
-
-    run(scenario())
+async def test_c15_a_task_cancelled_while_it_reserves_holds_nothing(tmp_path: Path) -> None:
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=100))
+    for turns in range(20):
+        task = asyncio.create_task(ledger.reserve("alice", ONE))
+        for _ in range(turns % 3):
+            await asyncio.sleep(0)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            ledger.settle(await task, Spend())
+    assert samples(ledger.account()) == (0, 0, 0)
+    await ledger.close()
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(total=100))
+    assert samples(ledger.account()) == (0, 0, 0)
+    await ledger.close()
 
 
-def test_an_upstream_that_charges_more_than_was_reserved_is_counted_in_full() -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(per_key=10))
-        ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=12))
-        assert ledger.account().spent.samples == 12
-        with pytest.raises(CapReached, match="has spent 12 of its cap of 10 samples"):
-            await ledger.reserve("alice", ONE)
-
-    run(scenario())
+async def test_an_upstream_that_charges_more_than_was_reserved_is_counted_in_full() -> None:
+    ledger = await Ledger.open(None, Caps(per_key=10))
+    ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=12))
+    assert ledger.account().spent.samples == 12
+    with pytest.raises(CapReached, match="has spent 12 of its cap of 10 samples"):
+        await ledger.reserve("alice", ONE)
 
 
-def test_c16_a_removed_file_closes_it_and_it_is_written_again(tmp_path: Path) -> None:
+async def test_c16_a_removed_file_closes_it_and_it_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
-        ledger.remember("prices", {"a": 0.5})
-        ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
-        held = await ledger.reserve("bob", Spend(samples=7))
-        for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm"):
-            (tmp_path / name).unlink()
-        await asyncio.sleep(0.02)
-        with pytest.raises(LedgerUnavailable) as caught:
-            await ledger.reserve("alice", ONE)
-        assert "was removed or replaced" in str(caught.value.__cause__)
-        assert str(tmp_path) not in str(caught.value)  # clients aren't told where files lie
-        assert samples(ledger.account()) == (5, 0, 7)
-        ledger.settle(held, Spend(samples=6))  # kept, and written when it can be
-        ledger.settle(await reserved_again(ledger), ONE)
-        await ledger.close()
-        ledger = await Ledger.open(path, Caps())
-        assert samples(ledger.account()) == (12, 0, 0)
-        assert samples(ledger.account().keys["bob"]) == (6, 0, 0)
-        assert ledger.recall("prices") == {"a": 0.5}
-        await ledger.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
+    ledger.remember("prices", {"a": 0.5})
+    ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
+    held = await ledger.reserve("bob", Spend(samples=7))
+    for name in ("l.sqlite", "l.sqlite-wal", "l.sqlite-shm"):
+        (tmp_path / name).unlink()
+    await asyncio.sleep(0.02)
+    with pytest.raises(LedgerUnavailable) as caught:
+        await ledger.reserve("alice", ONE)
+    assert "was removed or replaced" in str(caught.value.__cause__)
+    assert str(tmp_path) not in str(caught.value)  # clients aren't told where files lie
+    assert samples(ledger.account()) == (5, 0, 7)
+    ledger.settle(held, Spend(samples=6))  # kept, and written when it can be
+    ledger.settle(await reserved_again(ledger), ONE)
+    await ledger.close()
+    ledger = await Ledger.open(path, Caps())
+    assert samples(ledger.account()) == (12, 0, 0)
+    assert samples(ledger.account().keys["bob"]) == (6, 0, 0)
+    assert ledger.recall("prices") == {"a": 0.5}
+    await ledger.close()
 
 
-def test_c16_a_damaged_file_closes_it_until_it_is_removed(tmp_path: Path) -> None:
+async def test_c16_a_damaged_file_closes_it_until_it_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
-        ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
-        (tmp_path / "other").write_bytes(b"no ledger at all" * 1000)
-        (tmp_path / "other").replace(path)
-        await asyncio.sleep(0.02)
-        for _ in range(20):
-            with pytest.raises(LedgerUnavailable) as told:
-                await ledger.reserve("alice", ONE)
-            assert told.value.status == 503
-            await asyncio.sleep(0.01)
-        path.unlink()
-        ledger.settle(await reserved_again(ledger), ONE)
-        await ledger.close()
-        ledger = await Ledger.open(path, Caps())
-        assert samples(ledger.account()) == (6, 0, 0)
-        await ledger.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps(total=100), retry_seconds=0.02)
+    ledger.settle(await ledger.reserve("alice", Spend(samples=5)), Spend(samples=5))
+    (tmp_path / "other").write_bytes(b"no ledger at all" * 1000)
+    (tmp_path / "other").replace(path)
+    await asyncio.sleep(0.02)
+    for _ in range(20):
+        with pytest.raises(LedgerUnavailable) as told:
+            await ledger.reserve("alice", ONE)
+        assert told.value.status == 503
+        await asyncio.sleep(0.01)
+    path.unlink()
+    ledger.settle(await reserved_again(ledger), ONE)
+    await ledger.close()
+    ledger = await Ledger.open(path, Caps())
+    assert samples(ledger.account()) == (6, 0, 0)
+    await ledger.close()
 
 
 def fill_up(folder: Path) -> None:
@@ -186,61 +168,55 @@ def fill_up(folder: Path) -> None:
             file.write(bytes(4096))
 
 
-def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
+async def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
     small_disk: Callable[[str], Path],
 ) -> None:
     folder = small_disk("256k")
     path = folder / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=100_000), retry_seconds=0.02)
-        held = [await ledger.reserve("alice", ONE) for _ in range(20)]
-        fill_up(folder)
-        told = ""
-        while not told:
-            try:
-                held.append(await ledger.reserve("alice", ONE))
-            except LedgerUnavailable as exc:
-                told = str(exc.__cause__)
-        assert "check the file and the disk" in told
-        for one in held:
-            ledger.settle(one, ONE)
-        with pytest.raises(LedgerUnavailable):
-            await ledger.reserve("alice", ONE)
-        (folder / "filler").unlink()
-        ledger.settle(await reserved_again(ledger), ONE)
-        spent = ledger.account()
-        assert samples(spent) == (len(held) + 1, 0, 0)
-        await ledger.close()
-        ledger = await Ledger.open(path, Caps())
-        assert ledger.account() == spent
-        await ledger.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps(total=100_000), retry_seconds=0.02)
+    held = [await ledger.reserve("alice", ONE) for _ in range(20)]
+    fill_up(folder)
+    told = ""
+    while not told:
+        try:
+            held.append(await ledger.reserve("alice", ONE))
+        except LedgerUnavailable as exc:
+            told = str(exc.__cause__)
+    assert "check the file and the disk" in told
+    for one in held:
+        ledger.settle(one, ONE)
+    with pytest.raises(LedgerUnavailable):
+        await ledger.reserve("alice", ONE)
+    (folder / "filler").unlink()
+    ledger.settle(await reserved_again(ledger), ONE)
+    spent = ledger.account()
+    assert samples(spent) == (len(held) + 1, 0, 0)
+    await ledger.close()
+    ledger = await Ledger.open(path, Caps())
+    assert ledger.account() == spent
+    await ledger.close()
 
 
-def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
+async def test_c16_a_file_that_somebody_else_holds_locked_closes_it_for_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("adacompute.serve.spending.ledger_file._BUSY_SECONDS", 0.01)
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(), retry_seconds=0.02)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LedgerUnavailable) as caught:
-            await ledger.reserve("alice", ONE)
-        assert "locked" in str(caught.value.__cause__)
-        other.execute("ROLLBACK")
-        other.close()
-        ledger.settle(await reserved_again(ledger), ONE)
-        await ledger.close()
-        with pytest.raises(LedgerUnavailable) as caught:
-            await ledger.reserve("alice", ONE)
-        assert "closing down" in str(caught.value.__cause__)
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps(), retry_seconds=0.02)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerUnavailable) as caught:
+        await ledger.reserve("alice", ONE)
+    assert "locked" in str(caught.value.__cause__)
+    other.execute("ROLLBACK")
+    other.close()
+    ledger.settle(await reserved_again(ledger), ONE)
+    await ledger.close()
+    with pytest.raises(LedgerUnavailable) as caught:
+        await ledger.reserve("alice", ONE)
+    assert "closing down" in str(caught.value.__cause__)
 
 
 KILLED = """
@@ -265,7 +241,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("lines", [11, 1000])
-def test_c17_after_kill_9_all_that_may_have_been_spent_is_counted(lines: int, tmp_path: Path) -> None:
+async def test_c17_after_kill_9_all_that_may_have_been_spent_is_counted(lines: int, tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
     command = [sys.executable, "-c", KILLED, str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -275,140 +251,115 @@ def test_c17_after_kill_9_all_that_may_have_been_spent_is_counted(lines: int, tm
         said += process.stdout.readlines()
     begun, ended = said.count("r\n"), said.count("s\n")
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps(total=10_000_000))
-        found = ledger.account()
-        assert found.reserved == Spend()
-        settled, rest = divmod(found.spent.samples, 3)
-        lost, more = divmod(found.maybe.samples, 8)
-        assert rest == more == 0
-        assert settled <= ended
-        assert begun <= settled + lost <= begun + 5  # each was written before it could be spent
-        assert lost <= 5 * 3
-        assert ledger.recall("prices") == {"lane": 0.25}
-        await ledger.close()
-        again = await Ledger.open(path, Caps(total=10_000_000))  # the second start finds nothing left open
-        assert again.account() == found
-        await again.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps(total=10_000_000))
+    found = ledger.account()
+    assert found.reserved == Spend()
+    settled, rest = divmod(found.spent.samples, 3)
+    lost, more = divmod(found.maybe.samples, 8)
+    assert rest == more == 0
+    assert settled <= ended
+    assert begun <= settled + lost <= begun + 5  # each was written before it could be spent
+    assert lost <= 5 * 3
+    assert ledger.recall("prices") == {"lane": 0.25}
+    await ledger.close()
+    again = await Ledger.open(path, Caps(total=10_000_000))  # the second start finds nothing left open
+    assert again.account() == found
+    await again.close()
 
 
-def test_c17_what_was_reserved_when_it_died_is_logged(
+async def test_c17_what_was_reserved_when_it_died_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps())
-        await ledger.reserve("alice", Spend(samples=8))
-        await ledger.close()
-        with caplog.at_level(logging.WARNING):
-            ledger = await Ledger.open(path, Caps(by_key={"alice": 8}))
-        assert (
-            "1 reservations of a process that died count as spent in full: at most 8 samples" in caplog.text
-        )
-        with pytest.raises(
-            CapReached, match=r"has spent 0 of its cap of 8 samples \(0 reserved, 8 perhaps\)"
-        ):
-            await ledger.reserve("alice", ONE)
-        await ledger.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps())
+    await ledger.reserve("alice", Spend(samples=8))
+    await ledger.close()
+    with caplog.at_level(logging.WARNING):
+        ledger = await Ledger.open(path, Caps(by_key={"alice": 8}))
+    assert "1 reservations of a process that died count as spent in full: at most 8 samples" in caplog.text
+    with pytest.raises(CapReached, match=r"has spent 0 of its cap of 8 samples \(0 reserved, 8 perhaps\)"):
+        await ledger.reserve("alice", ONE)
+    await ledger.close()
 
 
-def test_c17_a_window_begins_again_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
+async def test_c17_a_window_begins_again_and_late_settles_belong_to_their_own(tmp_path: Path) -> None:
     path, clock = tmp_path / "l.sqlite", Clock(NOON)
     caps = Caps(per_key=10, window="hour")
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, caps, now=clock)
-        late = await ledger.reserve("alice", Spend(samples=9))
-        with pytest.raises(CapReached, match="its window ends at 2026-11-15T13:00Z"):
-            await ledger.reserve("alice", Spend(samples=2))
-        clock.at += 3600
-        held = await ledger.reserve("alice", Spend(samples=10))
-        ledger.settle(late, Spend(samples=9))
-        assert samples(ledger.account()) == (0, 0, 10)
-        ledger.settle(held, Spend(samples=4))
-        assert samples(ledger.account()) == (4, 0, 0)
-        clock.at -= 3600  # a clock that is set back doesn't bring the old window back
-        assert samples(ledger.account()) == (4, 0, 0)
-        await ledger.close()
-        for window, spent in (("hour", 4), ("day", 13), ("month", 13), ("ever", 13)):
-            other = await Ledger.open(path, Caps(window=window), now=clock)  # type: ignore[arg-type]
-            assert samples(other.account()) == (spent, 0, 0), window
-            await other.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, caps, now=clock)
+    late = await ledger.reserve("alice", Spend(samples=9))
+    with pytest.raises(CapReached, match="its window ends at 2026-11-15T13:00Z"):
+        await ledger.reserve("alice", Spend(samples=2))
+    clock.at += 3600
+    held = await ledger.reserve("alice", Spend(samples=10))
+    ledger.settle(late, Spend(samples=9))
+    assert samples(ledger.account()) == (0, 0, 10)
+    ledger.settle(held, Spend(samples=4))
+    assert samples(ledger.account()) == (4, 0, 0)
+    clock.at -= 3600  # a clock that is set back doesn't bring the old window back
+    assert samples(ledger.account()) == (4, 0, 0)
+    await ledger.close()
+    for window, spent in (("hour", 4), ("day", 13), ("month", 13), ("ever", 13)):
+        other = await Ledger.open(path, Caps(window=window), now=clock)  # type: ignore[arg-type]
+        assert samples(other.account()) == (spent, 0, 0), window
+        await other.close()
 
 
 @pytest.mark.parametrize(
     ("window", "end"),
     [("hour", "2026-11-15T13:00Z"), ("day", "2026-11-16T00:00Z"), ("month", "2026-12-01T00:00Z")],
 )
-def test_a_reached_cap_says_when_its_window_ends(window: Any, end: str) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(by_key={"alice": 100}, window=window), now=Clock(NOON + 0.5))
-        ledger.settle(await ledger.reserve("alice", Spend(samples=99)), Spend(samples=99))
-        held = await ledger.reserve("alice", ONE)
-        ledger.settle(held, ONE)
-        with pytest.raises(CapReached) as told:
-            await ledger.reserve("alice", ONE)
-        assert str(told.value) == (
-            "key 'alice' has spent 100 of its cap of 100 samples (0 reserved): it is used up; "
-            f"its window ends at {end}"
-        )
-        seconds = {"hour": 3600, "day": 12 * 3600, "month": 15.5 * 24 * 3600}[window]
-        assert told.value.retry_after == seconds
-        assert told.value.status == 429
-
-    run(scenario())
+async def test_a_reached_cap_says_when_its_window_ends(window: Any, end: str) -> None:
+    ledger = await Ledger.open(None, Caps(by_key={"alice": 100}, window=window), now=Clock(NOON + 0.5))
+    ledger.settle(await ledger.reserve("alice", Spend(samples=99)), Spend(samples=99))
+    held = await ledger.reserve("alice", ONE)
+    ledger.settle(held, ONE)
+    with pytest.raises(CapReached) as told:
+        await ledger.reserve("alice", ONE)
+    assert str(told.value) == (
+        "key 'alice' has spent 100 of its cap of 100 samples (0 reserved): it is used up; "
+        f"its window ends at {end}"
+    )
+    seconds = {"hour": 3600, "day": 12 * 3600, "month": 15.5 * 24 * 3600}[window]
+    assert told.value.retry_after == seconds
+    assert told.value.status == 429
 
 
-def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(total=5, by_key={"operator": 3}))
-        held = await ledger.reserve("operator", Spend(samples=3))
-        with pytest.raises(
-            CapReached, match=r"key 'operator' has spent 0 of its cap of 3 samples \(3 reserved\)"
-        ):
-            await ledger.reserve("operator", ONE)
-        ledger.settle(held, Spend(samples=3))
-        with pytest.raises(CapReached, match=r"ask the operator .* doesn't start again") as told:
-            await ledger.reserve("operator", ONE)
-        assert told.value.retry_after is None
-        ledger.settle(await ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
-        with pytest.raises(CapReached, match=r"^the gateway's cap is reached: it is used up; "):
-            await ledger.reserve("alice", ONE)  # what others have spent is not told
-
-    run(scenario())
+async def test_c19_an_operators_key_has_caps_as_others_and_is_told() -> None:
+    ledger = await Ledger.open(None, Caps(total=5, by_key={"operator": 3}))
+    held = await ledger.reserve("operator", Spend(samples=3))
+    with pytest.raises(
+        CapReached, match=r"key 'operator' has spent 0 of its cap of 3 samples \(3 reserved\)"
+    ):
+        await ledger.reserve("operator", ONE)
+    ledger.settle(held, Spend(samples=3))
+    with pytest.raises(CapReached, match=r"ask the operator .* doesn't start again") as told:
+        await ledger.reserve("operator", ONE)
+    assert told.value.retry_after is None
+    ledger.settle(await ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
+    with pytest.raises(CapReached, match=r"^the gateway's cap is reached: it is used up; "):
+        await ledger.reserve("alice", ONE)  # what others have spent is not told
 
 
-def test_money_is_compared_exactly() -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(unit="money", per_key=0.3))
-        for _ in range(3):  # 0.1 three times is more than 0.3 in floating point
-            ledger.settle(await ledger.reserve("a", Spend(nanos=NANOS // 10)), Spend(nanos=NANOS // 10))
-        with pytest.raises(CapReached, match=r"spent 0\.3 of its cap of 0\.3 USD"):
-            await ledger.reserve("a", Spend(nanos=1))
-        tokens = await Ledger.open(None, Caps(unit="tokens", total=10))
-        await tokens.reserve("a", Spend(samples=999, tokens=10))
-        with pytest.raises(CapReached):
-            await tokens.reserve("a", Spend(tokens=1))
-
-    run(scenario())
+async def test_money_is_compared_exactly() -> None:
+    ledger = await Ledger.open(None, Caps(unit="money", per_key=0.3))
+    for _ in range(3):  # 0.1 three times is more than 0.3 in floating point
+        ledger.settle(await ledger.reserve("a", Spend(nanos=NANOS // 10)), Spend(nanos=NANOS // 10))
+    with pytest.raises(CapReached, match=r"spent 0\.3 of its cap of 0\.3 USD"):
+        await ledger.reserve("a", Spend(nanos=1))
+    tokens = await Ledger.open(None, Caps(unit="tokens", total=10))
+    await tokens.reserve("a", Spend(samples=999, tokens=10))
+    with pytest.raises(CapReached):
+        await tokens.reserve("a", Spend(tokens=1))
 
 
-def test_a_second_gateway_on_the_same_file_is_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        with pytest.raises(ConfigError, match="another gateway keeps its ledger in it"):
-            await Ledger.open(tmp_path / "l.sqlite", Caps())
-        await ledger.close()
-        await (await Ledger.open(tmp_path / "l.sqlite", Caps())).close()
-
-    run(scenario())
+async def test_a_second_gateway_on_the_same_file_is_refused(tmp_path: Path) -> None:
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    with pytest.raises(ConfigError, match="another gateway keeps its ledger in it"):
+        await Ledger.open(tmp_path / "l.sqlite", Caps())
+    await ledger.close()
+    await (await Ledger.open(tmp_path / "l.sqlite", Caps())).close()
 
 
 def _text(path: Path) -> None:
@@ -490,50 +441,41 @@ def test_what_is_above_a_limit_is_counted_in_each_unit(amount: Spend, limit: Spe
     assert (amount.beyond(limit) is NO_SPEND) == (above == NO_SPEND)
 
 
-def test_amounts_beyond_a_database_are_kept_as_its_largest(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        held = await ledger.reserve("alice", Spend(samples=1, nanos=10**30))
-        ledger.settle(held, Spend(samples=1, nanos=10**30))
-        ledger.settle(await ledger.reserve("alice", ONE), ONE)
-        await ledger.close()
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(unit="money", total=1))
-        with pytest.raises(CapReached):
-            await ledger.reserve("alice", ONE)
-        await ledger.close()
-
-    run(scenario())
+async def test_amounts_beyond_a_database_are_kept_as_its_largest(tmp_path: Path) -> None:
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    held = await ledger.reserve("alice", Spend(samples=1, nanos=10**30))
+    ledger.settle(held, Spend(samples=1, nanos=10**30))
+    ledger.settle(await ledger.reserve("alice", ONE), ONE)
+    await ledger.close()
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps(unit="money", total=1))
+    with pytest.raises(CapReached):
+        await ledger.reserve("alice", ONE)
+    await ledger.close()
 
 
-def test_nothing_is_given_back_by_numbers_below_0() -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(None, Caps(total=1))
-        ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=1, tokens=-5), Spend(samples=-1))
-        with pytest.raises(CapReached):
-            await ledger.reserve("alice", ONE)
-        assert ledger.account().total == Spend(samples=1)
-
-    run(scenario())
+async def test_nothing_is_given_back_by_numbers_below_0() -> None:
+    ledger = await Ledger.open(None, Caps(total=1))
+    ledger.settle(await ledger.reserve("alice", ONE), Spend(samples=1, tokens=-5), Spend(samples=-1))
+    with pytest.raises(CapReached):
+        await ledger.reserve("alice", ONE)
+    assert ledger.account().total == Spend(samples=1)
 
 
-def test_notes_are_kept_over_restarts_and_nonsense_is_none(tmp_path: Path) -> None:
+async def test_notes_are_kept_over_restarts_and_nonsense_is_none(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps())
-        ledger.remember("prices", {"a": 1.5, "b": [1, None]})
-        ledger.remember("prices", {"a": 2.5})
-        with pytest.raises(ValueError, match="JSON"):
-            ledger.remember("prices", {"a": float("nan")})
-        assert ledger.recall("nothing") is None
-        await ledger.close()
-        with sqlite3.connect(path) as connection:
-            connection.execute("INSERT INTO notes VALUES ('odd', '[1'), ('list', '[]')")
-        connection.close()
-        ledger = await Ledger.open(path, Caps())
-        assert ledger.recall("prices") == {"a": 2.5}
-        assert ledger.recall("odd") is None
-        assert ledger.recall("list") is None
-        await ledger.close()
-
-    run(scenario())
+    ledger = await Ledger.open(path, Caps())
+    ledger.remember("prices", {"a": 1.5, "b": [1, None]})
+    ledger.remember("prices", {"a": 2.5})
+    with pytest.raises(ValueError, match="JSON"):
+        ledger.remember("prices", {"a": float("nan")})
+    assert ledger.recall("nothing") is None
+    await ledger.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO notes VALUES ('odd', '[1'), ('list', '[]')")
+    connection.close()
+    ledger = await Ledger.open(path, Caps())
+    assert ledger.recall("prices") == {"a": 2.5}
+    assert ledger.recall("odd") is None
+    assert ledger.recall("list") is None
+    await ledger.close()

@@ -32,43 +32,37 @@ class Asked:
         return [{"id": "m"}]
 
 
-def test_all_who_want_to_know_at_the_same_time_ask_once():
-    async def ask() -> None:
-        asked = Asked()
-        models = ModelList(asked)
-        waiting = [asyncio.create_task(models.get_models()) for _ in range(60)]
-        await asyncio.sleep(0)
-        waiting[0].cancel()  # who asked first goes away
-        await asyncio.sleep(0)
-        asked.go.set()
-        assert await asyncio.gather(*waiting[1:]) == [{"m": {"id": "m"}}] * 59
-        assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
-        assert (asked.count, set(models.known)) == (1, {"m"})
-
-    asyncio.run(ask())
+async def test_all_who_want_to_know_at_the_same_time_ask_once():
+    asked = Asked()
+    models = ModelList(asked)
+    waiting = [asyncio.create_task(models.get_models()) for _ in range(60)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()  # who asked first goes away
+    await asyncio.sleep(0)
+    asked.go.set()
+    assert await asyncio.gather(*waiting[1:]) == [{"m": {"id": "m"}}] * 59
+    assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
+    assert (asked.count, set(models.known)) == (1, {"m"})
 
 
-def test_an_error_is_kept_for_a_while_and_what_is_known_stays(monkeypatch: pytest.MonkeyPatch):
-    async def ask() -> None:
-        asked = Asked()
-        asked.go.set()
-        asked.fails = True
-        models = ModelList(asked)
-        for _ in range(10):
-            with pytest.raises(EndpointError):
-                await models.get_models()
-        assert asked.count == 1
-        asked.fails = False
-        assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
-        monkeypatch.setattr(client, "_LIST_SECONDS", 0.0)
-        models = ModelList(asked)
-        await models.get_models()
-        asked.fails = True
+async def test_an_error_is_kept_for_a_while_and_what_is_known_stays(monkeypatch: pytest.MonkeyPatch):
+    asked = Asked()
+    asked.go.set()
+    asked.fails = True
+    models = ModelList(asked)
+    for _ in range(10):
         with pytest.raises(EndpointError):
             await models.get_models()
-        assert set(models.known) == {"m"}
-
-    asyncio.run(ask())
+    assert asked.count == 1
+    asked.fails = False
+    assert await models.get_models(refresh=True) == {"m": {"id": "m"}}
+    monkeypatch.setattr(client, "_LIST_SECONDS", 0.0)
+    models = ModelList(asked)
+    await models.get_models()
+    asked.fails = True
+    with pytest.raises(EndpointError):
+        await models.get_models()
+    assert set(models.known) == {"m"}
 
 
 def test_the_default_model_is_learned_once_the_upstream_is_up():

@@ -49,40 +49,34 @@ def test_a_disk_that_is_slow_each_time_is_left_to_the_thread(
     assert writers.count("adacompute-ledger") >= 16
 
 
-def test_a_reservation_is_on_disk_when_it_is_granted(tmp_path: Path, writers: list[str]) -> None:
-    async def scenario() -> None:
-        ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
-        with sqlite3.connect(tmp_path / "l.sqlite") as other:
-            for number in range(50):
-                held = ledger.reserve("alice", ONE)
-                with pytest.raises(StopIteration) as done:  # it doesn't even give way to the loop
-                    held.send(None)
-                ids = [id_ for (id_,) in other.execute("SELECT id FROM reserved").fetchall()]
-                assert ids[-1] == done.value.value.number == number + 1
-                ledger.settle(done.value.value, ONE)
-        other.close()
-        assert set(writers[1:]) == {threading.current_thread().name}  # the first is of opening it
-        await ledger.close()
-
-    asyncio.run(scenario())
+async def test_a_reservation_is_on_disk_when_it_is_granted(tmp_path: Path, writers: list[str]) -> None:
+    ledger = await Ledger.open(tmp_path / "l.sqlite", Caps())
+    with sqlite3.connect(tmp_path / "l.sqlite") as other:
+        for number in range(50):
+            held = ledger.reserve("alice", ONE)
+            with pytest.raises(StopIteration) as done:  # it doesn't even give way to the loop
+                held.send(None)
+            ids = [id_ for (id_,) in other.execute("SELECT id FROM reserved").fetchall()]
+            assert ids[-1] == done.value.value.number == number + 1
+            ledger.settle(done.value.value, ONE)
+    other.close()
+    assert set(writers[1:]) == {threading.current_thread().name}  # the first is of opening it
+    await ledger.close()
 
 
-def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_what_is_settled_is_written_soon_though_nobody_waits_for_it(tmp_path: Path) -> None:
     path = tmp_path / "l.sqlite"
 
-    async def scenario() -> None:
-        ledger = await Ledger.open(path, Caps())
-        ledger.settle(await ledger.reserve("alice", ONE), ONE)
-        with sqlite3.connect(path) as other:
-            for _ in range(1000):
-                if other.execute("SELECT samples FROM hours").fetchall() == [(1,)]:
-                    break
-                await asyncio.sleep(0.01)
-            assert other.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
-        other.close()
-        await ledger.close()
-
-    asyncio.run(scenario())
+    ledger = await Ledger.open(path, Caps())
+    ledger.settle(await ledger.reserve("alice", ONE), ONE)
+    with sqlite3.connect(path) as other:
+        for _ in range(1000):
+            if other.execute("SELECT samples FROM hours").fetchall() == [(1,)]:
+                break
+            await asyncio.sleep(0.01)
+        assert other.execute("SELECT count(*) FROM reserved").fetchone() == (0,)
+    other.close()
+    await ledger.close()
 
 
 def test_the_log_is_moved_into_the_file_from_time_to_time(
@@ -100,54 +94,48 @@ def test_the_log_is_moved_into_the_file_from_time_to_time(
     assert set(tidied) == {"adacompute-ledger"}
 
 
-def test_a_write_that_fails_once_at_the_end_is_tried_once_more(
+async def test_a_write_that_fails_once_at_the_end_is_tried_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def main() -> None:
-        ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
-        ledger.settle(await ledger.reserve("alice", Spend(samples=50)), ONE)
-        write, failed = LedgerFile.write, []
+    ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
+    ledger.settle(await ledger.reserve("alice", Spend(samples=50)), ONE)
+    write, failed = LedgerFile.write, []
 
-        def faltering(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
-            if not failed:
-                failed.append(True)
-                raise OSError("once")
-            write(self, changes, wait=wait)
+    def faltering(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
+        if not failed:
+            failed.append(True)
+            raise OSError("once")
+        write(self, changes, wait=wait)
 
-        monkeypatch.setattr(LedgerFile, "write", faltering)
-        await ledger.close()
-        monkeypatch.undo()
-        again = await Ledger.open(tmp_path / "state.sqlite", Caps())
-        assert (again.account().spent, again.account().maybe) == (ONE, Spend())
-        await again.close()
-
-    asyncio.run(main())
+    monkeypatch.setattr(LedgerFile, "write", faltering)
+    await ledger.close()
+    monkeypatch.undo()
+    again = await Ledger.open(tmp_path / "state.sqlite", Caps())
+    assert (again.account().spent, again.account().maybe) == (ONE, Spend())
+    await again.close()
 
 
-def test_who_comes_while_it_closes_is_refused_and_not_kept_waiting(
+async def test_who_comes_while_it_closes_is_refused_and_not_kept_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    async def main() -> None:
-        ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
-        write, begun, go_on = LedgerFile.write, threading.Event(), threading.Event()
+    ledger = await Ledger.open(tmp_path / "state.sqlite", Caps())
+    write, begun, go_on = LedgerFile.write, threading.Event(), threading.Event()
 
-        def slow(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
-            begun.set()
-            go_on.wait(30)
-            write(self, changes, wait=wait)
+    def slow(self: LedgerFile, changes: LedgerChanges, *, wait: bool = True) -> None:
+        begun.set()
+        go_on.wait(30)
+        write(self, changes, wait=wait)
 
-        monkeypatch.setattr(LedgerFile, "write", slow)
-        closing = asyncio.create_task(ledger.close())
-        await asyncio.to_thread(begun.wait, 30)
-        with pytest.raises(LedgerUnavailable):
-            await asyncio.wait_for(ledger.reserve("alice", ONE), 30)
-        go_on.set()
-        await closing
-
-    asyncio.run(main())
+    monkeypatch.setattr(LedgerFile, "write", slow)
+    closing = asyncio.create_task(ledger.close())
+    await asyncio.to_thread(begun.wait, 30)
+    with pytest.raises(LedgerUnavailable):
+        await asyncio.wait_for(ledger.reserve("alice", ONE), 30)
+    go_on.set()
+    await closing
 
 
-def test_a_ledger_whose_opening_is_cancelled_is_closed_once_its_thread_has_ended(
+async def test_a_ledger_whose_opening_is_cancelled_is_closed_once_its_thread_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_read, may_go_on, closed = threading.Event(), threading.Event(), list[LedgerFile]()
@@ -165,17 +153,14 @@ def test_a_ledger_whose_opening_is_cancelled_is_closed_once_its_thread_has_ended
     monkeypatch.setattr(LedgerFile, "read_latest_hour", read_slowly)
     monkeypatch.setattr(LedgerFile, "close", note_close)
 
-    async def scenario() -> None:
-        opening = asyncio.create_task(Ledger.open(tmp_path / "l.sqlite", Caps()))
-        await asyncio.to_thread(is_read.wait, 60)
-        opening.cancel()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        assert closed == []
-        may_go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await opening
-        assert len(closed) == 1
-        await (await Ledger.open(tmp_path / "l.sqlite", Caps())).close()  # nobody holds its lock
-
-    asyncio.run(scenario())
+    opening = asyncio.create_task(Ledger.open(tmp_path / "l.sqlite", Caps()))
+    await asyncio.to_thread(is_read.wait, 60)
+    opening.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert closed == []
+    may_go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert len(closed) == 1
+    await (await Ledger.open(tmp_path / "l.sqlite", Caps())).close()  # nobody holds its lock

@@ -65,118 +65,106 @@ def test_a_jump_is_believed_after_an_hour_and_small_corrections_at_once():
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("jump", [10 * YEAR, -10 * YEAR, 26 * HOUR, -26 * HOUR])
-def test_a_clock_that_is_wrong_for_less_than_an_hour_changes_nothing(
+async def test_a_clock_that_is_wrong_for_less_than_an_hour_changes_nothing(
     window: Window, jump: float, tmp_path: Path
 ):
-    async def work() -> None:
-        clock, caps = Clock(), Caps(per_key=10, window=window)
-        ledger = await Ledger.open(tmp_path / "l.sqlite", caps, now=clock.now, elapsed=clock.passed)
-        first = await spend(ledger, 4)
-        clock.wait(60)
-        clock.at += jump
-        assert await spend(ledger, 6) == first
-        with pytest.raises(CapReached) as caught:
-            await spend(ledger, 1)
-        assert caught.value.retry_after is not None
-        assert caught.value.retry_after <= LENGTHS[window]
-        clock.wait(600)
-        clock.at -= jump
-        with pytest.raises(CapReached):
-            await spend(ledger, 1)
-        clock.wait(LENGTHS[window])
-        assert await spend(ledger, 10) > first  # the next window, when it is due
-        await ledger.close()
-
-    run(work())
+    clock, caps = Clock(), Caps(per_key=10, window=window)
+    ledger = await Ledger.open(tmp_path / "l.sqlite", caps, now=clock.now, elapsed=clock.passed)
+    first = await spend(ledger, 4)
+    clock.wait(60)
+    clock.at += jump
+    assert await spend(ledger, 6) == first
+    with pytest.raises(CapReached) as caught:
+        await spend(ledger, 1)
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after <= LENGTHS[window]
+    clock.wait(600)
+    clock.at -= jump
+    with pytest.raises(CapReached):
+        await spend(ledger, 1)
+    clock.wait(LENGTHS[window])
+    assert await spend(ledger, 10) > first  # the next window, when it is due
+    await ledger.close()
 
 
 @pytest.mark.parametrize("where", ["file", "memory"])
 @pytest.mark.parametrize("window", WINDOWS)
-def test_what_was_spent_by_a_clock_that_was_ahead_counts_when_it_is_back(
+async def test_what_was_spent_by_a_clock_that_was_ahead_counts_when_it_is_back(
     window: Window, where: str, tmp_path: Path
 ):
-    async def work() -> None:
-        clock, caps = Clock(), Caps(per_key=10, total=11, window=window)
-        path = tmp_path / "l.sqlite" if where == "file" else None
-        ledger = await Ledger.open(path, caps, now=clock.now)  # a clock that is believed at once
+    clock, caps = Clock(), Caps(per_key=10, total=11, window=window)
+    path = tmp_path / "l.sqlite" if where == "file" else None
+    ledger = await Ledger.open(path, caps, now=clock.now)  # a clock that is believed at once
+    await spend(ledger, 1)
+    clock.at += 10 * YEAR
+    await spend(ledger, 6)
+    late = await ledger.reserve("alice", Spend(samples=2))
+    clock.at -= 10 * YEAR
+    assert ledger.account().total.samples == 9  # 1 + 6, and 2 that are reserved
+    assert ledger.check_send(late) is None
+    ledger.settle(late, Spend(samples=2))
+    await spend(ledger, 1)
+    with pytest.raises(CapReached) as caught:  # the window isn't spent twice
         await spend(ledger, 1)
-        clock.at += 10 * YEAR
-        await spend(ledger, 6)
-        late = await ledger.reserve("alice", Spend(samples=2))
-        clock.at -= 10 * YEAR
-        assert ledger.account().total.samples == 9  # 1 + 6, and 2 that are reserved
-        assert ledger.check_send(late) is None
-        ledger.settle(late, Spend(samples=2))
-        await spend(ledger, 1)
-        with pytest.raises(CapReached) as caught:  # the window isn't spent twice
-            await spend(ledger, 1)
-        assert caught.value.retry_after is not None
-        assert caught.value.retry_after <= LENGTHS[window]  # and not closed for ten years
-        if path is not None:
-            await ledger.close()
-            ledger = await Ledger.open(path, caps, now=clock.now)
-            assert ledger.account().spent.samples == 10
-        clock.at += LENGTHS[window]
-        await spend(ledger, 10)  # the next window is whole
-        if path is not None:
-            await ledger.close()
-            ledger = await Ledger.open(path, caps, now=clock.now)
-            assert ledger.account().spent.samples == 10  # what was spent "in 2036" doesn't count again
-            clock.at += LENGTHS[window]
-            assert ledger.account().spent.samples == 0
+    assert caught.value.retry_after is not None
+    assert caught.value.retry_after <= LENGTHS[window]  # and not closed for ten years
+    if path is not None:
         await ledger.close()
-
-    run(work())
+        ledger = await Ledger.open(path, caps, now=clock.now)
+        assert ledger.account().spent.samples == 10
+    clock.at += LENGTHS[window]
+    await spend(ledger, 10)  # the next window is whole
+    if path is not None:
+        await ledger.close()
+        ledger = await Ledger.open(path, caps, now=clock.now)
+        assert ledger.account().spent.samples == 10  # what was spent "in 2036" doesn't count again
+        clock.at += LENGTHS[window]
+        assert ledger.account().spent.samples == 0
+    await ledger.close()
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_a_gateway_that_starts_when_the_clock_is_back_counts_what_was_spent_before(
+async def test_a_gateway_that_starts_when_the_clock_is_back_counts_what_was_spent_before(
     window: Window, tmp_path: Path
 ):
-    async def work() -> None:
-        clock, caps, path = Clock(), Caps(per_key=10, window=window), tmp_path / "l.sqlite"
-        clock.at += 10 * YEAR
+    clock, caps, path = Clock(), Caps(per_key=10, window=window), tmp_path / "l.sqlite"
+    clock.at += 10 * YEAR
+    ledger = await Ledger.open(path, caps, now=clock.now)
+    await spend(ledger, 6)
+    await ledger.reserve("alice", Spend(samples=1))  # it dies with this
+    await ledger.close()
+    clock.at -= 10 * YEAR
+    for _ in range(2):
         ledger = await Ledger.open(path, caps, now=clock.now)
-        await spend(ledger, 6)
-        await ledger.reserve("alice", Spend(samples=1))  # it dies with this
+        assert ledger.account().total.samples == 7
         await ledger.close()
-        clock.at -= 10 * YEAR
-        for _ in range(2):
-            ledger = await Ledger.open(path, caps, now=clock.now)
-            assert ledger.account().total.samples == 7
-            await ledger.close()
-        ledger = await Ledger.open(path, caps, now=clock.now)
-        await spend(ledger, 3)
-        with pytest.raises(CapReached):
-            await spend(ledger, 1)
-        await ledger.close()
-        clock.at += LENGTHS[window]
-        ledger = await Ledger.open(path, caps, now=clock.now)
-        await spend(ledger, 10)
-        await ledger.close()
-
-    run(work())
+    ledger = await Ledger.open(path, caps, now=clock.now)
+    await spend(ledger, 3)
+    with pytest.raises(CapReached):
+        await spend(ledger, 1)
+    await ledger.close()
+    clock.at += LENGTHS[window]
+    ledger = await Ledger.open(path, caps, now=clock.now)
+    await spend(ledger, 10)
+    await ledger.close()
 
 
-def test_a_machine_that_starts_in_1970_forgets_nothing(tmp_path: Path):
-    async def work() -> None:
-        clock, caps, path = Clock(), Caps(per_key=10, window="month"), tmp_path / "l.sqlite"
-        ledger = await Ledger.open(path, caps, now=clock.now)
-        await spend(ledger, 6)
-        await ledger.close()
-        clock.at = 60.0
-        ledger = await Ledger.open(path, caps, now=clock.now)
-        await spend(ledger, 3)
-        with pytest.raises(CapReached):
-            await spend(ledger, 2)
-        clock.at = NOON + HOUR  # the clock is set
-        assert ledger.account().spent.samples == 6
-        await spend(ledger, 4)
-        with pytest.raises(CapReached):
-            await spend(ledger, 1)
-        await ledger.close()
-
-    run(work())
+async def test_a_machine_that_starts_in_1970_forgets_nothing(tmp_path: Path):
+    clock, caps, path = Clock(), Caps(per_key=10, window="month"), tmp_path / "l.sqlite"
+    ledger = await Ledger.open(path, caps, now=clock.now)
+    await spend(ledger, 6)
+    await ledger.close()
+    clock.at = 60.0
+    ledger = await Ledger.open(path, caps, now=clock.now)
+    await spend(ledger, 3)
+    with pytest.raises(CapReached):
+        await spend(ledger, 2)
+    clock.at = NOON + HOUR  # the clock is set
+    assert ledger.account().spent.samples == 6
+    await spend(ledger, 4)
+    with pytest.raises(CapReached):
+        await spend(ledger, 1)
+    await ledger.close()
 
 
 STEPS = st.lists(

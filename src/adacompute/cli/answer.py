@@ -27,6 +27,7 @@ from adacompute.cli.options import (
     AnswerOptions,
     BudgetUnitOption,
     EndpointOptions,
+    EngineOptions,
     JsonFlag,
     VerifierOptions,
     load_settings,
@@ -37,7 +38,6 @@ from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
     ProblemOptions,
     RunOptions,
-    SamplerOptions,
     SamplingOptions,
     choose_tasks,
     plan_sources,
@@ -61,7 +61,7 @@ from adacompute.policies.chart import find_quality_cost
 from adacompute.policies.menu.policy import MenuPolicy
 from adacompute.pool import Pool, open_pool
 from adacompute.problems import ProblemSet
-from adacompute.records import Budget, TokenPrices, format_money, names_quality
+from adacompute.records import Budget, format_money, names_quality
 from adacompute.sampling import Answers, Asking, SourcePlan, check_output, write_answers
 from adacompute.sampling import answer as run_answer
 from adacompute.sampling.answer import (
@@ -245,7 +245,7 @@ def answer(
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
     run: RunOptions,
-    sampler: SamplerOptions,
+    engine: EngineOptions,
     reading: AnswerOptions,
     verifier: VerifierOptions,
     json: JsonFlag = False,
@@ -257,8 +257,8 @@ def answer(
     The file is written whole, at the end. With --menu, the policy also says which mode is asked next.
     """
     config = load_settings(context)
-    sampler.check(endpoint, run.max_cost)
-    menu_config = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
+    engine.check_workers()
+    menu_config = read_upstreams(menu, endpoint, config.endpoint)
     modes, currency = menu_config.modes, menu_config.currency
     given = context.get_parameter_source("budget_text")
     if menu_config.budget and (given is None or given.name == "DEFAULT"):
@@ -270,7 +270,8 @@ def answer(
     budget = Budget.parse(budget_text, unit=unit, currency=currency)
     max_cost = run.read_max_cost(currency)
     if len(modes) == 1:
-        _check_budget(budget, modes[0].endpoint.prices, vllm=sampler.vllm)
+        if budget.unit != "samples":
+            choose_unit_prices(budget, modes[0].endpoint.prices)
         warn_counting(budget, modes[0].endpoint.prices)
     check_output(output, overwrite=overwrite)
     problem_set, template = problems.read()
@@ -287,7 +288,7 @@ def answer(
         template,
         config,
         sampling=sampling,
-        sampler=sampler,
+        engine=engine,
         verifier=verifier,
         pool_path=pool_path,
         dry_run=run.dry_run,
@@ -369,15 +370,6 @@ def _show_dry_run(
     )
     print_fact("spent", f"{spent:,.6g} {unit} of it already, by earlier runs")
     print_fact("left", f"{max(0.0, limit - spent):,.6g} {unit}")
-
-
-def _check_budget(budget: Budget, prices: TokenPrices, *, vllm: str | None) -> None:
-    """Refuse a budget in tokens or money where it can't be counted."""
-    if budget.unit == "samples":
-        return
-    choose_unit_prices(budget, prices)
-    if vllm is not None:
-        raise typer.BadParameter("workers of your own are counted in samples", param_hint="--budget")
 
 
 def _load_policy(name: str, budget: Budget) -> Policy:

@@ -15,6 +15,7 @@ from adacompute.cli.modes import MenuFileOption, read_upstreams
 from adacompute.cli.options import (
     AnswerOptions,
     EndpointOptions,
+    EngineOptions,
     JsonFlag,
     VerifierOptions,
     build_option,
@@ -24,7 +25,6 @@ from adacompute.cli.sampling_options import (
     STOP_SIGNALS,
     ProblemOptions,
     RunOptions,
-    SamplerOptions,
     SamplingOptions,
     choose_tasks,
     plan_sources,
@@ -404,13 +404,10 @@ def collect(
     pool_path: PoolOption,
     menu: MenuFileOption = None,
     wanted: SamplesOption = None,
-    retry_failed: Annotated[
-        int, typer.Option(min=0, metavar="ROUNDS", help="Times to ask again, at the end, for what failed.")
-    ] = 0,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
     run: RunOptions,
-    sampler: SamplerOptions,
+    engine: EngineOptions,
     reading: AnswerOptions,
     verifier: VerifierOptions,
     json: JsonFlag = False,
@@ -422,9 +419,9 @@ def collect(
     never from the command line. With --menu, every mode of a menu is asked, into one pool.
     """
     config = load_settings(context)
-    sampler.check(endpoint, run.max_cost)
-    modes = read_upstreams(menu, endpoint, config.endpoint, vllm=sampler.vllm)
-    if menu is not None and sampler.is_ray:
+    engine.check_workers()
+    modes = read_upstreams(menu, endpoint, config.endpoint)
+    if menu is not None and engine.is_ray:
         reason = "the modes of --menu are asked from this process; leave this option out"
         raise typer.BadParameter(reason, param_hint="--engine")
     samples = (wanted or WantedSamples(config.collect.samples)).list_counts(modes.names)
@@ -436,7 +433,7 @@ def collect(
         template,
         config,
         sampling=sampling,
-        sampler=sampler,
+        engine=engine,
         verifier=verifier,
         pool_path=pool_path,
         dry_run=run.dry_run,
@@ -459,7 +456,6 @@ def collect(
             pool,
             plans,
             max_cost=max_cost,
-            retry_rounds=retry_failed,
             another=run.another,
             regrade=run.regrade,
             progress=report_progress,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.evaluation_tables import build_savings, show_evaluation
-from adacompute.cli.modes import FamiliesFlag, ModeOptions, parse_mode_budgets, read_recorded
+from adacompute.cli.modes import GroupOptions, ModeOptions, parse_mode_budgets, read_recorded
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -89,9 +89,9 @@ def evaluate(
     context: typer.Context,
     *,
     modes: ModeOptions,
+    grouping: GroupOptions,
     budgets: AverageBudgetsOption = None,
     policies: PoliciesOption = None,
-    families: FamiliesFlag = False,
     protocol: ProtocolOption = "held-out",
     folds: FoldsOption = 5,
     seeds: SeedsOption = 3,
@@ -107,10 +107,11 @@ def evaluate(
 ) -> None:
     """Compare policies at the same average cost, on held-out problems.
 
-    Each policy is judged on problems that it has not learned from. Intervals are 95% over problems, by
-    bootstrap, paired where policies are compared. Without gold answers, agreement with the vote of all of a
-    problem's samples stands in for accuracy. With --join, --cost or --prices, a policy over the menu of
-    these modes is compared with each mode alone, fixed mixes, cascades and routers, at the same cost.
+    Each policy is judged on problems that it has not learned from, nor from any like them. Intervals are 95%
+    over groups of alike problems, by bootstrap, paired where policies are compared. Without gold answers,
+    agreement with the vote of all of a problem's samples stands in for accuracy. With --join, --cost or
+    --prices, a policy over the menu of these modes is compared with each mode alone, fixed mixes, cascades
+    and routers, at the same cost.
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
@@ -119,6 +120,7 @@ def evaluate(
         is_paper = protocol == "paper"
         refused = {"policies": policies, "protocol": protocol if is_paper else None}
         ballots, menu = read_recorded(modes, settings.answers, which, price, **refused)
+        ballots = grouping.apply(ballots)
         averages: Sequence[float | Budget] | None
         if menu is None:
             requested = parse_budget_list(budgets, unit, prices.currency)
@@ -138,7 +140,6 @@ def evaluate(
             protocol=protocol,
             folds=folds,
             seeds=seeds,
-            families=families,
             votes=votes,
             orders=orders,
             seed=seed,

@@ -19,6 +19,7 @@ from adacompute.evaluate.comparison import Saving
 from adacompute.evaluate.mode_rivals import MENU
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
 from adacompute.pool import Menu
+from adacompute.pool.groups import count_in_groups
 from adacompute.records import TokenPrices, format_money
 
 _VERDICT_NOTE = (
@@ -59,9 +60,8 @@ def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
     """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
-    print_line(
-        f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
-    )
+    problems = count_in_groups(evaluation.problems, evaluation.groups)
+    print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
     if evaluation.menu is not None:
         print_fact("modes", describe_modes(evaluation.menu))
     print_line()
@@ -102,7 +102,7 @@ def _show_scores(evaluation: Evaluation) -> None:
     print_table(headings, table)
     unsure = [f"{row.samples}" for row in rows if row.weighted_gain.holds_zero and row.best_gain.holds_zero]
     if unsure:
-        problems = format_count(evaluation.problems, "problem")
+        problems = count_in_groups(evaluation.problems, evaluation.groups)
         print_paragraph(f"Whether they help with {' or '.join(unsure)} samples, {problems} can't tell.")
     print_paragraph(_SCORES_NOTE, indent=2)
 
@@ -256,8 +256,7 @@ def _name_unit(evaluation: Evaluation) -> str:
 
 def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
-    over = " over families" if evaluation.families else ""
-    protocol = f"held-out ({evaluation.folds} folds{over})"
+    protocol = f"held-out ({evaluation.folds} folds)"
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
     votes = "plain votes"

@@ -37,7 +37,8 @@ from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, rea
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.pool import Ballots, Menu, join_pools, read_modes
-from adacompute.records import Budget, BudgetUnit, TokenPrices
+from adacompute.records import BudgetUnit, TokenPrices
+from adacompute.replay.calibrate import check_menu_budget
 from adacompute.score.grades import BlockMap
 
 _MAX_WORKERS = 4  # processes, at most, where nobody says how many
@@ -47,10 +48,28 @@ _LISTED_POINTS = 7  # a fitted policy's settings that are shown
 
 
 MissingProblems = Literal["error", "drop"]
-FamiliesFlag = Annotated[
-    bool,
-    typer.Option("--families", help="For new families: hold out whole subjects, not single problems."),
-]
+Column = Literal["subject", "level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """Which problems are held out and resampled together."""
+
+    group: Annotated[
+        Column | None,
+        choose_from(
+            Column, help="Hold out all problems of one subject, or level, together. [default: alike]"
+        ),
+    ] = None
+    no_groups: Annotated[
+        bool, typer.Option("--no-groups", help="Hold out single questions, even of alike ones.")
+    ] = False
+
+    def apply(self, ballots: Ballots) -> Ballots:
+        """The same votes in groups: of alike problems, unless an option says otherwise."""
+        if self.group is not None and self.no_groups:
+            raise typer.BadParameter("groups are by --group already; leave one out", param_hint="--no-groups")
+        return ballots.group("none" if self.no_groups else self.group or "alike")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,12 +334,10 @@ def _refuse_endpoint_options(flags: Mapping[str, object], menu: str = "--menu") 
             raise typer.BadParameter(reason, param_hint=option)
 
 
-def read_upstreams(
-    menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig, *, vllm: str | None = None
-) -> ModeConfigs:
+def read_upstreams(menu: Path | None, endpoint: EndpointOptions, settings: EndpointConfig) -> ModeConfigs:
     """Read the modes to ask: those of --menu, else one without a name, the endpoint that options name."""
     if menu is not None:
-        _refuse_endpoint_options({**get_flags(endpoint), "--vllm": vllm})
+        _refuse_endpoint_options(get_flags(endpoint))
         return read_menu_file(menu)
     upstream = endpoint.override(settings)
     return ModeConfigs(modes=(ModeConfig(name="", endpoint=upstream),), currency=upstream.currency)
@@ -348,24 +365,13 @@ def parse_mode_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
-    amount = parse_number(str(text))
-    if math.isfinite(amount):
-        if unit not in ("samples", menu.unit):
-            raise typer.BadParameter(
-                f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit"
-            )
-    else:
-        try:
-            budget = Budget.parse(text, currency=menu.currency or None)
-        except BudgetInvalid as exc:
-            raise typer.BadParameter(str(exc), param_hint=option) from None
-        if budget.unit != menu.unit:
-            raise typer.BadParameter(
-                f"{text!r} is in {budget.currency or budget.unit}, and this menu in {_name_unit(menu)}; give "
-                "a number, which counts in that",
-                param_hint=option,
-            )
-        amount = budget.amount
+    number = parse_number(str(text))
+    if math.isfinite(number) and unit not in ("samples", menu.unit):
+        raise typer.BadParameter(f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit")
+    try:
+        amount = check_menu_budget(menu, number if math.isfinite(number) else text)
+    except BudgetInvalid as exc:
+        raise typer.BadParameter(str(exc), param_hint=option) from None
     cheapest = menu.modes[0]
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(

@@ -13,7 +13,6 @@ import typer
 from adacompute.answers import Task
 from adacompute.cli.options import (
     AnswerOptions,
-    EndpointOptions,
     EngineOptions,
     VerifierOptions,
     build_option,
@@ -31,10 +30,9 @@ from adacompute.errors import ConfigError, EndpointError, EndpointRefused
 from adacompute.pool import open_pool
 from adacompute.problems import PRESETS, ProblemSet, Template, read_problems, template_names
 from adacompute.records import Budget
-from adacompute.sampling import Asking, SourcePlan, build_plan
+from adacompute.sampling import SourcePlan, build_plan
 from adacompute.sampling.workers import SamplingEngine
 from adacompute.scale.collect import RayEngine, count_useful_collectors
-from adacompute.scale.vllm import VllmEngine, check_vllm
 
 _TRIAL_SECONDS = 60.0  # seconds that the trial of a model's name may take
 _MAX_NAME = 200  # characters of a model's name in a reply
@@ -127,24 +125,18 @@ def plan_sources(
     config: Config,
     *,
     sampling: SamplingOptions,
-    sampler: "SamplerOptions",
+    engine: EngineOptions,
     verifier: VerifierOptions,
     pool_path: Path,
     dry_run: bool,
 ) -> list[SourcePlan]:
     """Plan how each mode is asked; a dry run asks no endpoint. Warn where a key is sent unencrypted."""
     if not dry_run:
-        sampler.announce()
+        engine.announce()
     asking, scoring = sampling.get_asking_fields(config.collect), verifier.override(config.verifier)
     plans = []
     for place, mode in enumerate(modes):
         scorer = resolve_verifier(scoring, mode.endpoint)
-        if sampler.vllm is not None:
-            spec = Asking(model=sampler.vllm, template=template, **asking)
-            engine = sampler.make_vllm_engine(sampler.vllm)
-            prices = mode.endpoint.prices
-            plans.append(SourcePlan(endpoint=engine, asking=spec, prices=prices, verifier=scorer))
-            continue
         names = ModelNames(mode.endpoint.model)
         if mode.name:
             asked = build_mode_endpoint(mode)
@@ -163,7 +155,7 @@ def plan_sources(
                 template=template,
                 limit_is_default=sampling.max_tokens is None,
                 sent_model=names.sent,
-                endpoint=sampler.choose_engine(asked.endpoint, place=place, modes=len(modes)),
+                endpoint=choose_engine(engine, asked.endpoint, place=place, modes=len(modes)),
                 verifier=scorer,
                 **asking,
             )
@@ -249,54 +241,21 @@ def choose_tasks(
     return options.build_tasks(answers, extract=(template.extract or problems.extract) if is_unsaid else None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplerOptions(EngineOptions):
-    """Where samples are drawn."""
-
-    vllm: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="With --engine ray: sample by vLLM, without an endpoint."),
-    ] = None
-    vllm_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=JSON", help="An option of vLLM's engine; repeatable."),
-    ] = None
-
-    def check(self, endpoint: EndpointOptions, max_cost: float | str | None) -> None:
-        """Refuse options that don't go together; EngineUnavailable where vLLM is wanted and isn't there."""
-        self.check_workers()
-        if self.vllm is None:
-            if self.vllm_option:
-                raise typer.BadParameter("only --vllm has options", param_hint="--vllm-option")
-            return
-        if not self.is_ray:
-            raise typer.BadParameter("only --engine ray runs it", param_hint="--vllm")
-        for name, value in (("--endpoint", endpoint.url), ("--model", endpoint.model)):
-            if value is not None:
-                raise typer.BadParameter("--vllm names the model, and there is no endpoint", param_hint=name)
-        if max_cost is not None:
-            reason = "workers of your own have no price; leave it out"
-            raise typer.BadParameter(reason, param_hint="--max-cost")
-        check_vllm()
-
-    def make_vllm_engine(self, model: str) -> VllmEngine:
-        """Make the engine that runs a model by vLLM."""
-        options = parse_named_values(self.vllm_option, "--vllm-option", example="tensor_parallel_size=2")
-        return VllmEngine(model=model, workers=self.workers, options=options)
-
-    def choose_engine(self, endpoint: Endpoint, *, place: int, modes: int) -> "Endpoint | SamplingEngine":
-        """Return what draws from the endpoint of one of so many modes: Ray, or itself in this process."""
-        if not self.is_ray:
-            return endpoint
-        max_workers = count_useful_collectors(endpoint.limits)
-        if self.workers is not None and self.workers > max_workers:
-            verb = "draws" if max_workers == 1 else "draw"
-            print_message(
-                f"--workers {self.workers}: the endpoint's limits leave work for {max_workers}, so "
-                f"{max_workers} of them {verb}; each needs a call at the same time, 60 requests and 60,000 "
-                "tokens a minute"
-            )
-        return RayEngine(endpoint=endpoint, workers=self.workers, place=place, modes=modes)
+def choose_engine(
+    options: EngineOptions, endpoint: Endpoint, *, place: int, modes: int
+) -> Endpoint | SamplingEngine:
+    """Return what draws from the endpoint of one of so many modes: Ray, or itself in this process."""
+    if not options.is_ray:
+        return endpoint
+    max_workers = count_useful_collectors(endpoint.limits)
+    if options.workers is not None and options.workers > max_workers:
+        verb = "draws" if max_workers == 1 else "draw"
+        print_message(
+            f"--workers {options.workers}: the endpoint's limits leave work for {max_workers}, so "
+            f"{max_workers} of them {verb}; each needs a call at the same time, 60 requests and 60,000 "
+            "tokens a minute"
+        )
+    return RayEngine(endpoint=endpoint, workers=options.workers, place=place, modes=modes)
 
 
 class ModelNames(NamedTuple):

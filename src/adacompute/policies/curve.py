@@ -34,7 +34,7 @@ from adacompute.policies.paths import Paths, build_paths
 from adacompute.policies.trees import Trees, import_xgboost, join_trees, read_booster, train_booster
 from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.ballots import number_prompts
+from adacompute.pool.groups import number_alike
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
 from adacompute.score import MenuColumn, list_columns, score
 from adacompute.score.score import Budgets
@@ -305,7 +305,7 @@ class CurvePolicy(FeaturePolicy):
         owner = np.repeat(np.arange(len(ballots)), orders)
         columns = np.arange(feature_set.width)
         groups = [columns[-1:], columns] if feature_set.entropy and feature_set.width > 1 else [columns]
-        prompt_ids = number_prompts(ballots.prompts)
+        prompt_ids = number_alike(ballots.prompts)
         trees = fit_curves(rows, targets, owner, prompt_ids=prompt_ids, groups=groups, seed=self.seed)
         self._set_model(trees, _find_rising(table.accuracy), feature_set)
         self.source_model = ballots.model
@@ -320,7 +320,7 @@ class CurvePolicy(FeaturePolicy):
             feature_set.read(ballots.prompts),
             table.accuracy,
             np.arange(len(ballots)),
-            prompt_ids=number_prompts(ballots.prompts),
+            prompt_ids=number_alike(ballots.prompts),
             groups=[np.arange(feature_set.width)],
             seed=self.seed,
             curves=route.curves,

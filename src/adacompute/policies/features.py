@@ -1,7 +1,7 @@
 """The paper's 16 features of a prompt, the same when training and serving, and the policies that see them.
 
 Each text is read once, up to PROMPT_LIMIT characters, in linear time: no pattern goes back over what it
-has passed. docs/reference/features.md says what each number is and lists the words; a test compares.
+has passed. studies/features.md says what each number is and lists the words; a test compares.
 
 A `FeatureSet` names what a learned policy sees: the prompt's text and the first sample's entropy. `RowCache`
 answers repeated rows once: replay asks about every order of a problem at every price.

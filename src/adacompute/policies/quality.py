@@ -7,7 +7,7 @@ problems that it hadn't learned from. The measurements are kept with the policy,
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, Self
 
@@ -139,7 +139,7 @@ class QualityCost:
     problems: int
     basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
     measured: str = ""  # the day; "": not known
-    unit: str = "samples"  # of both costs
+    unit: str = "samples"  # both costs are in it
     currency: str = ""
 
     @property
@@ -174,6 +174,15 @@ class QualityCost:
         names = ("cost", "rival_cost", "unit", "currency", "saved", "gain", "low", "margin", "problems")
         values = {name: getattr(self, name) for name in (*names, "basis", "measured")}
         return {"quality": str(self.quality), **values}
+
+
+def check_mode(quality: Quality, names: Sequence[str]) -> None:
+    """BudgetInvalid unless the quality names one of several modes, and none where there are no others."""
+    if len(names) < 2 and quality.mode is not None:
+        raise BudgetInvalid(f"budget '{quality}' names a mode, and there is one alone; give 'as good as 8'")
+    if len(names) > 1 and quality.mode not in names:
+        example = replace(quality, mode=names[-1])
+        raise BudgetInvalid(f"budget '{quality}' names none of {', '.join(names)}; give '{example}'")
 
 
 def choose_curve(curves: Sequence[QualityCurve], quality: Quality) -> QualityCurve:

@@ -25,7 +25,7 @@ from adacompute.pool import Ballots
 from adacompute.score.aggregates import compute_log_odds, fit_vote_weights, read_model_signals, sum_moments
 from adacompute.score.grades import grade_samples, mask_graded
 
-SHARPNESS = 1.0  # how much vote weights differ: see docs/findings.md
+SHARPNESS = 1.0  # how much vote weights differ: see studies/findings.md
 _RIDGE = 1.0  # penalty on the squares of a signal model's coefficients
 _SCORE_FIELDS = {field.name for field in fields(ScoreWeights)}
 _MAX_PAIRED = 32  # right samples of a problem, and wrong ones, of which pairs are made

@@ -77,7 +77,7 @@ T = TypeVar("T")
 _SELECT_INDEXES = """
     SELECT p.id, x.idx FROM sources s JOIN records r ON r.source = s.key
     JOIN problems p ON p.key = r.problem JOIN samples x ON x.record = r.key
-    WHERE s.model IS ?1 AND s.fingerprint = ?2 AND (?3 IS NULL OR p.id = ?3) ORDER BY r.key
+    WHERE s.model IS :model AND s.fingerprint = :fingerprint AND (:id IS NULL OR p.id = :id) ORDER BY r.key
 """
 _SELECT_LAST_INDEX = """
     SELECT max(s.idx) FROM problems p JOIN records r ON r.problem = p.key JOIN samples s ON s.record = r.key
@@ -222,7 +222,7 @@ class PoolReader:
         problem_id: str | None = None,
     ) -> Iterator[tuple[str, set[int]]]:
         """Like `keys`, streaming by problem: (id, indexes) of the problems with a sample of this source."""
-        values = (model, fingerprint(parameters or {}), problem_id)
+        values = {"model": model, "fingerprint": fingerprint(parameters or {}), "id": problem_id}
 
         def group_indexes(connection: sqlite3.Connection) -> Iterator[tuple[str, set[int]]]:
             rows = connection.execute(_SELECT_INDEXES, values)

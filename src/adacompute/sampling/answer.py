@@ -360,7 +360,7 @@ class _Batch:
     limit: float
     budgets: Sequence[CostBudget]
     elsewhere: float  # what the pool's calls for other problems cost
-    max_samples: int = 0  # of a request; 0: no limit
+    max_samples: int = 0  # a request may take; 0: no limit
 
     def __post_init__(self) -> None:
         self.cap = self.budgets[0].cap  # for all sources together, in the unit of the budget

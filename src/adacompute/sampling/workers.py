@@ -138,12 +138,6 @@ class Sampler(ABC):
             self.stopped, self.why = how, why
         self.signal = self.signal or number
 
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-        self.failures.clear()
-        self._failing_problems.clear()
-        self._missing = 0
-
 
 @runtime_checkable
 class SamplingEngine(Protocol):

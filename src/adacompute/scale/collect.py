@@ -205,36 +205,6 @@ def _refill_seconds(limits: RateLimits) -> float:
     return max(1.0, 60.0 / (limits.requests_per_minute or math.inf))
 
 
-class SamplingCounts(Sampler):
-    """The totals of what is done elsewhere; `running` is the progress of what is still running there."""
-
-    def __init__(self, cost_budget: CostBudget) -> None:
-        super().__init__(cost_budget)
-        self.running: list[CollectProgress] = []
-
-    def progress(self, *, planned: int, before: int) -> CollectProgress:
-        """The progress of all of them together."""
-        own = super().progress(planned=planned, before=before)
-        return replace(CollectProgress.join([own, *self.running]), stopping=own.stopping)
-
-    def add_result(self, result: ShardResult) -> int:
-        """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
-        done = result.progress
-        self._cost_budget.cap.spent += done.cost
-        self.errors.update(done.errors)
-        self._calls += done.calls
-        self._tokens += done.tokens
-        self._missing += done.failed
-        self.failures.update(result.failures)
-        self.per_call = self.per_call if result.per_call is None else result.per_call
-        self.logprobs = self.logprobs if result.logprobs is None else result.logprobs
-        if done.added:
-            self._failing_problems.clear()
-        else:
-            self._failing_problems.update(result.failures)
-        return len(self._failing_problems)
-
-
 @dataclass(slots=True, eq=False)
 class _Worker:
     """A collector, and what it does now."""
@@ -246,7 +216,7 @@ class _Worker:
     progress: CollectProgress | None = None  # how far the shard is
 
 
-class CollectorCrew(SamplingCounts):
+class CollectorCrew(Sampler):
     """Collectors on a cluster. A sampler: `draw` returns when its runs are drawn and merged into the pool."""
 
     def __init__(
@@ -272,12 +242,35 @@ class CollectorCrew(SamplingCounts):
         self._money_shares = 0  # number of shares that the remaining money is divided into
         self._workers: list[_Worker] = []
         self._losses = 0
+        self._running: list[CollectProgress] = []  # one for each shard that is being drawn
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Starts no more shards; collectors finish and store what is in flight."""
         super().stop(how, why, number=number)
         for worker in self._workers:
             worker.actor.stop.remote()
+
+    def progress(self, *, planned: int, before: int) -> CollectProgress:
+        """The progress of all collectors together."""
+        own = super().progress(planned=planned, before=before)
+        return replace(CollectProgress.join([own, *self._running]), stopping=own.stopping)
+
+    def add_result(self, result: ShardResult) -> int:
+        """Adds the result of a shard, without its samples; returns how many problems in a row failed."""
+        done = result.progress
+        self._cost_budget.cap.spent += done.cost
+        self.errors.update(done.errors)
+        self._calls += done.calls
+        self._tokens += done.tokens
+        self._missing += done.failed
+        self.failures.update(result.failures)
+        self.per_call = self.per_call if result.per_call is None else result.per_call
+        self.logprobs = self.logprobs if result.logprobs is None else result.logprobs
+        if done.added:
+            self._failing_problems.clear()
+        else:
+            self._failing_problems.update(result.failures)
+        return len(self._failing_problems)
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:
         """All runs: in shards, as many at the same time as there are collectors."""
@@ -388,7 +381,7 @@ class CollectorCrew(SamplingCounts):
 
             for worker in self._workers:
                 ray.kill(worker.actor)
-        self._workers, self.running = [], []
+        self._workers, self._running = [], []
 
     def _dispatch(self, queue: ShardQueue) -> None:
         """Hands shards to idle collectors; there are as many collectors as shards, up to the maximum."""
@@ -501,7 +494,7 @@ class CollectorCrew(SamplingCounts):
             self._on_progress()
 
     def _refresh(self) -> None:
-        self.running = [worker.progress for worker in self._workers if worker.progress is not None]
+        self._running = [worker.progress for worker in self._workers if worker.progress is not None]
 
 
 def _wrap_ref(ref: Any) -> "asyncio.Future[Any]":  # noqa: ANN401 - Ray's reference to whatever comes

@@ -15,7 +15,7 @@ from studies.fleet import figure, ledger, questions, single, tables, traffic
 from studies.fleet import fleet as fleets
 
 ROOT = Path(__file__).resolve().parents[3]
-NUMBERS = ROOT / "docs" / "figures" / "fleet.json"
+NUMBERS = ROOT / "studies" / "fleet" / "fleet.json"
 
 
 @pytest.mark.slow
@@ -92,10 +92,10 @@ def test_leases_never_pass_the_cap_and_shrink_towards_it():
 
 def test_the_page_and_its_picture_are_drawn_from_the_numbers_kept():
     numbers = json.loads(NUMBERS.read_text("utf-8"))
-    page = (ROOT / "docs" / "design" / "fleet-simulation.md").read_text("utf-8")
+    page = (ROOT / "studies" / "fleet" / "README.md").read_text("utf-8")
     assert {part["name"] for part in tables.PART.finditer(page)} == set(tables.TABLES)
     assert tables.renewed(page, numbers) == page, "run `python -m studies.fleet --draw`"
-    kept = (ROOT / "docs" / "figures" / "fleet.svg").read_text("utf-8")
+    kept = (ROOT / "studies" / "fleet" / "fleet.svg").read_text("utf-8")
     assert_same_drawing(figure.figure(numbers), kept, "run `python -m studies.fleet --draw`")
 
 
@@ -120,7 +120,7 @@ def test_the_page_says_what_the_numbers_say():
     assert worst["each"] < 0.25 < 0.45 < worst["groups"] < 0.55
     late = {row["told"]: row["lost_points"] for row in numbers["stale"] if row["delay"] == 1.0}
     assert max(late.values()) < 0.2
-    page = " ".join((ROOT / "docs" / "design" / "fleet-simulation.md").read_text("utf-8").split())
+    page = " ".join((ROOT / "studies" / "fleet" / "README.md").read_text("utf-8").split())
     row = traffic.row_of(traffic.price_for({"words": 1.0}, 3.0))
     told = re.search(r"At the old price the hard ones take (\d\.\d) samples", page)
     assert told is not None

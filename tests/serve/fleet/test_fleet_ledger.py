@@ -99,7 +99,7 @@ def test_c14_fleet_200_clients_at_the_last_unit_of_a_cap_never_pass_it(
             )  # and nothing is left over
 
 
-def test_c19_fleet_a_cap_is_refused_in_the_words_of_a_single_gateway(redis_server: RedisServer):
+async def test_c19_fleet_a_cap_is_refused_in_the_words_of_a_single_gateway(redis_server: RedisServer):
     caps = Caps(total=20, per_key=15, by_key={"bob": 4}, window="day")
 
     async def refusals(books: Any) -> list[tuple[str, int, float | None]]:
@@ -114,14 +114,11 @@ def test_c19_fleet_a_cap_is_refused_in_the_words_of_a_single_gateway(redis_serve
                 said.append((str(exc), exc.left, exc.retry_after and exc.retry_after > 1))
         return said
 
-    async def work() -> None:
-        async with fleet(redis_server, 1, caps) as (one,):
-            found = await refusals(one.ledger)
-        alone = await Ledger.open(None, caps)
-        assert found == await refusals(alone)
-        assert len(found) == 5
-
-    run(work())
+    async with fleet(redis_server, 1, caps) as (one,):
+        found = await refusals(one.ledger)
+    alone = await Ledger.open(None, caps)
+    assert found == await refusals(alone)
+    assert len(found) == 5
 
 
 def test_c15_fleet_lost_replies_are_asked_for_again_and_nothing_is_counted_twice(redis_server: RedisServer):
@@ -161,108 +158,96 @@ def test_c15_fleet_lost_replies_are_asked_for_again_and_nothing_is_counted_twice
     assert samples(held(redis_server)) == (taken["granted"], 0, 0)
 
 
-def test_a_reservation_whose_asker_went_away_is_given_back(redis_server: RedisServer):
-    async def work() -> None:
-        async with fleet(redis_server, 1, Caps(total=10)) as (one,):
-            asking = asyncio.create_task(one.ledger.reserve("k", ONE))
-            await asyncio.sleep(0)
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            made = await one.ledger.reserve("k", Spend(samples=10))  # all of it is there
-            one.ledger.settle(made, ONE)
-            one.ledger.settle(made, ONE)  # a second time does nothing
-            one.ledger.grow(made, ONE)
+async def test_a_reservation_whose_asker_went_away_is_given_back(redis_server: RedisServer):
+    async with fleet(redis_server, 1, Caps(total=10)) as (one,):
+        asking = asyncio.create_task(one.ledger.reserve("k", ONE))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        made = await one.ledger.reserve("k", Spend(samples=10))  # all of it is there
+        one.ledger.settle(made, ONE)
+        one.ledger.settle(made, ONE)  # a second time does nothing
+        one.ledger.grow(made, ONE)
 
-    run(work())
     assert samples(held(redis_server)) == (1, 0, 0)
 
 
-def test_c17_fleet_what_redis_lost_of_its_last_moment_is_counted_all_the_same(
+async def test_c17_fleet_what_redis_lost_of_its_last_moment_is_counted_all_the_same(
     redis_server: RedisServer, tmp_path: Path
 ):
     """An append-only file that is written each second may lose one: here it is put back by hand."""
     files, copy = redis_server.folder / "appendonlydir", tmp_path / "before"
 
-    async def work() -> None:
-        async with fleet(redis_server, 1, Caps(total=100)) as (one,):
-            first = await one.ledger.reserve("k", Spend(samples=3))
-            forgotten = await one.ledger.reserve("k", Spend(samples=7))
-            shutil.copytree(files, copy)
-            one.ledger.settle(forgotten, Spend(samples=5))  # Redis won't know of this
-            second = await one.ledger.reserve("k", Spend(samples=11))  # nor of this
-            redis_server.kill()
-            shutil.rmtree(files)
-            shutil.copytree(copy, files)
-            await eventually(lambda: not one.ledger.available)
-            redis_server.start()
-            await eventually(lambda: one.ledger.available)
-            one.ledger.settle(first, Spend(samples=2))
-            one.ledger.settle(second, Spend(samples=4))
+    async with fleet(redis_server, 1, Caps(total=100)) as (one,):
+        first = await one.ledger.reserve("k", Spend(samples=3))
+        forgotten = await one.ledger.reserve("k", Spend(samples=7))
+        shutil.copytree(files, copy)
+        one.ledger.settle(forgotten, Spend(samples=5))  # Redis won't know of this
+        second = await one.ledger.reserve("k", Spend(samples=11))  # nor of this
+        redis_server.kill()
+        shutil.rmtree(files)
+        shutil.copytree(copy, files)
+        await eventually(lambda: not one.ledger.available)
+        redis_server.start()
+        await eventually(lambda: one.ledger.available)
+        one.ledger.settle(first, Spend(samples=2))
+        one.ledger.settle(second, Spend(samples=4))
 
-    run(work())
     # 7 may have been spent, as far as Redis can tell, and count in full; what was settled later is exact
     assert samples(held(redis_server)) == (6, 7, 0)
 
 
-def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_already(
+async def test_c14_fleet_a_redis_that_went_back_unseen_gives_nobody_what_is_reserved_already(
     redis_server: RedisServer, tmp_path: Path, caplog: Any
 ):
     """A restart or a failover between two calls: no call fails, and yet the last moment is gone."""
     files, copy = redis_server.folder / "appendonlydir", tmp_path / "before"
 
-    async def work() -> None:
-        async with fleet(redis_server, 2, Caps(total=20), pulse=FleetTiming(poll=60.0)) as (one, two):
-            first = await one.ledger.reserve("k", Spend(samples=3))
-            settled = await one.ledger.reserve("k", Spend(samples=4))
-            shutil.copytree(files, copy)
-            one.ledger.settle(settled, Spend(samples=1))
-            second = await one.ledger.reserve("k", Spend(samples=8))
-            redis_server.kill()
-            shutil.rmtree(files)
-            shutil.copytree(copy, files)
-            redis_server.start()
-            for each in (one, two):  # whatever is between them and Redis may hide it
-                await each.client._redis.connection_pool.disconnect()
-            with pytest.raises(CapReached):  # 3 and 8 are reserved, 4 may be spent
-                await one.ledger.reserve("k", Spend(samples=6))
-            two.ledger.settle(await two.ledger.reserve("k", Spend(samples=5)), Spend(samples=5))
-            assert samples(held(redis_server))[1:] == (4, 16)
-            one.ledger.settle(first, Spend(samples=3))
-            one.ledger.settle(second, Spend(samples=7))
+    async with fleet(redis_server, 2, Caps(total=20), pulse=FleetTiming(poll=60.0)) as (one, two):
+        first = await one.ledger.reserve("k", Spend(samples=3))
+        settled = await one.ledger.reserve("k", Spend(samples=4))
+        shutil.copytree(files, copy)
+        one.ledger.settle(settled, Spend(samples=1))
+        second = await one.ledger.reserve("k", Spend(samples=8))
+        redis_server.kill()
+        shutil.rmtree(files)
+        shutil.copytree(copy, files)
+        redis_server.start()
+        for each in (one, two):  # whatever is between them and Redis may hide it
+            await each.client._redis.connection_pool.disconnect()
+        with pytest.raises(CapReached):  # 3 and 8 are reserved, 4 may be spent
+            await one.ledger.reserve("k", Spend(samples=6))
+        two.ledger.settle(await two.ledger.reserve("k", Spend(samples=5)), Spend(samples=5))
+        assert samples(held(redis_server))[1:] == (4, 16)
+        one.ledger.settle(first, Spend(samples=3))
+        one.ledger.settle(second, Spend(samples=7))
 
-    run(work())
     assert "it has lost the last calls" in caplog.text
     assert samples(held(redis_server)) == (15, 4, 0)
 
 
-def test_a_cap_beyond_2_to_the_53_is_no_lower_one(redis_server: RedisServer):
-    async def work() -> None:
-        async with fleet(redis_server, 1, Caps(unit="money", total=2e7)) as (one,):
-            nine = Spend(samples=1, nanos=9 * 10**15)
-            for _ in range(2):
-                one.ledger.settle(await one.ledger.reserve("k", nine), nine)
-            with pytest.raises(CapReached):
-                await one.ledger.reserve("k", nine)
-
-    run(work())
+async def test_a_cap_beyond_2_to_the_53_is_no_lower_one(redis_server: RedisServer):
+    async with fleet(redis_server, 1, Caps(unit="money", total=2e7)) as (one,):
+        nine = Spend(samples=1, nanos=9 * 10**15)
+        for _ in range(2):
+            one.ledger.settle(await one.ledger.reserve("k", nine), nine)
+        with pytest.raises(CapReached):
+            await one.ledger.reserve("k", nine)
 
 
-def test_what_others_wrote_into_redis_stops_no_gateway(redis_server: RedisServer):
-    async def work() -> None:
-        with redis.Redis(port=redis_server.port) as client:
-            client.hset(f"{BASE}:w:", mapping={"s9:k": "1", "": "2", "s2:k": "many", "odd": "nan"})
-        async with fleet(redis_server, 1, Caps(total=5)) as (one,):
-            one.ledger.settle(await one.ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
-            await eventually(lambda: one.ledger.account().spent.samples)
-            assert list(one.ledger.account().keys) == ["alice"]
-        with redis.Redis(port=redis_server.port) as client:
-            client.delete(f"{BASE}:notes")
-            client.set(f"{BASE}:notes", "a string")
-        with pytest.raises(ConfigError, match="refuses a command"):
-            await join_fleet(redis_server.url, "f", Caps())
-
-    run(work())
+async def test_what_others_wrote_into_redis_stops_no_gateway(redis_server: RedisServer):
+    with redis.Redis(port=redis_server.port) as client:
+        client.hset(f"{BASE}:w:", mapping={"s9:k": "1", "": "2", "s2:k": "many", "odd": "nan"})
+    async with fleet(redis_server, 1, Caps(total=5)) as (one,):
+        one.ledger.settle(await one.ledger.reserve("alice", Spend(samples=2)), Spend(samples=2))
+        await eventually(lambda: one.ledger.account().spent.samples)
+        assert list(one.ledger.account().keys) == ["alice"]
+    with redis.Redis(port=redis_server.port) as client:
+        client.delete(f"{BASE}:notes")
+        client.set(f"{BASE}:notes", "a string")
+    with pytest.raises(ConfigError, match="refuses a command"):
+        await join_fleet(redis_server.url, "f", Caps())
 
 
 def test_c17_fleet_windows_roll_over_together_and_no_window_passes_its_cap(redis_server: RedisServer):
@@ -326,33 +311,30 @@ def test_the_next_one_that_starts_counts_what_a_dead_one_had_reserved(redis_serv
 
 
 @pytest.mark.parametrize("caps", [Caps(total=10), Caps(per_key=10), Caps(total=10, window="day")])
-def test_what_one_gateway_was_given_too_much_stops_the_calls_that_others_have_reserved(
+async def test_what_one_gateway_was_given_too_much_stops_the_calls_that_others_have_reserved(
     redis_server: RedisServer, caps: Caps
 ):
-    async def work() -> None:
-        async with fleet(redis_server, 2, caps) as (one, two):
-            given = await one.ledger.reserve("alice", ONE)
-            queued = [await gateway.ledger.reserve("alice", ONE) for gateway in (one, two, two)]
-            assert [g.ledger.check_send(r) for g, r in ((one, given), (two, queued[1]))] == [None, None]
-            await asyncio.sleep(0.5)  # what the other has reserved is known within a tenth of that
-            one.ledger.grow(given, Spend(samples=8))  # 9 came for 1, and its wave goes on
-            refusal = one.ledger.check_send(queued[0])
-            assert isinstance(refusal, CapReached)  # at once: it knows itself
-            await eventually(lambda: two.ledger.check_send(queued[1]) is not None)
-            one.ledger.settle(queued[0], Spend())
-            two.ledger.settle(queued[1], Spend())
-            one.ledger.settle(given, Spend(samples=9))
-            await eventually(lambda: two.ledger.check_send(queued[2]) is None)  # 9 + 1 are within the cap
-            two.ledger.settle(queued[2], Spend(samples=3))
-            await two.client.flush()
-            assert samples(held(redis_server)) == (12, 0, 0)
-            with pytest.raises(CapReached):
-                await one.ledger.reserve("alice", ONE)
-
-    run(work())
+    async with fleet(redis_server, 2, caps) as (one, two):
+        given = await one.ledger.reserve("alice", ONE)
+        queued = [await gateway.ledger.reserve("alice", ONE) for gateway in (one, two, two)]
+        assert [g.ledger.check_send(r) for g, r in ((one, given), (two, queued[1]))] == [None, None]
+        await asyncio.sleep(0.5)  # what the other has reserved is known within a tenth of that
+        one.ledger.grow(given, Spend(samples=8))  # 9 came for 1, and its wave goes on
+        refusal = one.ledger.check_send(queued[0])
+        assert isinstance(refusal, CapReached)  # at once: it knows itself
+        await eventually(lambda: two.ledger.check_send(queued[1]) is not None)
+        one.ledger.settle(queued[0], Spend())
+        two.ledger.settle(queued[1], Spend())
+        one.ledger.settle(given, Spend(samples=9))
+        await eventually(lambda: two.ledger.check_send(queued[2]) is None)  # 9 + 1 are within the cap
+        two.ledger.settle(queued[2], Spend(samples=3))
+        await two.client.flush()
+        assert samples(held(redis_server)) == (12, 0, 0)
+        with pytest.raises(CapReached):
+            await one.ledger.reserve("alice", ONE)
 
 
-def test_a_redis_whose_clock_jumps_neither_closes_a_window_for_years_nor_lets_it_be_spent_twice(
+async def test_a_redis_whose_clock_jumps_neither_closes_a_window_for_years_nor_lets_it_be_spent_twice(
     redis_server: RedisServer,
 ):
     jump, caps = 10 * 365 * 86_400, Caps(per_key=10, window="day")
@@ -379,38 +361,32 @@ def test_a_redis_whose_clock_jumps_neither_closes_a_window_for_years_nor_lets_it
         assert caught.value.retry_after is not None
         assert caught.value.retry_after <= 86_400
 
-    async def work() -> None:
-        async with fleet(redis_server, 1, caps) as (one,):
-            hour = await spend(one, 3)
-            set_clock(one, jump)
-            assert await spend(one, 2) == hour  # it isn't believed yet, also by one that starts now
-            await one.client.flush()
-            later = replace(QUICK, clock_offset=jump)
-            async with fleet(redis_server, 1, caps, pulse=later) as (two,):
-                assert await spend(two, 1) == hour
-            await believe(one)
-            ahead = await spend(one, 3)  # 2036
-            assert ahead[:4] == str(int(hour[:4]) + 10)
-            assert held(redis_server, hour[:10]).spent.samples == 6  # Redis has not forgotten it
-            set_clock(one, 0)
-            await believe(one)
-            assert await spend(one, 1) == hour  # 6 and 3 count, and 1
-            await refused(one)
-            assert held(redis_server).spent.samples == 10  # in all, each once
-
-    run(work())
+    async with fleet(redis_server, 1, caps) as (one,):
+        hour = await spend(one, 3)
+        set_clock(one, jump)
+        assert await spend(one, 2) == hour  # it isn't believed yet, also by one that starts now
+        await one.client.flush()
+        later = replace(QUICK, clock_offset=jump)
+        async with fleet(redis_server, 1, caps, pulse=later) as (two,):
+            assert await spend(two, 1) == hour
+        await believe(one)
+        ahead = await spend(one, 3)  # 2036
+        assert ahead[:4] == str(int(hour[:4]) + 10)
+        assert held(redis_server, hour[:10]).spent.samples == 6  # Redis has not forgotten it
+        set_clock(one, 0)
+        await believe(one)
+        assert await spend(one, 1) == hour  # 6 and 3 count, and 1
+        await refused(one)
+        assert held(redis_server).spent.samples == 10  # in all, each once
 
 
-def test_notes_are_shared(redis_server: RedisServer):
-    async def work() -> None:
-        async with fleet(redis_server, 1, Caps()) as (one,):
-            one.ledger.remember("scales", {"a": 1.5})
-            await one.client.flush()
-            async with fleet(redis_server, 1, Caps()) as (two,):
-                assert two.ledger.recall("scales") == {"a": 1.5}
-                assert two.ledger.recall("other") is None
-
-    run(work())
+async def test_notes_are_shared(redis_server: RedisServer):
+    async with fleet(redis_server, 1, Caps()) as (one,):
+        one.ledger.remember("scales", {"a": 1.5})
+        await one.client.flush()
+        async with fleet(redis_server, 1, Caps()) as (two,):
+            assert two.ledger.recall("scales") == {"a": 1.5}
+            assert two.ledger.recall("other") is None
 
 
 def test_a_redis_that_keeps_little_is_warned_of(tmp_path: Path, redis_server: RedisServer, caplog: Any):
@@ -483,21 +459,19 @@ def test_rediss_speaks_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         server.wait()
 
 
-def test_c16_fleet_a_redis_that_is_full_closes_it_and_nothing_is_half_done(redis_server: RedisServer):
-    async def work() -> None:
-        async with fleet(redis_server, 2, Caps(total=100)) as (one, two):
-            held_by_one = await one.ledger.reserve("k", Spend(samples=5))
-            with redis.Redis(port=redis_server.port) as client:
-                client.config_set("maxmemory", "1")
-            one.ledger.settle(held_by_one, Spend(samples=3))
-            for each in (one, two):
-                with pytest.raises(LedgerUnavailable):
-                    await each.ledger.reserve("k", ONE)
-            assert samples(held(redis_server)) == (0, 0, 5)
-            with redis.Redis(port=redis_server.port) as client:
-                client.config_set("maxmemory", "0")
-            await eventually(lambda: one.ledger.available and two.ledger.available)
-            two.ledger.settle(await two.ledger.reserve("k", ONE), ONE)
+async def test_c16_fleet_a_redis_that_is_full_closes_it_and_nothing_is_half_done(redis_server: RedisServer):
+    async with fleet(redis_server, 2, Caps(total=100)) as (one, two):
+        held_by_one = await one.ledger.reserve("k", Spend(samples=5))
+        with redis.Redis(port=redis_server.port) as client:
+            client.config_set("maxmemory", "1")
+        one.ledger.settle(held_by_one, Spend(samples=3))
+        for each in (one, two):
+            with pytest.raises(LedgerUnavailable):
+                await each.ledger.reserve("k", ONE)
+        assert samples(held(redis_server)) == (0, 0, 5)
+        with redis.Redis(port=redis_server.port) as client:
+            client.config_set("maxmemory", "0")
+        await eventually(lambda: one.ledger.available and two.ledger.available)
+        two.ledger.settle(await two.ledger.reserve("k", ONE), ONE)
 
-    run(work())
     assert samples(held(redis_server)) == (4, 0, 0)

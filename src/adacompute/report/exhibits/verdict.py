@@ -2,12 +2,15 @@
 
 import math
 
+import numpy as np
+
 from adacompute.evaluate.comparison import Evaluation, Match, OracleBracket, Verdict, VerdictRow, basis_name
 from adacompute.evaluate.conclusions import EvaluationRuns
 from adacompute.evaluate.measure import OURS, UNIFORM
 from adacompute.evaluate.oracle_bounds import Oracle
 from adacompute.evaluate.resampling import Interval
 from adacompute.pool import Menu
+from adacompute.pool.ballots import ABSENT
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.modes import cost_column, scale_cost
@@ -17,7 +20,6 @@ from adacompute.report.exhibits.money import (
     build_money_table,
     needs_column,
 )
-from adacompute.report.exhibits.token_cost import has_tokens
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
@@ -46,7 +48,7 @@ def build_section(
     missing = []
     if frontier.oracle is not None and frontier.oracle.why:
         missing.append(f"the oracle's cross-fitted end: {frontier.oracle.why}")
-    if evaluation.menu is None and not has_tokens(runs):
+    if evaluation.menu is None and not _has_tokens(runs):
         missing.append(_NO_TOKENS)
     tables = [build_money_table(money, evaluation)] if money.compute_savings(evaluation.verdict) else []
     tables.append(build_budgets_table(evaluation))
@@ -65,6 +67,13 @@ def build_section(
         ),
         missing=tuple(missing),
     )
+
+
+def _has_tokens(runs: EvaluationRuns) -> bool:
+    """Whether output tokens are recorded for every sample."""
+    ballots = runs.setup.ballots
+    tokens = ballots.tokens[ballots.classes != ABSENT]
+    return bool(np.isfinite(tokens).all() and tokens.any())
 
 
 def find_verdict_match(verdict: Verdict) -> Match | None:

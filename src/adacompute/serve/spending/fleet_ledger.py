@@ -22,7 +22,6 @@ from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ServeError
 from adacompute.serve.spending.ledger import (
-    NO_BALANCE,
     NO_SPEND,
     Balance,
     CapChecker,
@@ -59,7 +58,7 @@ class FleetLedger:
         self._last_number = 0
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
-        self._balance = NO_BALANCE
+        self._balance = Balance()
         self._next_account = 0.0  # when balances are read next
         self._sums: dict[str, Balance] = {}  # by key, "" of all: as Redis said last, in the caps' unit
         self._sums_window = ""  # the window that they belong to
@@ -123,7 +122,7 @@ class FleetLedger:
         return self._limits.find_refusal(
             key,
             reservation.amount,
-            own=self._bring_up_to_date(key) if key in self._sums else NO_BALANCE,
+            own=self._bring_up_to_date(key) if key in self._sums else Balance(),
             total=self._bring_up_to_date(""),
             hour=reservation.hour,
             now=lambda: self._redis_now,

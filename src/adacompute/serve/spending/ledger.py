@@ -56,6 +56,8 @@ class Spend(Struct, frozen=True, kw_only=True):
     nanos: int = 0  # billionths of the unit of money
 
     def __add__(self, other: "Spend") -> "Spend":
+        if other is NO_SPEND:  # as most of what is added
+            return self
         return Spend(
             samples=self.samples + other.samples,
             tokens=self.tokens + other.tokens,
@@ -280,13 +282,13 @@ class Reservation(Struct, frozen=True):
     hour: str  # in which it was made and counts
 
 
-class Balance(Struct, frozen=True):
+class Balance(Struct):
     """What counts against the caps in a window, of one key or of all."""
 
     spent: Spend = NO_SPEND
     maybe: Spend = NO_SPEND  # upper bound: it may have been charged for
     reserved: Spend = NO_SPEND
-    keys: Mapping[str, "Balance"] = struct_field(default_factory=dict)
+    keys: dict[str, "Balance"] = struct_field(default_factory=dict)
 
     @property
     def total(self) -> Spend:
@@ -294,10 +296,23 @@ class Balance(Struct, frozen=True):
         return self.spent + self.maybe + self.reserved
 
     def __bool__(self) -> bool:
-        return any(part != NO_SPEND for part in (self.spent, self.maybe, self.reserved))
+        return not self.spent == self.maybe == self.reserved == NO_SPEND
 
+    def add(
+        self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
+    ) -> None:
+        """Adds amounts of a key, in all and its own; what is no longer reserved is negative."""
+        own = self.keys.setdefault(key, Balance())
+        for sums in (self, own):
+            sums.spent += spent
+            sums.maybe += maybe
+            sums.reserved += reserved
+        if not own:
+            del self.keys[key]
 
-NO_BALANCE = Balance()
+    def copy(self) -> "Balance":
+        """The same, which later additions don't change."""
+        return replace(self, keys={key: replace(own) for key, own in self.keys.items()})
 
 
 HourKey = tuple[str, str]  # hour, key
@@ -357,28 +372,6 @@ class SpendStatus:
     cap: float | None = None
     tokens: float = 0.0  # spent, whatever the unit
     money: float = 0.0
-
-
-class WindowSums:
-    """What counts in one window, in total and by key."""
-
-    def __init__(self) -> None:
-        self.total = NO_BALANCE
-        self.keys: dict[str, Balance] = {}
-
-    def add(
-        self, key: str, *, spent: Spend = NO_SPEND, maybe: Spend = NO_SPEND, reserved: Spend = NO_SPEND
-    ) -> None:
-        """Adds amounts of a key; what is no longer reserved is negative."""
-        own, total = self.keys.get(key, NO_BALANCE), self.total
-        self.total = Balance(total.spent + spent, total.maybe + maybe, total.reserved + reserved)
-        self.keys[key] = Balance(own.spent + spent, own.maybe + maybe, own.reserved + reserved)
-        if not self.keys[key]:
-            del self.keys[key]
-
-    def to_balance(self) -> Balance:
-        """The sums as a Balance."""
-        return replace(self.total, keys=dict(self.keys))
 
 
 def to_whole_units(cap: float | None, unit: Unit) -> int | None:

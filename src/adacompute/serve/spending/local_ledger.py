@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from adacompute.errors import CapReached, ConfigError
 from adacompute.serve.spending.ledger import (
-    NO_BALANCE,
     NO_SPEND,
     Balance,
     CapChecker,
@@ -35,7 +34,6 @@ from adacompute.serve.spending.ledger import (
     Reservation,
     Spend,
     StoredLedger,
-    WindowSums,
     count_elapsed,
     decode_note,
     format_hour,
@@ -257,7 +255,7 @@ class MemoryWriter:
 
     def read_file(self, window: str) -> StoredLedger:
         """What was spent in a window."""
-        sums = WindowSums()
+        sums = Balance()
         for (hour, key), (spent, maybe) in self._written.spent.items():
             if hour.startswith(window):
                 sums.add(key, spent=spent, maybe=maybe)
@@ -281,8 +279,8 @@ class Ledger:
         self._now = now
         self._hour = format_hour(now())  # the present one
         self._latest_hour = self._hour  # that was ever the present one
-        self._sums = WindowSums()  # the present window's
-        self._former_sums: dict[str, WindowSums] = {}  # by window: of those that are over, with reservations
+        self._sums = Balance()  # the present window's
+        self._former_sums: dict[str, Balance] = {}  # by window: of those that are over, with reservations
         self._limits = CapChecker(caps)
         self._open: dict[int, Reservation] = {}
         self._notes: dict[str, str] = {}
@@ -382,14 +380,14 @@ class Ledger:
             changes.count((current.hour, current.key), spent, maybe)
         if (sums := self._find_sums(current.hour)) is not None:
             sums.add(current.key, spent=spent, maybe=maybe, reserved=NO_SPEND - current.amount)
-            if sums is not self._sums and sums.total.reserved == NO_SPEND:
+            if sums is not self._sums and sums.reserved == NO_SPEND:
                 del self._former_sums[name_window(current.hour, self.caps.window)]
         self._writer.put(changes)
 
     def account(self) -> Balance:
         """What counts against the caps now, in total and by key."""
         self._roll_window()
-        return self._sums.to_balance()
+        return self._sums.copy()
 
     def remember(self, name: str, value: Mapping[str, Any]) -> None:
         """Keeps plain data under a name, across restarts."""
@@ -443,14 +441,14 @@ class Ledger:
             self.remember(_CLOCK_NOTE, {"hour": hour, "until": self._latest_hour})
             _log.warning("the clock was set back to %s; what was spent later counts there as well", hour)
         if window != previous_window:
-            if previous.total.reserved != NO_SPEND and not goes_back:
+            if previous.reserved != NO_SPEND and not goes_back:
                 self._former_sums[previous_window] = previous
             self._former_sums.pop(window, None)
             self._sums = self._sum_up(stored, previous if goes_back else None)
 
-    def _sum_up(self, stored: StoredLedger, carried: WindowSums | None) -> WindowSums:
+    def _sum_up(self, stored: StoredLedger, carried: Balance | None) -> Balance:
         """The sums of the present window: what is stored of it, carried into it, and reserved in it."""
-        sums = WindowSums()
+        sums = Balance()
         for key, (spent, maybe) in stored.sums.items():
             sums.add(key, spent=spent, maybe=maybe)
         for key, balance in (carried.keys if carried is not None else {}).items():
@@ -470,22 +468,22 @@ class Ledger:
         self._former_sums = {name: sums for name, sums in self._former_sums.items() if name < self._window}
         self._writer.put(changes)
 
-    def _find_sums(self, hour: str) -> WindowSums | None:
+    def _find_sums(self, hour: str) -> Balance | None:
         """The sums that an hour counts in; None: of a window that is over, with nothing reserved."""
         if hour == self._hour or (window := name_window(hour, self.caps.window)) == self._window:
             return self._sums
         return self._former_sums.get(window)
 
     def _find_refusal(
-        self, sums: WindowSums, key: str, amount: Spend, *, is_reserved: bool = False
+        self, sums: Balance, key: str, amount: Spend, *, is_reserved: bool = False
     ) -> CapReached | None:
         if not self._limits.has_limits:
             return None
         return self._limits.find_refusal(
             key,
             amount,
-            own=sums.keys.get(key, NO_BALANCE),
-            total=sums.total,
+            own=sums.keys.get(key, Balance()),
+            total=sums,
             hour=self._hour,
             now=self._now,
             is_reserved=is_reserved,
