@@ -1,6 +1,7 @@
 """Measure how the code reads: sizes, names, and how many files one request or one sample passes through.
 
     python scripts/code_metrics.py [--json]
+    python scripts/code_metrics.py --comments SEED    # 40 comments and docstrings at random, to be read
 
 `tests/test_code_metrics.py` holds these numbers to limits.
 """
@@ -11,6 +12,7 @@ import asyncio
 import io
 import json
 import os
+import random
 import re
 import statistics
 import subprocess
@@ -337,11 +339,31 @@ def ask_files() -> list[str]:
 _REPORT_SECONDS = 0.2  # until observers, the log and the ledger have been told of a request
 
 
+def list_comments() -> list[tuple[str, str]]:
+    """Every comment and docstring of the package: where it is, and what it says."""
+    found = []
+    for path in module_files():
+        text, place = path.read_text("utf-8"), path.relative_to(SOURCE).as_posix()
+        lines = text.splitlines()
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT and not re.match(r"# (noqa|type:|fmt:)", token.string):
+                row = token.start[0]
+                found.append((f"{place}:{row}: {lines[row - 1].strip()}", token.string))
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (*DEFINITIONS, ast.ClassDef, ast.Module)) and (
+                said := ast.get_docstring(node)
+            ):
+                name = getattr(node, "name", "the module")
+                found.append((f"{place}: {name}", said))
+    return found
+
+
 def _make_test_helpers_importable() -> None:
     """The scripted upstream, the running gateway and the collections of the tests."""
-    for room in ("client", "sampling", "serve"):
-        if (folder := str(ROOT / "tests" / room)) not in sys.path:
-            sys.path.insert(0, folder)
+    tests = ROOT / "tests"
+    for folder in (tests, tests / "client", tests / "sampling", tests / "serve"):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
 
 
 def _answer_in_turn(number: int, _body: dict[str, Any]) -> Any:  # noqa: ANN401 - a behaviour of the upstream
@@ -386,7 +408,12 @@ def _seconds(command: list[str]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="everything, with the names behind the counts")
+    parser.add_argument("--comments", type=int, metavar="SEED", help="40 comments and docstrings, to be read")
     arguments = parser.parse_args()
+    if arguments.comments is not None:
+        for place, said in random.Random(arguments.comments).sample(list_comments(), 40):
+            print(f"{place}\n    {said}\n".replace("\n", "\n    ").rstrip())
+        return
     metrics = static_metrics() | count_traced_files() | {"version_time_ratio": start_ratio(["--version"])}
     if arguments.json:
         print(json.dumps(metrics, indent=1))

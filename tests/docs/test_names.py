@@ -105,8 +105,8 @@ def test_every_key_of_the_json_of_solve_is_described():
     program = str(Path(sys.executable).parent / "adacompute")
     command = [program, "solve", "facts", "--budget", "3", "--budgets", "1,2,4", "--json"]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    page = (ROOT / "docs" / "solve.md").read_text("utf-8")
-    table = page[page.index("`--json` gives one object") :]
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text("utf-8")
+    table = page.partition("### JSON of solve")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", table))
     inner = [found["uniform"], found["crossfitted"], found["difference"], *found["mix"], *found["curve"]]
     assert {key for part in (found, *inner) for key in part} - named == set()

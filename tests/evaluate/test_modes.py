@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from menu_modes import make_modes
 
 from adacompute.errors import BudgetInvalid, PolicyError, TooFewSamples
-from adacompute.evaluate import Bootstrap, Evaluation, Match, evaluate
+from adacompute.evaluate import Evaluation, Match, evaluate
 from adacompute.pool import join_pools
 from adacompute.pool.menu import Menu
 
@@ -102,7 +103,7 @@ def test_an_evaluation_is_plain_data(evaluation: Evaluation):
     assert Menu.load(stored["menu"]) == evaluation.menu
     assert len(stored["matched"]) == len(evaluation.matched)
     assert [row["budget"] for row in stored["verdict"]["rows"]] == [0.4, 0.7, 1.5]
-    assert "2 folds over problems" in stored["verdict"]["protocol"]
+    assert "2 folds over 42 problems" in stored["verdict"]["protocol"]
 
 
 def test_the_verdict_agrees_with_its_interval(evaluation: Evaluation):
@@ -133,10 +134,18 @@ def test_a_saving_is_told_only_where_the_menu_gains_for_sure():
 
 
 def test_a_mode_that_is_never_right_is_not_worth_having():
-    evaluation = evaluate_modes(skills=(0.0, 0.7), budgets=(2.0, 3.0), families=True)
+    evaluation = evaluate_modes(skills=(0.0, 0.7), budgets=(2.0, 3.0), groups="subject")
     assert not evaluation.verdict.pays
-    assert evaluation.families
-    assert "families" in evaluation.verdict.protocol
+    assert evaluation.groups == evaluation.verdict.groups == 10
+    assert "60 problems in 10 groups" in evaluation.verdict.protocol
+
+
+def test_of_few_groups_no_interval_is_shown():
+    evaluation = evaluate_modes(problems=48, groups="subject")
+    assert evaluation.verdict.decided == "too few problems to tell"
+    assert "48 problems in 8 groups" in evaluation.verdict.support
+    assert all(match.low is None and match.lead in (None, match.lead) for match in evaluation.matched)
+    assert all(row.gain.low is None for row in evaluation.verdict.rows)
 
 
 def test_without_grades_agreement_with_the_dearest_mode_is_judged():
@@ -155,21 +164,14 @@ def test_several_processes_give_the_same_numbers():
 def test_two_models_on_facts_are_worth_having_together():
     with join_pools({"smol": "facts", "qwen": "facts-qwen"}) as pool:
         menu = Menu.of(pool, costs={"smol": 0.1, "qwen": 1.0})
-        evaluation = evaluate(pool, menu=menu, budgets=[0.5, 0.7], folds=2, orders=8, policies=())
+        evaluation = evaluate(
+            pool, menu=menu, budgets=[0.5, 0.7], folds=2, orders=8, policies=(), groups="none"
+        )
     assert evaluation.verdict.pays
     assert get(evaluation, "menu", 0.7).accuracy > 0.76
     cascade = get(evaluation, "sequential cascade", 0.7).lead
     assert cascade is not None
     assert cascade.mean > 0.0
-
-
-def test_whole_families_are_resampled():
-    families = ["a", "a", "b", "c", "c", "c"]
-    shares = Bootstrap.of_groups(families).shares
-    assert np.allclose(shares.sum(axis=1), 1.0)
-    assert np.allclose(shares[:, 0], shares[:, 1])
-    assert np.allclose(shares[:, 3], shares[:, 5])
-    assert not np.allclose(shares[:, 0], shares[:, 2])
 
 
 def test_budgets_and_menus_that_cannot_be_compared_are_refused():
@@ -181,5 +183,5 @@ def test_budgets_and_menus_that_cannot_be_compared_are_refused():
         evaluate(ballots, menu=menu, budgets=[])
     with pytest.raises(PolicyError, match="a menu of 1 mode that may be drawn leaves nothing to compare"):
         evaluate(ballots, menu=Menu.of(ballots, costs={"small": 0.1, "large": np.inf}))
-    with pytest.raises(TooFewSamples, match="20 folds can't be made of 2"):
-        evaluate(ballots, menu=menu, budgets=[0.5], folds=20, families=True)
+    with pytest.raises(TooFewSamples, match="12 problems are all alike, so none can be held out"):
+        evaluate(replace(ballots, subjects=("sums",) * 12), menu=menu, budgets=[0.5], groups="subject")

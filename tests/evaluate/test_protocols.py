@@ -7,7 +7,7 @@ import pytest
 from spies import Spy, lengths, margin, spy
 
 from adacompute import Ballots, score
-from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
+from adacompute.errors import BudgetOutOfRange, NotRecorded, PolicyError, PoolError, TooFewSamples
 from adacompute.evaluate import Evaluation, evaluate
 from adacompute.evaluate.measure import (
     ComparedPolicy,
@@ -54,29 +54,31 @@ def test_no_judged_problem_was_learned_from_and_each_is_judged_once(words: Ballo
 
 
 @pytest.mark.slow
-def test_whole_families_are_held_out_of_tables_and_of_the_verdict(words: Ballots):
-    grouped = replace(words, subjects=tuple(f"family {row % 9}" for row in range(len(words))))
+def test_whole_groups_are_held_out_of_tables_and_of_the_verdict(words: Ballots):
+    grouped = replace(words, subjects=tuple(f"family {row % 12}" for row in range(len(words))))
     Spy.shown.clear()
-    made = evaluate(grouped, budgets=(2,), policies=("fixed", ("spy", spy)), families=True, **FEW)
+    made = evaluate(grouped, budgets=(2,), policies=("fixed", ("spy", spy)), groups="subject", **FEW)
     family = dict(zip(grouped.prompts, grouped.subjects, strict=True))
     for judged in Spy.shown:
         inside = {family[prompt] for prompt in judged}
         assert len(judged) == sum(subject in inside for subject in grouped.subjects)  # none is split
-    assert made.families
-    assert "63 problems in 9 families, held out whole" in made.verdict.protocol
+    assert made.groups == made.verdict.groups == 12
+    assert "63 problems in 12 groups" in made.verdict.protocol
 
 
-def test_intervals_are_over_families(words: Ballots):
-    """Copies of a problem are one family: they make an interval over families no narrower."""
+def test_intervals_are_over_groups(words: Ballots):
+    """Copies of a problem are one group: they make an interval over groups no narrower."""
     once = words.only(np.tile(np.arange(12), 4))
     ids = tuple(f"{row} {name}" for row, name in enumerate(once.ids))
     many = replace(once, ids=ids, prompts=ids, subjects=once.ids)
     options = {"budgets": (2,), "policies": ("fixed",), "votes": "plain", **FEW}
-    by_family, by_problem = (evaluate(many, families=families, **options) for families in (True, False))
-    wide, narrow = by_family.match("fixed", 2), by_problem.match("fixed", 2)
+    by_group, by_problem = (evaluate(many, groups=groups, **options) for groups in ("subject", "none"))
+    wide, narrow = by_group.match("fixed", 2), by_problem.match("fixed", 2)
     assert wide.high - wide.low > 1.5 * (narrow.high - narrow.low)
-    with pytest.raises(TooFewSamples, match="0 of 48 problems have a subject"):
-        evaluate(replace(many, subjects=(None,) * 48), families=True, **options)
+    with pytest.raises(PoolError, match=r"48 of 48 problems have no subject.*leave --group out"):
+        evaluate(replace(many, subjects=(None,) * 48), groups="subject", **options)
+    with pytest.raises(PoolError, match="groups 'author' are not known"):
+        evaluate(many, groups="author", **options)
 
 
 @pytest.mark.slow

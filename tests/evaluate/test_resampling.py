@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from adacompute.errors import TooFewSamples
-from adacompute.evaluate.resampling import kfold, random_split
+from adacompute.evaluate.resampling import Bootstrap, kfold, random_split
 from studies.recordings import mean_over_recordings
 
 PROMPTS = [f"What is {i % 37} + {i % 5}?" for i in range(100)]  # some are asked more than once
@@ -35,12 +35,39 @@ def test_the_papers_split_learns_from_four_fifths_and_judges_all():
     assert len(set(split.train.tolist())) == 160
 
 
-@pytest.mark.parametrize("folds", [0, 1, 4])
+def test_folds_are_as_even_as_whole_groups_allow_and_no_more_than_groups():
+    groups = [group for group in range(30) for _ in range(1 + group % 7)]
+    sizes = [len(split.test) for split in kfold(groups, 5, np.random.default_rng(2))]
+    assert max(sizes) - min(sizes) <= 1
+    assert [len(split.test) for split in kfold(["a", "b", "c", "a"], 5, np.random.default_rng(0))] == [
+        2,
+        1,
+        1,
+    ]
+    large = kfold(["a"] * 9 + list("bcdefg"), 3, np.random.default_rng(0))
+    assert sorted(len(split.test) for split in large) == [3, 3, 9]
+
+
+def test_whole_groups_are_resampled_and_of_few_there_is_no_interval():
+    shares = Bootstrap.of_groups("aabcccdefghij").shares
+    assert np.allclose(shares.sum(axis=1), 1.0)
+    assert np.allclose(shares[:, 0], shares[:, 1])
+    assert np.allclose(shares[:, 3], shares[:, 5])
+    assert not np.allclose(shares[:, 0], shares[:, 2])
+    few = Bootstrap.of_groups("aabccc").interval(np.arange(6.0))
+    assert (few.mean, few.low, few.high) == (2.5, None, None)
+    assert np.array_equal(Bootstrap.of_groups(range(6)).shares, Bootstrap.of(6).shares)  # each its own
+
+
+@pytest.mark.parametrize("folds", [0, 1])
 def test_folds_that_cannot_be_made_are_refused(folds: int):
-    with pytest.raises(TooFewSamples, match=f"{folds} folds can't be made of 3 different questions"):
+    with pytest.raises(TooFewSamples, match=f"{folds} folds can't be made"):
         kfold(["a", "b", "c", "a"], folds, np.random.default_rng(0))
-    with pytest.raises(TooFewSamples, match="1 different questions can't be split"):
-        random_split(["a", "a"], np.random.default_rng(0))
+    for split in (lambda *given: kfold(given[0], 2, given[1]), random_split):
+        with pytest.raises(TooFewSamples, match=r"2 problems are all alike.*--no-groups"):
+            split(["a", "a"], np.random.default_rng(0))
+        with pytest.raises(TooFewSamples, match="1 problem can't be split"):
+            split(["a"], np.random.default_rng(0))
 
 
 def test_recordings_count_alike_whatever_their_size():

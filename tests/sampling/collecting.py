@@ -49,7 +49,7 @@ def plan(url: str, **fields: Any) -> SourcePlan:
 
 
 def run(pool: Pool, url: str, *, count: int = 3, samples: int = 5, **fields: Any) -> Collected:
-    run_names = ("max_cost", "retry_rounds", "another", "regrade", "progress", "signals")
+    run_names = ("max_cost", "another", "regrade", "progress", "signals")
     how = {name: fields.pop(name) for name in run_names if name in fields}
     return collect(problems(count), pool, plan(url, samples=samples, **fields), **how)
 

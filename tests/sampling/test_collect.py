@@ -137,17 +137,6 @@ def test_a_failure_is_data_and_is_asked_for_again_on_request(pool: Pool):
         assert run(pool, up.url, count=3, samples=2).complete
 
 
-def test_retry_rounds_ask_again_within_one_collection(pool: Pool):
-    def script(number: int, body):
-        return Status(code=400, message="not now") if number <= 2 else Reply()
-
-    with Upstream(script) as up:
-        done = run(pool, up.url, count=3, samples=2, retry_rounds=1)
-    assert done.complete
-    assert done.failures == {}
-    assert done.errors == {"refused": 2}
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_wrong_key_or_model_stops_it_at_once(pool: Pool, status: int):
     with Upstream(Status(code=status, message="no")) as up:

@@ -217,7 +217,6 @@ WRONG = {
     "no plan": {"plans": ["m"]},
     "a plan twice": {"plans": [plan("http://127.0.0.1:9/v1")] * 2},
     "samples": {"samples": 0},
-    "rounds": {"retry_rounds": "2"},
     "max_cost": {"max_cost": "1", "prices": TokenPrices(output=1.0)},
 }
 

@@ -21,7 +21,7 @@ from adacompute.pool import Ballots, Mode
 from adacompute.pool.ballots import ABSTAINS
 from adacompute.pool.menu import Menu, join_pools
 from adacompute.records import AccuracyTable, TokenPrices
-from adacompute.score import MenuColumn, list_columns, mixed_vote
+from adacompute.score import ModeColumn, list_columns
 
 TWO = Menu(modes=(Mode(name="small", cost=0.1), Mode(name="large", cost=1.0)))
 SAMPLES = st.lists(
@@ -104,27 +104,6 @@ def test_large_mixed_votes_of_many_classes_are_those_of_many_drawn_subsets():
     assert (abs(right.mean(axis=0) - exact.accuracy[0, 4:]) < 4 * noise + 1e-6).all()
 
 
-def test_votes_too_large_to_be_exact_are_simulated_and_say_so(monkeypatch: pytest.MonkeyPatch):
-    rng = np.random.default_rng(7)
-    problems = [
-        tuple([(int(k), float(k == 0)) for k in rng.integers(0, 4, 12)] for _ in range(2)) for _ in range(8)
-    ]
-    exact = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6))  # type: ignore[arg-type]
-    assert "simulated" not in exact.protocol
-    monkeypatch.setattr(mixed_vote, "MAX_EXACT_MIX", 2)
-    drawn = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
-    again = ac.score(pair(*problems), menu=TWO, budgets=(1, 3, 6), draws=4000)  # type: ignore[arg-type]
-    assert "larger mixed votes simulated with 4000 subsets a problem, their error up to 0.0" in drawn.protocol
-    assert (drawn.accuracy == again.accuracy).all()  # seeded
-    assert (drawn.accuracy[:, :7] == exact.accuracy[:, :7]).all()  # one mode, and the mix of 1 and 1
-    assert (drawn.accuracy[:, 7:] != exact.accuracy[:, 7:]).any()
-    assert abs(drawn.accuracy - exact.accuracy).max() < 0.04
-    assert drawn.standard_error is not None
-    assert exact.standard_error is not None
-    assert abs(drawn.standard_error - exact.standard_error).max() < 0.06
-    assert abs((drawn.standard_error - exact.standard_error).mean()) < 0.01
-
-
 def test_a_menu_of_one_mode_is_what_score_says_of_it():
     with ac.bundled("words") as pool:
         votes, plain = pool.ballots(), ac.score(pool, budgets=(1, 2, 8))
@@ -152,7 +131,7 @@ def test_columns_are_named_by_mode_and_number_cheapest_mode_first():
         *("small x 1 + large x 1", "small x 2 + large x 1"),
         *("small x 1 + huge x 1", "small x 2 + huge x 1", "large x 1 + huge x 1"),
     ]
-    assert MenuColumn((("small", 2), ("large", 1))).counts == {"small": 2, "large": 1}
+    assert ModeColumn((("small", 2), ("large", 1))).counts == {"small": 2, "large": 1}
     assert len(list_columns(menu, (1, 2), mixed=False)) == 6
 
 
@@ -289,12 +268,18 @@ def test_score_takes_joined_votes_and_refuses_what_is_for_one_mode():
         ({"budgets": {"small": (1,), "large": (1,), "x": (1,)}}, r"budgets name 'x', no mode of the menu"),
         ({"budgets": (2, 1)}, r"budgets \(2, 1\) can't be used"),
         ({"too_few": "skip"}, r"too_few 'skip' is not known; give one of 'error', 'drop'"),
-        ({"draws": 1}, r"draws 1 can't be used; give default_rng\(seed\) and 2000"),
     ],
 )
 def test_what_cant_be_scored_is_refused_in_one_line(options: dict[str, object], message: str):
     with pytest.raises(ScoreError, match=message):
         ac.score(make_pairs(2), menu=TWO, **options)  # type: ignore[arg-type]
+
+
+def test_a_mixed_vote_has_16_samples_of_each_mode_at_most():
+    ballots = pair(([(0, 1.0)] * 17, [(0, 1.0)] * 17))
+    with pytest.raises(ScoreError, match="budget 17 is above 16, the most samples of each mode"):
+        ac.score(ballots, menu=TWO, budgets=(1, 17))
+    assert ac.score(ballots, menu=TWO, budgets=(1, 17), mixed=False).accuracy.min() == 1.0
 
 
 def test_problems_with_too_few_samples_in_a_mode_are_named_or_left_out():

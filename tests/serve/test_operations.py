@@ -113,8 +113,8 @@ def test_c26_memory_does_not_grow_in_a_storm_of_mixed_errors(tmp_path: Path):
 
 
 def documented() -> set[str]:
-    """The metrics that docs/gateway.md lists."""
-    text = (ROOT / "docs" / "gateway.md").read_text()
+    """The metrics that docs/reference/metrics.md lists."""
+    text = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")
     table = text.partition("\n| metric | |\n")[2].partition("\n\n")[0]
     rows = [line.split("|")[1] for line in table.splitlines()[1:]]
     return {name.removesuffix("_total") for row in rows for name in re.findall(r"`(\w+)`", row)}

@@ -26,7 +26,7 @@ from upstream import Upstream
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = json.loads((ROOT / "docs" / "openapi.json").read_text("utf-8"))
-GATEWAY_PAGE = (ROOT / "docs" / "gateway.md").read_text("utf-8")
+ERRORS_PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text("utf-8")
 SOURCES = [
     path.read_text("utf-8")
     for path in (ROOT / "src" / "adacompute" / "errors.py", *(ROOT / "src/adacompute/serve").rglob("*.py"))
@@ -149,7 +149,7 @@ def test_the_description_names_all_that_a_reply_tells_of_its_vote():
 
 def test_the_description_names_every_code_of_an_error_as_the_docs_do():
     described = {code: name for name, part in COMPONENTS["responses"].items() for code in part["x-codes"]}
-    rows = re.findall(r"^\| ([45]\d\d(?:, \d+)*) \| (.*?) \|", GATEWAY_PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| ([45]\d\d(?:, \d+)*) \| (.*?) \|", ERRORS_PAGE, re.MULTILINE)
     assert len(rows) > 10
     in_docs = {
         code: {f"Error{status}" for status in statuses.split(", ")}

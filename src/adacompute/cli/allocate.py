@@ -20,6 +20,7 @@ from adacompute.cli.terminal import (
 from adacompute.policies import load_policy
 from adacompute.pool import Menu
 from adacompute.records import Budget
+from adacompute.replay.calibrate import check_menu_budget
 from adacompute.scale.allocate import AllocateProgress, AllocateResult
 from adacompute.scale.allocate import allocate as run_allocate
 
@@ -108,23 +109,22 @@ def allocate(
             overwrite=overwrite,
             progress=report_progress,
         )
-    _print_object(result, output) if json else _show(result, output)
+    if json:
+        print_json({"output": format_path(output), **result.to_dict()})
+    else:
+        _show(result, output)
 
 
 def _read_average(budget: float | str | None, menu: Menu | None) -> float | None:
     """A budget in samples, or in the unit of a router's menu."""
     if not isinstance(budget, str):
         return budget
-    average = Budget.parse(budget, currency=None if menu is None else menu.currency or None)
-    unit = "samples" if menu is None else menu.unit
-    if average.unit != unit:
-        name = unit if menu is None else menu.currency or unit
-        raise typer.BadParameter(f"{budget!r} is not in {name}; give a number of it", param_hint="--budget")
+    if menu is not None:
+        return check_menu_budget(menu, budget)
+    average = Budget.parse(budget, currency=None)
+    if average.unit != "samples":
+        raise typer.BadParameter(f"{budget!r} is not in samples; give a number", param_hint="--budget")
     return average.amount
-
-
-def _print_object(result: AllocateResult, output: Path) -> None:
-    print_json({"output": format_path(output), **result.to_dict()})
 
 
 def _show(result: AllocateResult, output: Path) -> None:

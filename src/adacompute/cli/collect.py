@@ -404,9 +404,6 @@ def collect(
     pool_path: PoolOption,
     menu: MenuFileOption = None,
     wanted: SamplesOption = None,
-    retry_failed: Annotated[
-        int, typer.Option(min=0, metavar="ROUNDS", help="Times to ask again, at the end, for what failed.")
-    ] = 0,
     endpoint: EndpointOptions,
     sampling: SamplingOptions,
     run: RunOptions,
@@ -459,7 +456,6 @@ def collect(
             pool,
             plans,
             max_cost=max_cost,
-            retry_rounds=retry_failed,
             another=run.another,
             regrade=run.regrade,
             progress=report_progress,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from adacompute.cli.evaluation_tables import build_savings, show_evaluation
-from adacompute.cli.modes import FamiliesFlag, ModeOptions, parse_mode_budgets, read_recorded
+from adacompute.cli.modes import GroupOptions, ModeOptions, parse_mode_budgets, read_recorded
 from adacompute.cli.options import (
     BudgetUnitOption,
     JsonFlag,
@@ -18,12 +18,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions
-from adacompute.cli.terminal import (
-    format_count,
-    print_json,
-    print_message,
-    show_progress,
-)
+from adacompute.cli.terminal import format_count, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import ProtocolName
@@ -89,9 +84,9 @@ def evaluate(
     context: typer.Context,
     *,
     modes: ModeOptions,
+    grouping: GroupOptions,
     budgets: AverageBudgetsOption = None,
     policies: PoliciesOption = None,
-    families: FamiliesFlag = False,
     protocol: ProtocolOption = "held-out",
     folds: FoldsOption = 5,
     seeds: SeedsOption = 3,
@@ -107,10 +102,11 @@ def evaluate(
 ) -> None:
     """Compare policies at the same average cost, on held-out problems.
 
-    Each policy is judged on problems that it has not learned from. Intervals are 95% over problems, by
-    bootstrap, paired where policies are compared. Without gold answers, agreement with the vote of all of a
-    problem's samples stands in for accuracy. With --join, --cost or --prices, a policy over the menu of
-    these modes is compared with each mode alone, fixed mixes, cascades and routers, at the same cost.
+    Each policy is judged on problems that it has not learned from, nor from any like them. Intervals are 95%
+    over groups of alike problems, by bootstrap, paired where policies are compared. Without gold answers,
+    agreement with the vote of all of a problem's samples stands in for accuracy. With --join, --cost or
+    --prices, a policy over the menu of these modes is compared with each mode alone, fixed mixes, cascades
+    and routers, at the same cost.
     """
     names = _parse_policies(policies)
     settings = load_settings(context)
@@ -119,6 +115,7 @@ def evaluate(
         is_paper = protocol == "paper"
         refused = {"policies": policies, "protocol": protocol if is_paper else None}
         ballots, menu = read_recorded(modes, settings.answers, which, price, **refused)
+        ballots = grouping.apply(ballots)
         averages: Sequence[float | Budget] | None
         if menu is None:
             requested = parse_budget_list(budgets, unit, prices.currency)
@@ -138,7 +135,6 @@ def evaluate(
             protocol=protocol,
             folds=folds,
             seeds=seeds,
-            families=families,
             votes=votes,
             orders=orders,
             seed=seed,
@@ -198,9 +194,10 @@ def _choose_averages(ballots: Ballots) -> tuple[float, ...]:
     """Return the default budgets that the samples allow; say so where some are left out."""
     fewest = int(ballots.drawn.min())
     budgets = tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest)
-    if budgets and budgets != AVERAGE_BUDGETS:
+    budgets = budgets or (1.0,)
+    if budgets != AVERAGE_BUDGETS:
         listed = ", ".join(f"{budget:g}" for budget in budgets)
         print_message(
             f"evaluated at {listed}: the problem with fewest samples has {format_count(fewest, 'sample')}"
         )
-    return budgets or AVERAGE_BUDGETS[:1]
+    return budgets

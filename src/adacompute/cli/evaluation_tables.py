@@ -19,6 +19,7 @@ from adacompute.evaluate.comparison import Saving
 from adacompute.evaluate.mode_rivals import MENU
 from adacompute.evaluate.mode_verdict import SPENT_TOLERANCE
 from adacompute.pool import Menu
+from adacompute.pool.groups import count_in_groups
 from adacompute.records import TokenPrices, format_money
 
 _VERDICT_NOTE = (
@@ -59,9 +60,8 @@ def show_evaluation(
     evaluation: Evaluation, *, name: str, prices: TokenPrices | None = None, tables: bool = True
 ) -> None:
     """Show what pays at which budget, by how much, and how sure that is; with `tables`, of every policy."""
-    print_line(
-        f"{name}: {format_count(evaluation.problems, 'problem')}, {describe_evaluation_protocol(evaluation)}"
-    )
+    problems = count_in_groups(evaluation.problems, evaluation.groups)
+    print_line(f"{name}: {problems}, {describe_evaluation_protocol(evaluation)}")
     if evaluation.menu is not None:
         print_fact("modes", describe_modes(evaluation.menu))
     print_line()
@@ -102,7 +102,7 @@ def _show_scores(evaluation: Evaluation) -> None:
     print_table(headings, table)
     unsure = [f"{row.samples}" for row in rows if row.weighted_gain.holds_zero and row.best_gain.holds_zero]
     if unsure:
-        problems = format_count(evaluation.problems, "problem")
+        problems = count_in_groups(evaluation.problems, evaluation.groups)
         print_paragraph(f"Whether they help with {' or '.join(unsure)} samples, {problems} can't tell.")
     print_paragraph(_SCORES_NOTE, indent=2)
 
@@ -224,7 +224,6 @@ def _show_tables(evaluation: Evaluation) -> None:
         print_line()
         print_line(_choose_run_title(evaluation))
         print_table(headings, [[name, *_format_run(evaluation, name)] for name in names if name != "peers"])
-        _show_imitation(evaluation)
 
 
 def _format_budgets(evaluation: Evaluation) -> list[str]:
@@ -256,8 +255,7 @@ def _name_unit(evaluation: Evaluation) -> str:
 
 def describe_evaluation_protocol(evaluation: Evaluation) -> str:
     """`held-out (5 folds), votes weighted by confidence, 50 orders of the samples`."""
-    over = " over families" if evaluation.families else ""
-    protocol = f"held-out ({evaluation.folds} folds{over})"
+    protocol = f"held-out ({evaluation.folds} folds)"
     if evaluation.protocol == "paper":
         protocol = f"in-sample, the paper's way ({evaluation.folds} seeds: fitted on 80%, judged on all)"
     votes = "plain votes"
@@ -317,24 +315,6 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
         spread = "" if row.accuracy_std is None else f"±{100 * row.accuracy_std:.1f}"
         cells.append(f"{100 * row.accuracy:.1f}{spread} at {row.cost:.2f}")
     return cells
-
-
-def _show_imitation(evaluation: Evaluation) -> None:
-    if not evaluation.imitation:
-        return
-    print_line()
-    print_line("how often the classifier names the oracle's budget (always naming the commonest)")
-    rows = []
-    for protocol in dict.fromkeys(row.protocol for row in evaluation.imitation):
-        by_budget = {row.budget: row for row in evaluation.imitation if row.protocol == protocol}
-        cells = [
-            f"{100 * by_budget[b].accuracy:.1f} ({100 * by_budget[b].majority:.1f})"
-            if b in by_budget
-            else "–"
-            for b in evaluation.budgets
-        ]
-        rows.append([protocol, *cells])
-    print_table(["", *_format_budgets(evaluation)], rows)
 
 
 def _compose_notes(evaluation: Evaluation) -> str:

@@ -22,7 +22,7 @@ from adacompute.cli.evaluate import VotesOption
 from adacompute.cli.evaluation_tables import build_savings
 from adacompute.cli.fit_tables import show_fit
 from adacompute.cli.modes import (
-    FamiliesFlag,
+    GroupOptions,
     ModeOptions,
     parse_mode_budget,
     refuse_beside_modes,
@@ -39,13 +39,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.terminal import (
-    format_count,
-    format_path,
-    print_json,
-    print_message,
-    show_progress,
-)
+from adacompute.cli.terminal import format_count, format_path, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate import Evaluation, Verdict, evaluate
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_menu_chart
@@ -71,6 +65,7 @@ from adacompute.policies.quality import MARGIN, Quality, check_mode
 from adacompute.policies.stopping.policy import choose_labels
 from adacompute.policies.weights import fit_weights
 from adacompute.pool import Ballots, Menu
+from adacompute.pool.groups import resemble
 from adacompute.records import Budget, TokenPrices, names_quality
 from adacompute.replay import calibrate, replay
 from adacompute.replay.calibrate import parse_average
@@ -162,11 +157,11 @@ def fit(
     context: typer.Context,
     *,
     modes: ModeOptions,
+    grouping: GroupOptions,
     policy: PolicyOption = "stopping",
     budget_text: BudgetOption = None,
     margin: MarginOption = 100 * MARGIN,
     output: OutputOption = Path("policy"),
-    families: FamiliesFlag = False,
     features: FeaturesOption = None,
     longest: LongestOption = None,
     max_waves: MaxWavesOption = None,
@@ -199,7 +194,6 @@ def fit(
         "--join": modes.join,
         "--cost": modes.costs,
         "--prices": modes.prices,
-        "--families": families or None,
     }
     quality = Quality.parse(budget_text) if budget_text is not None and names_quality(budget_text) else None
     if quality is not None:
@@ -219,13 +213,14 @@ def fit(
     menu, arguments = None, dict[str, Any]()
     if several:
         recorded, menu = modes.read(settings.answers)
-        ballots = recorded
+        ballots = recorded = grouping.apply(recorded)
         budget = None if budget_text is None else parse_mode_budget(budget_text, menu, unit=unit)
         _warn_short(ballots)
-        arguments = {"menu": menu, "weigh": None if votes == "plain" else "auto", "families": families}
+        arguments = {"menu": menu, "weigh": None if votes == "plain" else "auto"}
+        arguments["families"] = resemble(ballots.groups)
         arguments |= {} if longest is None else {"longest": longest}
     else:
-        recorded = read_ballots(modes.get_source(), settings.answers, modes, which)
+        recorded = grouping.apply(read_ballots(modes.get_source(), settings.answers, modes, which))
         if average is not None:
             warn_counting(average, prices, recorded.charge)
         if certifying and longest is None and (fewest := int(recorded.drawn.min(initial=0))) > MAX_SAMPLES:
@@ -254,7 +249,7 @@ def fit(
         keep_results=results.append,
     )
     if menu is not None:
-        judge = functools.partial(_judge_modes, recorded, menu, modes.name, families=families, labels=labels)
+        judge = functools.partial(_judge_modes, recorded, menu, modes.name, labels=labels)
     is_judged = bool(verdict) if several else verdict is not False and not certifying
     workers, judging = choose_process_count(4), None
     # stopping is learned by XGBoost, which leaves Python's lock to others: all of its fits share the cores
@@ -295,9 +290,7 @@ def fit(
         elif menu is not None and (quality is not None or verdict):
             with show_progress(f"measuring {modes.name}") as report_progress:
                 report_progress(0, 1, "qualities, on problems held out")
-                chart = build_menu_chart(
-                    cast("MenuPolicy", fitted_policy), ballots, refit=refit, families=families
-                )
+                chart = build_menu_chart(cast("MenuPolicy", fitted_policy), ballots, refit=refit)
                 report_progress(1, 1, "measured")
         if chart is not None:
             chart = replace(chart, measured=date.today().isoformat())  # noqa: DTZ011 - the user's own day
@@ -434,16 +427,13 @@ def _judge_modes(
     menu: Menu,
     name: str,
     *,
-    families: bool,
     labels: bool | None,
     workers: int,
     **_budget: object,
 ) -> Evaluation:
     """Compare a policy over several modes with each of them and their mixes."""
     with show_progress(f"evaluating {name}") as report_progress:
-        return evaluate(
-            ballots, menu=menu, labels=labels, families=families, workers=workers, progress=report_progress
-        )
+        return evaluate(ballots, menu=menu, labels=labels, workers=workers, progress=report_progress)
 
 
 def _check_budget(policy: LearnedPolicy, average: Budget | None, prices: TokenPrices) -> float | None:

@@ -29,28 +29,40 @@ from adacompute.cli.options import (
     split_budgets,
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
-from adacompute.cli.terminal import (
-    format_path,
-    print_message,
-)
+from adacompute.cli.terminal import format_path, print_message
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
 from adacompute.pool import Ballots, Menu, join_pools, read_modes
-from adacompute.records import Budget, BudgetUnit, TokenPrices
+from adacompute.records import BudgetUnit, TokenPrices
+from adacompute.replay.calibrate import check_menu_budget
 from adacompute.score.grades import BlockMap
 
-_MAX_WORKERS = 4  # processes, at most, where nobody says how many
-_ORDERS = 20  # orders of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
-_LISTED_POINTS = 7  # a fitted policy's settings that are shown
-
 
 MissingProblems = Literal["error", "drop"]
-FamiliesFlag = Annotated[
-    bool,
-    typer.Option("--families", help="For new families: hold out whole subjects, not single problems."),
-]
+Column = Literal["subject", "level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOptions:
+    """Which problems are held out and resampled together."""
+
+    group: Annotated[
+        Column | None,
+        choose_from(
+            Column, help="Hold out all problems of one subject, or level, together. [default: alike]"
+        ),
+    ] = None
+    no_groups: Annotated[
+        bool, typer.Option("--no-groups", help="Hold out single questions, even of alike ones.")
+    ] = False
+
+    def apply(self, ballots: Ballots) -> Ballots:
+        """The same votes in groups: of alike problems, unless an option says otherwise."""
+        if self.group is not None and self.no_groups:
+            raise typer.BadParameter("groups are by --group already; leave one out", param_hint="--no-groups")
+        return ballots.group("none" if self.no_groups else self.group or "alike")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,23 +359,13 @@ def parse_mode_budget(
     The unit "samples" is that of other policies, and says nothing here.
     """
     amount = parse_number(str(text))
-    if math.isfinite(amount):
-        if unit not in ("samples", menu.unit):
-            raise typer.BadParameter(
-                f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit"
-            )
-    else:
+    if not math.isfinite(amount):
         try:
-            budget = Budget.parse(text, currency=menu.currency or None)
+            amount = check_menu_budget(menu, text)
         except BudgetInvalid as exc:
             raise typer.BadParameter(str(exc), param_hint=option) from None
-        if budget.unit != menu.unit:
-            raise typer.BadParameter(
-                f"{text!r} is in {budget.currency or budget.unit}, and this menu in {_name_unit(menu)}; give "
-                "a number, which counts in that",
-                param_hint=option,
-            )
-        amount = budget.amount
+    elif unit not in ("samples", menu.unit):
+        raise typer.BadParameter(f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit")
     cheapest = menu.modes[0]
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(

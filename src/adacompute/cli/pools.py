@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,20 +36,12 @@ from adacompute.cli.terminal import (
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
-from adacompute.pool import (
-    Ballots,
-    Menu,
-    Verification,
-    check_export,
-    export_file,
-    export_shards,
-    import_file,
-)
+from adacompute.pool import Ballots, Menu, Verification, check_export, export_file, export_shards, import_file
 from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.pool.pool_files import Format
 from adacompute.problems import read_samples
 from adacompute.records import Account
-from adacompute.score import MeanEstimate, SourceSummary, Summary, summarise
+from adacompute.score import SourceSummary, Summary, summarise
 from adacompute.score.pool_summary import estimate_mean
 
 _LABEL_WIDTH = 14  # columns
@@ -267,68 +259,45 @@ def export(
     print_line(f"{format_path(file)}: {size}, {result.bytes:,} bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModeSummary:
-    """What one mode gave on the problems that all modes have. Shares and accuracies are 0 to 1."""
-
-    mode: str
-    model: str | None
-    problems: int
-    samples: int
-    answered: float  # share of samples with an answer
-    accuracy: MeanEstimate | None  # one sample's; None: nothing is graded
-    tokens: float | None  # output tokens of a sample, on average; None: not recorded
-    cost: float | None  # a sample's mean, in the menu's unit; None: not known
-
-
-def summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> ModeSummary:
-    """What one mode gave; without a menu, or not in it, its cost is not known."""
+def _summarise_mode(name: str, ballots: Ballots, menu: Menu | None) -> dict[str, Any]:
+    """What one mode gave on the problems that all have, for JSON; null for what isn't known."""
     present = ballots.classes >= -1
     graded = ~np.isnan(ballots.correct).all(axis=1)  # (problems,)
     tokens = ballots.tokens[present]
-    return ModeSummary(
-        mode=name,
-        model=ballots.model,
-        problems=len(ballots),
-        samples=int(present.sum()),
-        answered=float((ballots.classes[present] >= 0).mean()),
-        accuracy=(
-            estimate_mean(np.nanmean(ballots.correct[graded].astype(np.float64), axis=1))
-            if graded.any()
-            else None
-        ),
-        tokens=None if np.isnan(tokens).any() else float(tokens.mean()),
-        cost=menu[name].cost if menu is not None and name in menu.names else None,
-    )
+    accuracy = None
+    if graded.any():
+        accuracy = asdict(estimate_mean(np.nanmean(ballots.correct[graded].astype(np.float64), axis=1)))
+    return {
+        "mode": name,
+        "model": ballots.model,
+        "problems": len(ballots),
+        "samples": int(present.sum()),
+        "answered": float((ballots.classes[present] >= 0).mean()),
+        "accuracy": accuracy,  # one sample's
+        "tokens": None if np.isnan(tokens).any() else float(tokens.mean()),
+        "cost": menu[name].cost if menu is not None and name in menu.names else None,
+    }
 
 
-def show_modes(modes: Sequence[ModeSummary], menu: Menu | None) -> None:
+def _show_modes(modes: Sequence[Mapping[str, Any]], menu: Menu | None) -> None:
     """Show a line of what is joined, then a table of its modes."""
-    print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0].problems, 'problem')}")
+    print_line(f"{format_count(len(modes), 'mode')} of {format_count(modes[0]['problems'], 'problem')}")
     unit = "" if menu is None or menu.unit == "cost" else f", {menu.currency or menu.unit}"
     scale = choose_scale(unit, 0.0 if menu is None else menu.modes[-1].cost)
     cost_of = "a sample" if scale.problems == 1 else f"{scale.problems:,} samples"
     headings = ["mode", "problems", "samples", "answer found", "accuracy of one", "95% interval", "tokens"]
-    print_table(
-        [*headings, f"cost of {cost_of}{unit}"],
-        [
-            [
-                shorten(mode.mode, 40),
-                f"{mode.problems:,}",
-                f"{mode.samples:,}",
-                format_percent(mode.answered),
-                "not known" if mode.accuracy is None else format_percent(mode.accuracy.mean),
-                "" if mode.accuracy is None else format_interval(mode.accuracy.low, mode.accuracy.high),
-                "not known" if mode.tokens is None else f"{mode.tokens:,.1f}",
-                "not known"
-                if mode.cost is None
-                else scale.format_number(mode.cost)
-                if math.isfinite(mode.cost)
-                else "never drawn",
-            ]
-            for mode in modes
-        ],
-    )
+    rows = []
+    for mode in modes:
+        accuracy, tokens, cost = mode["accuracy"], mode["tokens"], "not known"
+        if mode["cost"] is not None:
+            cost = scale.format_number(mode["cost"]) if math.isfinite(mode["cost"]) else "never drawn"
+        cells = [shorten(mode["mode"], 40), f"{mode['problems']:,}", f"{mode['samples']:,}"]
+        right = ["not known", ""]
+        if accuracy is not None:
+            right = [format_percent(accuracy["mean"]), format_interval(accuracy["low"], accuracy["high"])]
+        cells += [format_percent(mode["answered"]), *right]
+        rows.append([*cells, "not known" if tokens is None else f"{tokens:,.1f}", cost])
+    print_table([*headings, f"cost of {cost_of}{unit}"], rows)
 
 
 def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) -> None:
@@ -337,12 +306,12 @@ def _show_joined(options: ModeOptions, answers: AnswersConfig, *, json: bool) ->
     ballots = options.read_modes(answers)
     menu = _find_menu(ballots, given)
     modes = [
-        summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
+        _summarise_mode(name, votes, menu) for name, votes in zip(ballots.names, ballots.parts, strict=True)
     ]
     if not json:
-        show_modes(modes, menu)
+        _show_modes(modes, menu)
         return
-    body: dict[str, Any] = {"problems": len(ballots), "modes": [asdict(mode) for mode in modes]}
+    body: dict[str, Any] = {"problems": len(ballots), "modes": modes}
     if options.join:
         body = {**options.describe(), **body}
     print_json(body if menu is None else {**body, "unit": menu.unit, "currency": menu.currency or None})

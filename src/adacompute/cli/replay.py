@@ -29,7 +29,6 @@ from adacompute.cli.terminal import (
 from adacompute.policies import load_policy
 from adacompute.policies.base import Policy
 from adacompute.pool import Menu
-from adacompute.records import Budget
 from adacompute.replay import Replayed, calibrate
 from adacompute.replay import replay as replay_here
 
@@ -84,9 +83,6 @@ def replay(
             f"is for a policy over a menu, and {format_path(policy)} is {loaded_policy.kind}",
             param_hint="--join",
         )
-    elif isinstance(budget, str):
-        average = Budget.parse(budget, currency=None)
-        budget = average.amount if average.unit == "samples" else budget
     answers = load_settings(context).answers
     with samples.open(answers, which, engine=engine, several=menu is not None) as (ballots, map_blocks):
         options: dict[str, Any] = {"orders": orders, "too_few": too_few, "map_blocks": map_blocks}

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from adacompute.cli.evaluate import VotesOption
-from adacompute.cli.modes import ModeOptions, read_recorded
+from adacompute.cli.modes import GroupOptions, ModeOptions, read_recorded
 from adacompute.cli.options import (
     InputPriceOption,
     JsonFlag,
@@ -92,6 +92,7 @@ def report(
     context: typer.Context,
     *,
     modes: ModeOptions,
+    grouping: GroupOptions,
     output: OutputOption,
     quick: QuickFlag = False,
     name: NameOption = None,
@@ -118,7 +119,7 @@ def report(
     title = name or modes.title
     with show_progress(f"report of {title}") as report_progress:
         result = run_report(
-            ballots,
+            grouping.apply(ballots),
             menu=menu,
             name=title,
             command=format_command(context),

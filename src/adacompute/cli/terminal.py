@@ -133,23 +133,9 @@ def _escape(text: str) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: by rich on a terminal; in a pipe or a narrow one as aligned columns, none cut off."""
+    """Print aligned columns, none cut off; on a narrow terminal headings take several lines."""
     columns = terminal_width()
     widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
-    if (
-        columns is not None and _TABLE_INDENT + sum(widths) + 3 * len(widths) + 1 <= columns
-    ):  # a rule and two blanks each
-        from rich.console import Console
-        from rich.padding import Padding
-        from rich.table import Table
-
-        pretty = Table()
-        for number, heading in enumerate(headings):
-            pretty.add_column(heading, justify="left" if number == 0 else "right", no_wrap=True)
-        for row in rows:
-            pretty.add_row(*row)
-        Console().print(Padding.indent(pretty, _TABLE_INDENT))
-        return
     heading_lines = [list(headings)]
     if columns is not None and _TABLE_INDENT + sum(widths) + 2 * (len(widths) - 1) > columns:
         heading_lines = _stack_headings(headings, rows)

@@ -124,7 +124,7 @@ def read_menu_file(file: Path) -> ModeConfigs:
 def read_prices(file: Path) -> dict[str, TokenPrices]:
     """What tokens of recorded modes cost, by name: a table each, as in a menu, or with prices alone."""
     tables = read_toml(file, "the prices file")
-    tables.pop("budget", None)  # of a menu
+    tables.pop("budget", None)  # the file's own; all other tables are modes
     if not tables:
         raise ConfigError(f"{file}: has no mode; give a table for each, e.g. [small]")
     return {name: _read_mode_prices(f"{file}, [{name}]", table) for name, table in tables.items()}

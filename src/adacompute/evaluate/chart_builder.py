@@ -20,7 +20,7 @@ from adacompute.evaluate.comparison import PolicyPoints
 from adacompute.evaluate.measure import CachedPolicy, select_graded
 from adacompute.evaluate.mode_rivals import JointVotes, follow_runs, follow_votes, mix_points
 from adacompute.evaluate.parallel import Threads
-from adacompute.evaluate.resampling import kfold, list_groups
+from adacompute.evaluate.resampling import kfold
 from adacompute.evaluate.verdict import (
     FEWEST_PROBLEMS,
     FOLDS,
@@ -36,7 +36,7 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths, draw_paths_by_mode
 from adacompute.policies.quality import QualityCurve
 from adacompute.pool import Ballots
-from adacompute.pool.ballots import number_prompts
+from adacompute.pool.groups import are_enough, count_groups, count_in_groups
 from adacompute.replay.per_problem import count_most, run_policy
 from adacompute.replay.replay import check_memory, select_replayable
 from adacompute.solve.hull import find_hull
@@ -194,7 +194,7 @@ def build_chart(
     A policy without a dial is charted at the first budget, the one that it was fitted for.
     None: it reaches none of the budgets.
     """
-    ballots, _ = select_replayable(ballots, policy.longest_by_mode)
+    ballots, _ = select_replayable(ballots.group(), policy.longest_by_mode)
     fitted = PolicyReplays([(policy, _make_paths(policy, ballots, orders, seed))])
     if threads is None:
         prices = find_prices(fitted, budgets)
@@ -253,7 +253,7 @@ class UniformVotes(NamedTuple):
 
     samples: int
     mode: str | None
-    cost: float  # of a request
+    cost: float  # a request
     rights: Floats  # (questions,)
 
 
@@ -296,19 +296,17 @@ def compare_qualities(
     return tuple(curves)
 
 
-def build_menu_chart(
-    policy: MenuPolicy, ballots: Ballots, *, refit: Refit, families: bool = False, seed: int = 0
-) -> Chart | None:
+def build_menu_chart(policy: MenuPolicy, ballots: Ballots, *, refit: Refit, seed: int = 0) -> Chart | None:
     """What a policy over several modes gains over each of them, held out, in the unit of its menu.
 
-    On each fold a policy of that kind is judged that was fitted on the others; `families` holds out whole
-    subjects. None: there are too few problems, or one mode alone.
+    On each fold, of whole groups, a policy of that kind is judged that was fitted on the others. None: there
+    are too few problems or groups, or one mode alone.
     """
-    graded, basis = select_graded(ballots.select(policy.modes))
-    if len(policy.modes) < 2 or len(set(graded.prompts)) < FEWEST_PROBLEMS:
+    graded, basis = select_graded(ballots.group().select(policy.modes))
+    is_few = len(set(graded.prompts)) < FEWEST_PROBLEMS or not are_enough(graded.groups)
+    if len(policy.modes) < 2 or is_few:
         return None
-    groups = list_groups(graded, families=families)
-    splits = kfold(groups, min(FOLDS, len(set(groups))), np.random.default_rng(seed))
+    splits = kfold(graded.groups, FOLDS, np.random.default_rng(seed))
     targets = np.geomspace(
         max(policy.cost_[0], policy.cost_[-1] / _COST_RATIO), policy.cost_[-1], _QUALITY_COSTS
     )
@@ -335,19 +333,18 @@ def build_menu_chart(
             for count, values in enumerate(zip(uniform.cost, uniform.accuracy, strict=True), 1):
                 each = votes.setdefault((mode, count), np.full((2, len(graded)), np.nan))
                 each[:, split.test] = values
-    group = number_prompts(groups)
+    group, counted = graded.groups, count_in_groups(len(graded), count_groups(graded.groups))
     whole = {key: sum_by_group(values, group) for key, values in votes.items() if np.isfinite(values).all()}
     rivals = [
         UniformVotes(count, mode, float(cost.mean()), rights)
         for (mode, count), (cost, rights) in whole.items()
     ]
     points = PolicyPoints(cost=sum_by_group(own[0], group), accuracy=sum_by_group(own[1], group))
-    held = "families (subjects)" if families else "problems"
     return Chart(
         dial=policy.dial,
         unit="tokens" if policy.menu.unit == "tokens" else "money",
         problems=len(graded),
-        protocol=f"{len(splits)} folds over {held}, judged by policies fitted on the others; {ORDERS} orders",
+        protocol=f"{len(splits)} folds over {counted}, judged by what the others taught; {ORDERS} orders",
         rows=(),
         qualities=compare_qualities(points, rivals, digits=".4g"),
         basis=basis,
@@ -464,7 +461,7 @@ def _replay_held_out(
     if refit is None:
         return None
     try:
-        splits = kfold(ballots.prompts, 2, np.random.default_rng(seed))
+        splits = kfold(ballots.groups, 2, np.random.default_rng(seed))
         halves = [ballots.only(split.train) for split in splits]
         policies = list(map(refit, halves)) if threads is None else threads.map(refit, halves)
     except _UNFITTABLE:

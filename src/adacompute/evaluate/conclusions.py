@@ -20,6 +20,7 @@ from adacompute.evaluate.comparison import (
 from adacompute.evaluate.measure import ORACLE, PEERS, EvaluationSetup, records_scores
 from adacompute.evaluate.resampling import Bootstrap, ScoreRow, Split
 from adacompute.policies.weights import fit_weights
+from adacompute.pool.groups import count_groups
 from adacompute.score import score
 from adacompute.score.aggregates import read_scores
 
@@ -77,7 +78,7 @@ def assemble_evaluation(
         budgets=setup.budgets,
         verdict=verdict,
         short=short,
-        families=setup.families,
+        groups=count_groups(setup.ballots.groups),
         unit="samples" if setup.menu is None else setup.menu.unit,
         currency="" if setup.menu is None else setup.menu.currency,
         menu=setup.menu,
@@ -117,11 +118,8 @@ def compare_by_score(runs: EvaluationRuns, boot: Bootstrap) -> tuple[ScoreRow, .
 
 
 def make_bootstrap(setup: EvaluationSetup) -> Bootstrap:
-    """The bootstrap draws of problems, or of whole families, that all intervals of an evaluation share."""
-    rng = np.random.default_rng([setup.seed, 0xB007])
-    if setup.families:
-        return Bootstrap.of_groups(setup.groups, rng=rng)
-    return Bootstrap.of(len(setup.ballots), rng=rng)
+    """The bootstrap draws of whole groups that all intervals of an evaluation share."""
+    return Bootstrap.of_groups(setup.ballots.groups, rng=np.random.default_rng([setup.seed, 0xB007]))
 
 
 def _policy_rows(

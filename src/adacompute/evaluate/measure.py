@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from adacompute.answers import VoteWeights
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange, NotRecorded, PolicyError, TooFewSamples
-from adacompute.evaluate.resampling import Split, list_groups
+from adacompute.evaluate.resampling import Split
 from adacompute.evaluate.rivals import COMPARED
 from adacompute.policies.base import Policy
 from adacompute.policies.paths import Paths, PolicyRun, draw_paths
@@ -284,14 +284,8 @@ class EvaluationSetup:
     seed: int
     basis: Basis
     calibrates: bool = True  # False: only hulls are needed, no rows
-    families: bool = False  # whole subjects are held out and resampled
     menu: Menu | None = None  # several modes, whose unit the budgets are in; None: one mode, in samples
     labels: bool | None = None  # whether a policy over several modes learns from grades; None: if it can
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """What is held out together, by problem: its question, or its subject."""
-        return list_groups(self.ballots, families=self.families)
 
     @property
     def modes(self) -> Menu:
@@ -314,7 +308,6 @@ def prepare_setup(
     orders: int,
     seed: int,
     calibrates: bool = True,
-    families: bool = False,
 ) -> tuple[EvaluationSetup, int]:
     """Check everything before a policy is fitted: the shared setup, and how many ungraded
     problems were dropped.
@@ -326,12 +319,9 @@ def prepare_setup(
     if len(evaluated) < 2:
         count = "1 problem" if len(evaluated) == 1 else "a pool without problems"
         raise TooFewSamples(f"{count} can't be evaluated; give 2 problems or more")
-    if longest < 2:
+    if longest < 1:
         name = evaluated.ids[int(evaluated.drawn.argmin())]
-        raise TooFewSamples(
-            f"problem {name!r} has {longest} sample{'' if longest else 's'}, which can't be evaluated; "
-            "collect 2 or more of each problem"
-        )
+        raise TooFewSamples(f"problem {name!r} has no sample; collect 1 or more of each problem")
     evaluated, _ = select_replayable(evaluated, [longest])  # raises where something is missing
     checked_budgets = check_averages(budgets, longest)
     weighted = uses_weighted_votes(evaluated, votes)
@@ -344,7 +334,6 @@ def prepare_setup(
         seed=seed,
         basis=basis,
         calibrates=calibrates,
-        families=families,
     )
     return setup, len(ballots) - len(evaluated)
 
@@ -357,7 +346,6 @@ def prepare_modes(
     votes: Votes,
     orders: int,
     seed: int,
-    families: bool = False,
     labels: bool | None = None,
 ) -> tuple[EvaluationSetup, int]:
     """As `prepare_setup`, for several modes; the budgets are in the unit of the menu, None: by its costs."""
@@ -380,7 +368,6 @@ def prepare_modes(
         longest=min(LONGEST, max(int(part.drawn.min()) for part in evaluated.parts)),
         seed=seed,
         basis=basis,
-        families=families,
         menu=menu,
         labels=labels,
     )

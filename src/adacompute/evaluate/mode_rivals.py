@@ -25,6 +25,7 @@ from adacompute.policies.menu import MenuPolicy
 from adacompute.policies.paths import ModePaths, PolicyRun, draw_paths_by_mode
 from adacompute.policies.stopping import StoppingPolicy
 from adacompute.policies.votes import Floats, Ints
+from adacompute.pool.groups import resemble
 from adacompute.replay.per_problem import run_policy
 from adacompute.solve.hull import find_hull
 
@@ -439,7 +440,10 @@ class ModeRivals:
         """All of them on one split."""
         setup, split, menu = data.setup, data.split, data.setup.modes
         policy = MenuPolicy(
-            menu, weigh="auto" if setup.weighted else None, families=setup.families, seed=setup.seed
+            menu,
+            weigh="auto" if setup.weighted else None,
+            families=resemble(setup.ballots.groups),
+            seed=setup.seed,
         )
         policy.fit(data.train, labels=setup.labels)
         weighed, plain = (

@@ -24,6 +24,7 @@ from adacompute.evaluate.mode_rivals import CASCADES, MENU, SINGLES
 from adacompute.evaluate.resampling import Bootstrap, Interval
 from adacompute.policies.menu.policy import MIN_PROBLEMS
 from adacompute.pool.ballots import TOKEN_CHARACTERS
+from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.pool.menu import Menu
 
 SPENT_TOLERANCE = 0.01  # share of a budget: who costs less than the rest can't spend it
@@ -32,6 +33,7 @@ _SENTENCES: Mapping[Decision, str] = {
     "pays": "A menu of these modes is worth it.",
     "single modes are as good": "A menu of these modes isn't worth it.",
     "not decided yet": "Whether a menu of these modes is worth it can't be told yet.",
+    "too few problems to tell": "Whether a menu of these modes is worth it can't be told yet.",
     "nothing to compare": "Whether a menu of these modes is worth it can't be told yet.",
 }
 
@@ -68,7 +70,7 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
                 _make_row(*pair, find_least_cost(curve, float(pair[0].each.mean())), boot) for pair in pairs
             ]
     gain = gains.get("single modes")
-    decided = _decide(gain)
+    decided = _decide(gain) if are_enough(setup.ballots.groups) else "too few problems to tell"
     support = _describe_gain(setup, decided, gain, rows, matches)
     last = matches.mixes[MENU, len(setup.budgets) - 1]
     if last is not None and last.cost < (1 - SPENT_TOLERANCE) * last.budget:
@@ -81,6 +83,7 @@ def judge_modes(runs: EvaluationRuns, boot: Bootstrap) -> Verdict:
         budget=max(rows, key=lambda row: row.gain.mean).budget if rows else None,
         basis=setup.basis,
         problems=len(setup.ballots),
+        groups=count_groups(setup.ballots.groups),
         protocol=_describe_protocol(runs),
         rows=tuple(rows),
         gains=gains,
@@ -130,6 +133,11 @@ def _describe_gain(
     gained = f"At the same cost the menu {right} more often than {rivals} by {_format_points(gain)}, {mean}."
     if gain.mean < 0:
         gained = f"At the same cost the menu gains {_format_points(gain)} over {rivals} {mean}."
+    if decided == "too few problems to tell":
+        return (
+            f"{gained} {_count_problems(setup)}, held out whole, are too few for an interval, which needs "
+            f"{FEWEST_GROUPS} groups at least. {ADVICE}"
+        )
     if decided == "pays":
         return gained + _describe_saving(menu, rows)
     if decided == "not decided yet":
@@ -174,16 +182,19 @@ def _format_points(gain: Interval) -> str:
     return f"{100 * gain.mean:.1f} points{ends}"
 
 
+def _count_problems(setup: EvaluationSetup) -> str:
+    return count_in_groups(len(setup.ballots), count_groups(setup.ballots.groups))
+
+
 def _describe_protocol(runs: EvaluationRuns) -> str:
     """How it was measured, in words."""
     setup = runs.setup
-    held = "families (subjects)" if setup.families else "problems"
     tuned = "agreement, without labels" if setup.learns_by_agreement else "labels"
     words = (
-        f"{runs.parts} folds over {held}; policies fitted and all settings chosen on the other folds, "
-        f"by {tuned}; {setup.orders} random orders of each problem's samples; every policy at exactly the "
-        "same cost, or the most that it can spend, on its own held-out curve; 95% intervals by bootstrap "
-        f"over {held}, paired"
+        f"{runs.parts} folds over {_count_problems(setup)}; policies fitted and all settings chosen on the "
+        f"other folds, by {tuned}; {setup.orders} random orders of each problem's samples; every policy at "
+        "exactly the same cost, or the most that it can spend, on its own held-out curve; 95% intervals by "
+        "bootstrap, paired"
     )
     if min(len(split.train) for split in runs.splits) < MIN_PROBLEMS:
         words += (

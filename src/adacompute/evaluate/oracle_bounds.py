@@ -341,7 +341,7 @@ def bracket_oracle(
             seed=setup.seed,
         )
     oracle = Oracle.of(setup, choices=choices) if oracle is None else oracle
-    return _bracket(oracle, setup.budgets, seed=setup.seed)
+    return _bracket(oracle, setup.ballots, setup.budgets, seed=setup.seed)
 
 
 def bracket_modes(
@@ -363,7 +363,7 @@ def bracket_modes(
     scoring, ballots = Scoring(menu=menu, mixed=mixed), ballots.select(menu.names)
     table = scoring.score_table(ballots, choices)
     pairs, why = _try_halves(ballots, table, scoring, seed=seed, choices=choices, splits=splits)
-    return _bracket(Oracle(choices=(), table=table, pairs=pairs, why=why), budgets, seed=seed)
+    return _bracket(Oracle(choices=(), table=table, pairs=pairs, why=why), ballots, budgets, seed=seed)
 
 
 def _try_halves(
@@ -382,8 +382,10 @@ def _try_halves(
         return (), str(exc)
 
 
-def _bracket(oracle: Oracle, budgets: Sequence[float], *, seed: int) -> tuple[OracleBracket, ...]:
-    boot = Bootstrap.of(len(oracle.table), rng=np.random.default_rng([seed, 0xB007]))
+def _bracket(
+    oracle: Oracle, ballots: Ballots, budgets: Sequence[float], *, seed: int
+) -> tuple[OracleBracket, ...]:
+    boot = Bootstrap.of_groups(ballots.groups, rng=np.random.default_rng([seed, 0xB007]))
     rows = []
     for budget in budgets:
         plan = solve(oracle.table, budget=budget)

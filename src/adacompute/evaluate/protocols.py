@@ -1,6 +1,6 @@
 """Policies evaluated at average budgets on recorded samples: held-out, or as in the paper.
 
-Held-out: k folds over problems, or over whole families of them; a policy is fitted and its dial calibrated on
+Held-out: k folds over problems, groups of alike ones whole; a policy is fitted and its dial calibrated on
 the other folds only. Paper: fitted on a random 80% and judged on all problems, so in-sample. With one mode
 the policies decide how many samples a request gets; with several, also of which mode, and `mode_rivals` joins
 in mixes, routers and cascades. The results of a run can be made less noisy by a control variate
@@ -52,6 +52,7 @@ from adacompute.evaluate.verdict import choose_candidate, count_verdict_steps, j
 from adacompute.policies.base import PoolSource, get_ballots
 from adacompute.policies.weights import fit_confidence_weights
 from adacompute.pool import Ballots, JoinedPool, Menu
+from adacompute.pool.ballots import Grouping
 from adacompute.pool.menu import read_modes
 from adacompute.records import Budget, TokenPrices
 from adacompute.replay.calibrate import RequestCosts, parse_average
@@ -104,7 +105,7 @@ def evaluate(
     protocol: ProtocolName = "held-out",
     folds: int = 5,
     seeds: int = 3,
-    families: bool = False,
+    groups: Grouping | None = None,
     votes: Votes = "auto",
     orders: int | None = None,
     seed: int = 0,
@@ -127,7 +128,9 @@ def evaluate(
     routers and cascades. Budgets are in the menu's unit; None: some between the cheapest and the dearest
     mode. Of `policies` only "oracle" counts. `labels=False` learns and chooses without grades.
 
-    `families=True` holds out and resamples whole subjects. Without any grade, agreement with the vote of all
+    Alike problems are held out and resampled together: those that are found alike, or with `groups` those of
+    one "subject" or "level", or with "none" only the same question.
+    Without any grade, agreement with the vote of all
     samples of a problem (of the dearest mode) stands in for accuracy, and the result says so. `workers` above
     1 are processes, for policies given by name; results don't depend on it. A script that asks for them puts
     its work below `if __name__ == "__main__":`.
@@ -138,11 +141,10 @@ def evaluate(
         or (isinstance(pool, Ballots) and len(pool.modes) > 1)
     ):
         return evaluate_modes(
-            read_modes(pool),
+            read_modes(pool).group(groups),
             Menu.of(pool) if menu is None else menu,
             budgets=None if budgets is None else [float(budget) for budget in budgets],  # type: ignore[arg-type]
             folds=folds,
-            families=families,
             votes=votes,
             orders=orders,
             seed=seed,
@@ -153,13 +155,12 @@ def evaluate(
         )[1]
     if any(not isinstance(name, str) for name in policies):
         workers = 1  # custom makers may not be picklable
-    ballots = get_ballots(pool)
+    ballots = get_ballots(pool).group(groups)
     kept, short = leave_out_short(ballots)
     averages = [parse_average(budget, prices) for budget in (AVERAGE_BUDGETS if budgets is None else budgets)]
     options: dict[str, Any] = {
         "protocol": protocol,
         "parts": folds if protocol == "held-out" else seeds,
-        "families": families,
         "votes": votes,
         "orders": _ORDERS if orders is None else orders,
         "workers": workers,
@@ -185,7 +186,6 @@ def evaluate(
         ),
         budgets=runs.setup.budgets,
         votes=votes,
-        families=families,
         workers=workers,
         progress=second_progress,
     )
@@ -267,7 +267,6 @@ def run_policies(
     policies: PolicyChoices,
     protocol: ProtocolName = "held-out",
     parts: int = 5,
-    families: bool = False,
     votes: Votes = "auto",
     orders: int = _ORDERS,
     seed: int = 0,
@@ -282,14 +281,15 @@ def run_policies(
     done by the same processes, by the name that its result gets.
     """
     setup, dropped = prepare_setup(
-        ballots,
+        ballots.group(),
         budgets,
         votes=votes,
         orders=orders,
         seed=seed,
         calibrates=calibrates,
-        families=families,
     )
+    if setup.longest < 2:  # there is nothing to decide
+        policies = (UNIFORM,)
     eligible, left_out = select_eligible(
         select_policies(_leave_out_published(policies), setup.ballots), setup.basis
     )
@@ -310,7 +310,6 @@ def evaluate_modes(
     *,
     budgets: Sequence[float] | None = None,
     folds: int = 5,
-    families: bool = False,
     votes: Votes = "auto",
     orders: int | None = None,
     seed: int = 0,
@@ -321,16 +320,15 @@ def evaluate_modes(
 ) -> tuple[EvaluationRuns, Evaluation]:
     """A policy over several modes and its rivals: the runs, and what they come to."""
     setup, dropped = prepare_modes(
-        ballots,
+        ballots.group(),
         menu,
         budgets,
         votes=votes,
         orders=_MODE_ORDERS if orders is None else orders,
         seed=seed,
-        families=families,
         labels=labels,
     )
-    splits = kfold(setup.groups, folds, np.random.default_rng([seed, 0xF01D]))
+    splits = kfold(setup.ballots.groups, folds, np.random.default_rng([seed, 0xF01D]))
     if progress is not None:
         progress(0, len(splits), "samples read")
     beside = {ORACLE: _bracket_graded} if oracle else None
@@ -363,7 +361,7 @@ def _run(
 
 
 def _make_splits(setup: EvaluationSetup, protocol: ProtocolName, parts: int) -> tuple[Split, ...]:
-    groups, rng = setup.groups, np.random.default_rng([setup.seed, 0x5EED])
+    groups, rng = setup.ballots.groups, np.random.default_rng([setup.seed, 0x5EED])
     if protocol == "held-out":
         return kfold(groups, parts, rng)
     if parts < 1:

@@ -1,20 +1,19 @@
 """Splits of problems into training and test sets, and intervals over problems.
 
 Intervals come from a bootstrap over problems. All statistics of one evaluation share the same
-draws, so differences between policies are paired. Problems with the same question always fall
-into the same fold: a policy that has seen the question has seen the problem, whatever its id.
+draws, so differences between policies are paired. A group of alike problems always falls into the same
+fold, and is drawn whole: a policy that has seen one of them has seen something of all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from adacompute.errors import TooFewSamples
-from adacompute.pool import Ballots
-from adacompute.pool.ballots import number_prompts
-from adacompute.replay.replay import RESAMPLES, draw_resamples
+from adacompute.pool.groups import ADVICE, are_enough, number_alike
+from adacompute.replay.replay import RESAMPLES, draw_resamples, resample_groups
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -26,7 +25,7 @@ _Z = 1.959964  # standard errors to each side of a 95% interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A mean over problems with its 95% interval; both ends are None where there is only one problem."""
+    """A mean over problems with its 95% interval; both ends are None for one problem, or few groups."""
 
     mean: float
     low: float | None
@@ -42,7 +41,7 @@ class Interval:
 class Bootstrap:
     """Bootstrap draws of problems: the share of each problem in each draw; a draw's shares add up to one."""
 
-    shares: Floats = field(repr=False)  # (draws, problems)
+    shares: Floats = field(repr=False)  # (draws, problems); no draws: too few groups for an interval
 
     @classmethod
     def of(
@@ -54,17 +53,16 @@ class Bootstrap:
 
     @classmethod
     def of_groups(
-        cls, groups: Sequence[str], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
+        cls, groups: Iterable[Hashable], *, draws: int = RESAMPLES, rng: np.random.Generator | None = None
     ) -> "Bootstrap":
-        """Draws of whole groups, e.g. families of problems; `groups` names that of each problem.
+        """Draws of whole groups; `groups` names that of each problem.
 
-        >>> shares = Bootstrap.of_groups(["a", "a", "b"]).shares
+        >>> shares = Bootstrap.of_groups("aabcdefghij").shares
         >>> bool((shares[:, 0] == shares[:, 1]).all())
         True
         """
-        group = number_prompts(groups)
-        drawn = cls.of(int(group.max(initial=-1)) + 1, draws=draws, rng=rng).shares[:, group]
-        return cls(shares=drawn / drawn.sum(axis=1, keepdims=True))
+        rng, numbers = np.random.default_rng(_SEED) if rng is None else rng, number_alike(groups)
+        return cls(shares=resample_groups(numbers, rng, draws if are_enough(numbers) else 0))
 
     def means(self, values: Floats) -> Floats:
         """The mean of each draw, (draws,), of values of shape (problems,)."""
@@ -85,8 +83,8 @@ class Bootstrap:
 
 
 def make_interval(mean: float, draws: Floats | None) -> Interval:
-    """A statistic with the percentile interval of its values in the draws, (draws,); None: no interval."""
-    if draws is None:
+    """A statistic with the percentile interval of its values in the draws, (draws,); without any: none."""
+    if draws is None or not len(draws):
         return Interval(mean=mean, low=None, high=None)
     low, high = np.percentile(draws, _PERCENTILES)
     return Interval(mean=mean, low=float(low), high=float(high))
@@ -100,51 +98,52 @@ class Split:
     test: Ints
 
 
-def list_groups(ballots: Ballots, *, families: bool) -> tuple[str, ...]:
-    """What is held out and resampled together, by problem: its question, or its subject."""
-    if not families:
-        return ballots.prompts
-    known = [subject for subject in ballots.subjects if subject is not None]
-    if len(known) < len(ballots) or len(set(known)) < 2:
-        raise TooFewSamples(
-            f"{len(known)} of {len(ballots)} problems have a subject, and they have {len(set(known))} "
-            "different ones; families can be held out where every problem has a subject; leave families out"
-        )
-    return tuple(known)
+def kfold(groups: Iterable[Hashable], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
+    """Split problems into folds: each is judged once, by what was learned from other groups.
 
-
-def kfold(prompts: Sequence[str], folds: int, rng: np.random.Generator) -> tuple[Split, ...]:
-    """Split problems into folds: each problem is judged once, by what was learned from the other folds.
+    Folds have as many problems each as whole groups allow; there are no more folds than groups.
 
     >>> [split.test.tolist() for split in kfold(["a", "b", "a", "c"], 2, np.random.default_rng(0))]
-    [[0, 2, 3], [1]]
+    [[0, 2], [1, 3]]
     """
-    group = number_prompts(prompts)
-    count = int(group.max(initial=-1)) + 1
-    if count < 2:
-        raise TooFewSamples(
-            f"{count} different question{'' if count == 1 else 's'} can't be split into some to learn from "
-            "and others to judge on; collect 2 or more"
-        )
-    if not 2 <= folds <= count:
-        raise TooFewSamples(f"{folds} folds can't be made of {count} different questions; give 2 to {count}")
-    fold = np.empty(count, dtype=np.int64)
-    for number, members in enumerate(np.array_split(rng.permutation(count), folds)):
-        fold[members] = number
+    group = number_alike(groups)
+    sizes = np.bincount(group)
+    _check_groups(group, len(sizes))
+    if folds < 2:
+        raise TooFewSamples(f"{folds} folds can't be made; give 2 or more")
+    folds = min(folds, len(sizes))
+    order, loads = rng.permutation(len(sizes)), np.zeros(folds, dtype=np.int64)
+    fold = np.empty(len(sizes), dtype=np.int64)
+    several = order[sizes[order] > 1]
+    for large in several[np.argsort(-sizes[several], kind="stable")]:
+        fold[large] = loads.argmin()
+        loads[fold[large]] += sizes[large]
+    single, full = order[sizes[order] == 1], loads.copy()
+    for _ in single:
+        full[full.argmin()] += 1
+    fold[single] = np.repeat(np.arange(folds), full - loads)
     return tuple(
         Split(train=np.flatnonzero(fold[group] != number), test=np.flatnonzero(fold[group] == number))
         for number in range(folds)
     )
 
 
-def random_split(prompts: Sequence[str], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
-    """The paper's split: learn from a random share of the problems and judge on all of them."""
-    group = number_prompts(prompts)
+def random_split(groups: Iterable[Hashable], rng: np.random.Generator, *, train_share: float = 0.8) -> Split:
+    """The paper's split: learn from a random share of the groups and judge on all problems."""
+    group = number_alike(groups)
     count = int(group.max(initial=-1)) + 1
-    if count < 2:
-        raise TooFewSamples(f"{count} different questions can't be split; collect more problems")
+    _check_groups(group, count)
     train_groups = rng.permutation(count)[: min(count - 1, max(1, round(train_share * count)))]
-    return Split(train=np.flatnonzero(np.isin(group, train_groups)), test=np.arange(len(prompts)))
+    return Split(train=np.flatnonzero(np.isin(group, train_groups)), test=np.arange(len(group)))
+
+
+def _check_groups(group: Ints, count: int) -> None:
+    if count > 1:
+        return
+    if len(group) < 2:
+        problems = "1 problem" if len(group) else "a pool without problems"
+        raise TooFewSamples(f"{problems} can't be split; collect 2 problems or more")
+    raise TooFewSamples(f"{len(group)} problems are all alike, so none can be held out. {ADVICE}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

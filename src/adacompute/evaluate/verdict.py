@@ -13,7 +13,8 @@ orders or seed the tables around it were made with, the same samples give the sa
   those that decide are joint over all budgets (the bootstrap distribution of the largest |t|).
 - The usual budgets are always judged, whichever are asked for: looking at fewer would make it look surer.
 - What decides is what is printed: the ends of the intervals rounded to a tenth of a point.
-- Fewer than 30 problems are never judged.
+- Groups of alike problems are held out, and resampled, whole.
+- Fewer than 30 problems, or 10 groups, are never judged.
 """
 
 import math
@@ -57,7 +58,8 @@ from adacompute.evaluate.parallel import ProgressCallback, Threads, call_with_on
 from adacompute.evaluate.resampling import Bootstrap, Interval, kfold
 from adacompute.policies.base import Policy, get_ballots
 from adacompute.pool import Ballots, Pool
-from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls, number_prompts
+from adacompute.pool.ballots import ABSENT, PromptCharge, count_calls
+from adacompute.pool.groups import ADVICE, FEWEST_GROUPS, are_enough, count_groups, count_in_groups
 from adacompute.score.costs import compute_mean_output
 
 Floats = npt.NDArray[np.float64]
@@ -84,8 +86,8 @@ _MANY_QUESTIONS = 100  # from here on several processes are worth their start
 class TokenUsage:
     """What the policy's settings take of tokens and prompts, and what a sample does."""
 
-    tokens: Floats  # (settings, questions) of responses
-    prompts: Floats  # (settings, questions) that are paid for, in average prompts
+    tokens: Floats  # (settings, groups) of responses
+    prompts: Floats  # (settings, groups) that are paid for, in average prompts
     sample_tokens: float  # an average sample's response
     prompt_tokens: float  # an average prompt
     charge: PromptCharge
@@ -110,14 +112,13 @@ class PairedResults:
     """One policy and uniform sampling on the same problems and orders, ready to be judged."""
 
     policy: str
-    points: PolicyPoints = field(repr=False)  # (settings, questions or families)
+    points: PolicyPoints = field(repr=False)  # (settings, groups)
     uniform: PolicyPoints = field(repr=False)
     budgets: tuple[float, ...]
     basis: Basis
     votes: str  # plain or weighted
     problems: int  # different questions
     repeats: int = 1  # assignments to folds that each problem's results are the mean of
-    families: bool = False  # whole subjects were held out, and are resampled
     usage: TokenUsage | None = field(default=None, repr=False)  # None: tokens are not recorded
 
     def find_need(self, budget: float) -> tuple[float, float] | None:
@@ -148,7 +149,6 @@ def judge_pool(
     policy: str | tuple[str, PolicyMaker] | None = OURS,
     budgets: Sequence[float] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
-    families: bool = False,
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
@@ -161,13 +161,13 @@ def judge_pool(
     none to judge. `budgets` are judged beside the usual ones, never instead of them; those of all recorded
     samples or more are left out, for there a policy can't differ from uniform sampling. Where some problems
     have fewer samples than the others, those are left out as `fit` does. Problems with the same question
-    count as one; with `families` whole subjects are held out and resampled. Without any grade, agreement
-    with the vote of all samples stands in for accuracy. The work is done by so many `workers`, which are
-    processes, or by `threads` of this one. In this process,
+    count as one; alike ones are held out and resampled together (`Ballots.group`). Without any grade,
+    agreement with the vote of all samples stands in for accuracy. The work is done by so many `workers`,
+    which are processes, or by `threads` of this one. In this process,
     `keep_fit` is called with each policy that was fitted for the verdict, and the problems it was fitted on;
     `keep_results` with what the verdict rests on.
     """
-    recorded = get_ballots(pool)
+    recorded = get_ballots(pool).group()
     graded, basis = select_graded(recorded)
     ballots, longest = select_problems(graded)
     questions = len(set(ballots.prompts))
@@ -185,12 +185,13 @@ def judge_pool(
         return _judge_too_few(
             questions, name, basis, recorded=len(set(recorded.prompts)) if ungraded else None
         )
+    if not are_enough(ballots.groups):
+        return _judge_few_groups(ballots, name, basis)
     results = measure_paired(
         ballots,
         policy=name if isinstance(policy, str) else policy or name,
         budgets=tuple(sorted(budget for budget in {*AVERAGE_BUDGETS, *budgets} if budget < longest)),
         votes=votes,
-        families=families,
         workers=workers if questions >= _MANY_QUESTIONS else 1,
         threads=threads,
         progress=progress,
@@ -204,7 +205,8 @@ def judge_pool(
 def count_verdict_steps(ballots: Ballots) -> int:
     """How many times `judge_pool` reports progress on this pool."""
     questions = len(set(ballots.prompts))
-    return 0 if questions < FEWEST_PROBLEMS else 2 * FOLDS * count_repeats(questions)
+    is_judged = questions >= FEWEST_PROBLEMS and are_enough(ballots.group().groups)
+    return 2 * FOLDS * count_repeats(questions) if is_judged else 0
 
 
 def count_repeats(questions: int) -> int:
@@ -231,7 +233,6 @@ def measure_paired(
     policy: str | tuple[str, PolicyMaker] | ComparedPolicy,
     budgets: tuple[float, ...] = AVERAGE_BUDGETS,
     votes: Votes = "auto",
-    families: bool = False,
     workers: int = 1,
     threads: Threads | None = None,
     progress: ProgressCallback | None = None,
@@ -251,15 +252,14 @@ def measure_paired(
         orders=ORDERS,
         seed=seed,
         calibrates=False,
-        families=families,
     )
-    groups, questions = number_prompts(setup.groups), len(set(setup.ballots.prompts))
+    groups, questions = setup.ballots.groups, len(set(setup.ballots.prompts))
     repeats = count_repeats(questions) if repeats is None else repeats
     candidate = policy if isinstance(policy, ComparedPolicy) else select_policies((policy,), setup.ballots)[0]
     if keep_fit is not None:
         candidate = replace(candidate, maker=_KeepingMaker(candidate.maker, keep_fit))
     compared = (*select_policies((UNIFORM,)), candidate)
-    rounds = [kfold(setup.groups, FOLDS, np.random.default_rng([seed, number])) for number in range(repeats)]
+    rounds = [kfold(groups, FOLDS, np.random.default_rng([seed, number])) for number in range(repeats)]
     splits = [split for assigned in rounds for split in assigned]
     measured, _ = measure_all(setup, splits, compared, workers=workers, threads=threads, progress=progress)
 
@@ -287,7 +287,6 @@ def measure_paired(
         votes="weighted" if setup.weighted else "plain",
         problems=questions,
         repeats=repeats,
-        families=families,
         usage=_measure_usage(own, setup.ballots, groups),
     )
 
@@ -314,7 +313,7 @@ def _measure_usage(
 
 
 def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
-    """Values of problems, (settings, problems), as parts of questions or families; the mean is the same."""
+    """Values of problems, (settings, problems), as parts of groups; the mean is the same."""
     count = int(groups.max()) + 1
     if count == len(groups):
         return values
@@ -323,9 +322,9 @@ def sum_by_group(values: Floats, groups: npt.NDArray[np.int64]) -> Floats:
     return sums * (count / len(groups))
 
 
-def draw_bootstrap(questions: int) -> Bootstrap:
-    """The draws of questions that all intervals of one verdict share."""
-    return Bootstrap.of(questions, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
+def draw_bootstrap(groups: int) -> Bootstrap:
+    """The draws of groups that all intervals of one verdict share."""
+    return Bootstrap.of(groups, draws=_DRAWS, rng=np.random.default_rng([_SEED, 0xB007]))
 
 
 def judge(results: PairedResults) -> Verdict:
@@ -343,7 +342,7 @@ def judge(results: PairedResults) -> Verdict:
             policy=results.policy,
             problems=results.problems,
         )
-    gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (questions, budgets)
+    gains = np.stack([own.each - base.each for own, base in pairs], axis=1)  # (groups, budgets)
     boot = draw_bootstrap(len(gains))
     alone, joint, critical = estimate_intervals(gains, boot)
     joint = _raise_upper_ends(joint, results, pairs, boot)
@@ -368,7 +367,7 @@ def judge(results: PairedResults) -> Verdict:
     if decided == "not decided yet":
         deviations = gains.std(axis=0, ddof=1)
         needed = count_needed(gains.mean(axis=0), deviations, critical, len(gains), spoken_of=rows.index(row))
-        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a family has several
+        needed = min(MOST_NEEDED, needed * results.problems // len(gains))  # a group has several
     draft = Verdict(
         decided=decided,
         sentence="",
@@ -376,6 +375,7 @@ def judge(results: PairedResults) -> Verdict:
         budget=row.budget,
         basis=results.basis,
         problems=results.problems,
+        groups=len(gains),
         problems_needed=needed,
         protocol=_describe_protocol(results, len(rows)),
         rows=rows,
@@ -477,11 +477,11 @@ def _slope(cost: Floats, accuracy: Floats, budget: float) -> float:
 
 
 def estimate_intervals(values: Floats, boot: Bootstrap) -> tuple[list[Interval], list[Interval], float]:
-    """95% intervals of the means of (questions, budgets): of each alone, of all at once, and the joint
+    """95% intervals of the means of (groups, budgets): of each alone, of all at once, and the joint
     critical value in standard errors.
 
-    Bootstrap-t: in each draw of questions the mean's distance from the whole mean is measured in that
-    draw's own standard errors. Where no two questions differ, the spread says nothing, and the rule of
+    Bootstrap-t: in each draw of groups the mean's distance from the whole mean is measured in that
+    draw's own standard errors. Where no two groups differ, the spread says nothing, and the rule of
     three stands in for it: what was seen in none of n may still happen in a share of 3/n.
     """
     count = len(values)
@@ -573,6 +573,20 @@ def _judge_too_few(problems: int, policy: str, basis: Basis, *, recorded: int | 
     )
 
 
+def _judge_few_groups(ballots: Ballots, policy: str, basis: Basis) -> Verdict:
+    questions, groups = len(set(ballots.prompts)), count_groups(ballots.groups)
+    return Verdict(
+        decided="too few problems to tell",
+        sentence=f"Too few groups to tell: here are {count_in_groups(questions, groups)} of alike ones, and "
+        f"a verdict needs {FEWEST_GROUPS} groups at least.",
+        support=ADVICE,
+        policy=policy,
+        basis=basis,
+        problems=questions,
+        groups=groups,
+    )
+
+
 def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, problems: int = 0) -> Verdict:
     """No verdict, and why."""
     sentence = f"Nothing to compare: {reason}."
@@ -583,11 +597,11 @@ def refuse_comparison(reason: str, basis: Basis, *, policy: str | None = None, p
 
 def _describe_protocol(results: PairedResults, budgets: int) -> str:
     rounds = "" if results.repeats == 1 else f" assigned {results.repeats} times and averaged"
-    families = f" in {results.points.cost.shape[1]} families, held out whole" if results.families else ""
+    problems = count_in_groups(results.problems, results.points.cost.shape[1])
     intervals = "95% interval" if budgets == 1 else f"joint 95% intervals over {budgets} budgets"
     return (
         f"held-out, {FOLDS} folds{rounds}, {ORDERS} orders of the samples each, {results.votes} votes; at "
-        f"the same cost, paired over {results.problems:,} problems{families}; {intervals} by bootstrap-t"
+        f"the same cost, paired over {problems}; {intervals} by bootstrap-t"
     )
 
 

@@ -33,7 +33,7 @@ from adacompute.serve.ask.prompt_engine import Reply
 __all__ = ["AdacomputeLLM", "provider", "register"]
 
 _OWN = ("budget", "policy")  # parameters of an Asker; all others go to the endpoint
-_STREAM = ("stream", "stream_options", "n")  # of the client's reply alone
+_STREAM = ("stream", "stream_options", "n")  # they shape the client's reply, and aren't the endpoint's
 _NO_KEY = "none"  # local endpoints need none
 _ASKERS = 64  # with an average of their own
 

@@ -52,7 +52,7 @@ _REMEDY = "fit again, or remove it"
 _FIELDS = {"schema", "version", "policy", "dial", "unit", "problems", "protocol", "rows", "sha256"}
 _LENGTHS = {"prompt_tokens", "choices"}  # since format 2, as a row's tokens
 _QUALITIES = {"qualities", "basis", "measured", "cost_unit", "currency"}  # since format 3
-_TAILS = {"rounds_p95", "above"}  # of a row, since format 3
+_TAILS = {"rounds_p95", "above"}  # fields that rows have since format 3
 _MAX_CURVES = 256
 
 
@@ -113,7 +113,7 @@ class Chart:
     choices: Annotated[int, Meta(ge=1, le=_MAX_SAMPLES)] | None = None
     qualities: tuple[QualityCurve, ...] = ()  # against how many samples for every request; held out
     basis: Literal["accuracy", "agreement"] = "accuracy"  # what the qualities are measured by
-    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # of what qualities cost
+    cost_unit: Literal["samples", "tokens", "money", "cost"] = "samples"  # what costs of qualities are in
     currency: str = ""  # where that is money only
     measured: Annotated[str, Meta(pattern=_DAY)] = ""  # the day, e.g. 2026-11-18; "": not known
 

@@ -139,7 +139,7 @@ class QualityCost:
     problems: int
     basis: str = "accuracy"  # or agreement with the full vote, if there were no grades
     measured: str = ""  # the day; "": not known
-    unit: str = "samples"  # of both costs
+    unit: str = "samples"  # both costs are in it
     currency: str = ""
 
     @property

@@ -19,6 +19,7 @@ from adacompute.errors import (
     format_value,
     suggest_name,
 )
+from adacompute.pool.groups import find_groups, number_alike
 from adacompute.pool.rows import read_signals
 from adacompute.records import SIGNAL_NAMES, TokenPrices
 
@@ -28,6 +29,8 @@ TOKEN_CHARACTERS: Final = 4  # count as one token of a question if no call was r
 _CHUNK_ROWS = 65536  # rows fetched at a time, so that tuples take little memory beside the arrays
 
 Floats = npt.NDArray[np.float64]
+# problems that are held out together: those found alike, of one subject or level, or of one question
+Grouping = Literal["alike", "subject", "level", "none"]
 
 _SELECT_PROBLEMS = """
     SELECT r.key, p.id, p.question, p.subject, p.level, p.gold IS NOT NULL, count(*)
@@ -202,6 +205,7 @@ class Ballots:
     entropy: Floats  # (problems, samples) mean, nats; NaN: not known
     # (problems, samples, signals) in the order of SIGNAL_NAMES; NaN: not known; None: none is recorded
     signals: Floats | None = None
+    grouped: npt.NDArray[np.int64] | None = None  # (problems,) see `groups`; None: nobody has looked
     modes: tuple[Mode, ...] = (Mode(name="model"),)
     # (samples,) the mode of each, by its place in `modes`; one mode has them all
     mode: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8), repr=False)
@@ -321,10 +325,38 @@ class Ballots:
         """The ballots of the given rows, in that order."""
         names = ("ids", "prompts", "subjects", "levels")
         parts: dict[str, Any] = {name: tuple(getattr(self, name)[row] for row in rows) for name in names}
-        for name in ("gold_known", *self.sample_arrays):
+        arrays = ("gold_known", *self.sample_arrays)
+        for name in arrays if self.grouped is None else (*arrays, "grouped"):
             parts[name] = getattr(self, name)[np.asarray(rows, dtype=np.intp)]
             parts[name].setflags(write=False)
         return replace(self, **parts)
+
+    @property
+    def groups(self) -> npt.NDArray[np.int64]:
+        """The group of each problem, (problems,), by first appearance; before `group`: its question."""
+        return number_alike(self.prompts if self.grouped is None else self.grouped.tolist())
+
+    def group(self, by: Grouping | None = None) -> "Ballots":
+        """The same votes, with groups that are held out whole: by likeness, a column, or each question alone.
+
+        None: the groups that they have, and else those found alike.
+        """
+        if by is None and self.grouped is not None:
+            return self
+        if by in (None, "alike"):
+            return replace(self, grouped=find_groups(self.ids, self.prompts))
+        if by == "none":
+            return replace(self, grouped=number_alike(self.prompts))
+        if by not in ("subject", "level"):
+            raise PoolError(f"groups {format_value(by)} are not known; give alike, subject, level or none")
+        values = self.subjects if by == "subject" else self.levels
+        unknown = sum(value is None for value in values)
+        if unknown:
+            raise PoolError(
+                f"{unknown} of {len(self)} problems have no {by}, so groups can't be by {by}; record it, or "
+                "leave --group out: alike problems are found by their questions"
+            )
+        return replace(self, grouped=number_alike(values))
 
     @property
     def sample_arrays(self) -> tuple[str, ...]:
@@ -469,16 +501,6 @@ def _check_sample_columns(rows: list[tuple[Any, ...]]) -> Floats:
     if ((columns[:, 1] < 0) | (columns[:, 1] > 1)).any():
         raise ValueError("a sample's correctness is not within 0 to 1")
     return columns
-
-
-def number_prompts(prompts: Sequence[str]) -> npt.NDArray[np.int64]:
-    """A number for each problem, by first appearance of its prompt: equal prompts share one, (problems,).
-
-    >>> number_prompts(["a", "b", "a"]).tolist()
-    [0, 1, 0]
-    """
-    numbers: dict[str, int] = {}
-    return np.array([numbers.setdefault(prompt, len(numbers)) for prompt in prompts], dtype=np.int64)
 
 
 def renumber(classes: npt.NDArray[np.int32]) -> None:

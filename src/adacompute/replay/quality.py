@@ -12,13 +12,14 @@ from adacompute.policies.paths import ModePaths, Paths, PolicyRun, draw_paths, d
 from adacompute.policies.quality import Quality, QualityCost, QualityCurve
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
+from adacompute.pool.groups import FEWEST_GROUPS, are_enough, count_groups, count_in_groups, number_alike
 from adacompute.replay.per_problem import run_policy
-from adacompute.replay.replay import RESAMPLES, check_memory, draw_resamples
+from adacompute.replay.replay import RESAMPLES, check_memory, resample_groups
 
 _FEWEST_PROBLEMS = 30
 _PRICES, _THRESHOLDS = np.geomspace(1e-5, 1.0, 48), np.linspace(0.0, 1.0, 24)
 _COSTS = 60  # average costs that are compared
-_ORDERS = 25  # of each problem's samples, at most
+_ORDERS = 25  # random orders of each problem, at most
 _LOW = 2.5  # percentile at the lower end of a 95% interval
 
 
@@ -58,6 +59,12 @@ def measure_quality(
     known = ~np.isnan(paths.mean_per_problem(rival.grade))
     basis = "grade" if known.any() else "agrees"
     known |= not known.any()
+    groups = number_alike(ballots.group().groups[known])
+    if not are_enough(groups):
+        raise BudgetInvalid(
+            f"budget '{quality}' can't be told on {count_in_groups(len(groups), count_groups(groups))}; give "
+            f"{FEWEST_GROUPS} groups or more"
+        )
     if known.sum() < _FEWEST_PROBLEMS:
         raise BudgetInvalid(
             f"budget '{quality}' can't be told on {known.sum()} problems with a gold answer or grade; give "
@@ -67,7 +74,7 @@ def measure_quality(
     right = np.stack([paths.mean_per_problem(getattr(run, basis)) for run in runs])[:, known]
     gains = right - paths.mean_per_problem(getattr(rival, basis))[known]
     costs, gains = _match_costs(cost, gains)
-    lows = np.percentile(draw_resamples(gains.shape[1], rng, RESAMPLES) @ gains.T, _LOW, axis=0)
+    lows = np.percentile(resample_groups(groups, rng, RESAMPLES) @ gains.T, _LOW, axis=0)
     curve = QualityCurve(
         samples=quality.samples,
         mode=quality.mode,

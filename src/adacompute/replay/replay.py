@@ -13,6 +13,7 @@ from adacompute.policies.base import Policy, PoolSource, check_choice, check_dia
 from adacompute.policies.paths import PathLayout
 from adacompute.policies.votes import Floats, Ints
 from adacompute.pool import Ballots
+from adacompute.pool.groups import are_enough, count_groups, count_in_groups, number_alike
 from adacompute.replay.per_problem import (
     ExactReplay,
     ProblemResults,
@@ -31,6 +32,7 @@ DEFAULT_SEED = 0  # where no generator is given, so that results repeat
 _MAX_ORDERS = 1_000_000  # per problem: more is taken for a mistake
 _MAX_DRAWS = 1 << 28  # draws of all paths together, each some 60 bytes: 16 GB
 RESAMPLES = 2000  # bootstrap samples of the problems
+_MOST_COMPARED = 50_000  # problems: of more only equal questions are one group
 _TAIL = 0.025  # on each side of a 95% interval
 
 
@@ -145,21 +147,38 @@ def draw_resamples(problems: int, rng: np.random.Generator, resamples: int = RES
     return counts.reshape(resamples, problems) / problems
 
 
+def resample_groups(groups: Ints, rng: np.random.Generator, resamples: int = RESAMPLES) -> Floats:
+    """As `draw_resamples`, where whole groups are drawn; `groups` numbers that of each problem."""
+    count = int(groups.max(initial=-1)) + 1
+    weights = draw_resamples(count, rng, resamples)
+    if count == len(groups):
+        return weights
+    weights = weights[:, groups]
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
 def compute_interval(values: Floats, weights: Floats) -> tuple[float, float]:
     """The 95% interval of the mean of one value a problem, (problems,)."""
     low, high = np.quantile(weights @ values, (_TAIL, 1 - _TAIL))
     return float(low), float(high)
 
 
-def bootstrap_mean(values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES) -> MeanEstimate:
+def bootstrap_mean(
+    values: Floats, rng: np.random.Generator, resamples: int = RESAMPLES, *, groups: Ints | None = None
+) -> MeanEstimate:
     """The mean of one value a problem with its bootstrap interval; Wilson's where all are equal.
+
+    Whole `groups` are drawn; of few there is no interval. None: each problem is one.
 
     >>> bootstrap_mean(np.array([0.0, 1.0, 1.0, 1.0]), np.random.default_rng(0))
     MeanEstimate(mean=0.75, low=0.25, high=1.0, problems=4)
     """
     if len(values) < 2 or np.ptp(values) == 0:
         return estimate_mean(values)
-    low, high = compute_interval(values, draw_resamples(len(values), rng, resamples))
+    groups = np.arange(len(values)) if groups is None else number_alike(groups.tolist())
+    low, high = None, None
+    if are_enough(groups):
+        low, high = compute_interval(values, resample_groups(groups, rng, resamples))
     return MeanEstimate(mean=float(values.mean()), low=low, high=high, problems=len(values))
 
 
@@ -186,8 +205,8 @@ class Replayed:
     protocol: str  # how it was measured, in words
     certified: float | None = None  # share of requests whose answer is certified; None: not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # what costs are counted in: a menu's own unit for a policy over one
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each mode of a menu
+    unit: str = "samples"  # what costs are counted in: with several modes, as theirs
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -289,8 +308,10 @@ def build_result(
     rng: np.random.Generator,
 ) -> Replayed:
     """Builds the result from what each problem gave; only the prompts of `ballots` are looked at."""
-    known = results.accuracy[~np.isnan(results.accuracy)]
+    known = ~np.isnan(results.accuracy)
+    groups = (ballots.group() if len(ballots) <= _MOST_COMPARED else ballots).groups
     tokens, rounds = float(results.tokens.mean()), results.rounds.sum(axis=0)
+    counted = count_in_groups(len(groups), count_groups(groups))
     in_sample = policy.count_in_sample(ballots)
     in_sample_words = (
         f"; in-sample: it was fitted on {in_sample} of these {len(ballots)} problems" if in_sample else ""
@@ -301,7 +322,7 @@ def build_result(
         problems=len(ballots),
         orders=orders,
         cost=float(results.cost.mean()),
-        accuracy=bootstrap_mean(known, rng),
+        accuracy=bootstrap_mean(results.accuracy[known], rng, groups=groups[known]),
         agreement=float(results.agreement.mean()),
         waves=float(results.waves.mean()),
         most_waves=count_most(rounds),
@@ -312,7 +333,7 @@ def build_result(
         each_accuracy=results.accuracy,
         dropped=dropped,
         exact=orders == 0,
-        protocol=describe_replay_protocol(policy, orders) + in_sample_words,
+        protocol=f"{describe_replay_protocol(policy, orders)} over {counted}{in_sample_words}",
         certified=None if results.certified is None else float(results.certified.mean()),
         in_sample=in_sample,
     )
@@ -325,4 +346,4 @@ def describe_replay_protocol(policy: Policy, orders: int) -> str:
         method = f"{orders} random orders of each problem's samples, ties to the first seen"
     else:
         method = "mean over all subsets of b of a problem's samples, ties shared"
-    return f"{votes}, {method}, abstentions ignored; 95% interval by {RESAMPLES:,} bootstraps over problems"
+    return f"{votes}, {method}, abstentions ignored; 95% interval by {RESAMPLES:,} bootstraps"

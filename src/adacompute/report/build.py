@@ -35,6 +35,7 @@ from adacompute.evaluate.protocols import (
 )
 from adacompute.evaluate.verdict import count_verdict_steps, judge_pool
 from adacompute.pool import Ballots, Menu, fingerprint
+from adacompute.pool.groups import count_in_groups
 from adacompute.report.canvas import check_drawing
 from adacompute.report.document import Column, Report, ReportPart, Section, Table, join_words
 from adacompute.report.exhibits import frontier, modes, verdict, worth
@@ -44,17 +45,17 @@ Part = tuple[str, str, str, bool]  # key, title, description, whether its sectio
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "xgboost-cpu", "xgboost")
 _HELD_OUT_PROTOCOL = (
-    "Held-out: the problems are split into folds; a policy is fitted, and its dial calibrated, on the other "
-    "folds, then run on the samples of the problems that it hasn't seen, in many random orders. Uniform "
+    "Held-out: the problems are split into folds, groups of alike ones whole; a policy is fitted, and its "
+    "dial calibrated, on the other folds, then run on the others' samples, in many random orders. Uniform "
     "sampling is exact over all orders; its known error on these orders is used to correct the others. "
     "Policies are compared at exactly the same average cost, on the upper concave hull of each one's own "
-    "settings. Intervals are 95%, by bootstrap over problems, and paired where two policies are compared."
+    "settings. Intervals are 95%, by bootstrap over groups, and paired where two policies are compared."
 )
 _MODES_PROTOCOL = (
-    "Held-out: the problems are split into folds; the menu, cascades, mixes and routers are fitted or chosen "
-    "on the other folds, then run on the samples of the problems that they haven't seen, in many random "
+    "Held-out: the problems are split into folds, groups of alike ones whole; the menu, cascades, mixes and "
+    "routers are fitted or chosen on the other folds, then run on the others' samples, in many random "
     "orders. All are compared at the same average cost, by a mix of two of their own settings. Intervals are "
-    "95%, by bootstrap over problems, and paired where two policies are compared."
+    "95%, by bootstrap over groups, and paired where two policies are compared."
 )
 _HELD_OUT_ABOUT = "Fitted on other problems than it is judged on."
 PARTS: tuple[Part, ...] = (
@@ -201,6 +202,7 @@ def build_report(
     `if __name__ == "__main__":`.
     """
     check_drawing()
+    ballots = ballots.group()
     several = menu is not None
     jobs = [job for job in jobs if job.several in (None, several)]
     verdict_steps = 0 if several or wait_for_verdict is not None else count_verdict_steps(ballots)
@@ -209,7 +211,7 @@ def build_report(
     options: dict[str, Any] = {"votes": votes, "seed": seed, "workers": workers, "progress": first_progress}
     oracle, kept = None, ballots
     if menu is not None:
-        folds, orders = _choose_folds(ballots, quick=quick), _FEW_MODE_ORDERS if quick else None
+        folds, orders = _FEW_FOLDS if quick else _FOLDS, _FEW_MODE_ORDERS if quick else None
         runs, evaluation = evaluate_modes(ballots, menu, folds=folds, orders=orders, **options)
     else:
         kept, short = leave_out_short(ballots)
@@ -256,7 +258,7 @@ def _run_policies(
         ballots,
         budgets=_choose_budgets(graded),
         policies=POLICIES,
-        parts=_choose_folds(graded, quick=quick),
+        parts=_FEW_FOLDS if quick else _FOLDS,
         orders=_FEW_ORDERS if quick else _ORDERS,
         beside=beside,
         **options,
@@ -315,15 +317,10 @@ def _uneven_notices(setup: EvaluationSetup) -> list[str]:
     return [text]
 
 
-def _choose_folds(ballots: Ballots, *, quick: bool) -> int:
-    """The number of folds, at most the number of different questions."""
-    return max(2, min(_FEW_FOLDS if quick else _FOLDS, len(set(ballots.prompts))))
-
-
 def _choose_budgets(ballots: Ballots) -> tuple[float, ...]:
     """The usual average budgets that the problem with fewest samples allows."""
     fewest = int(ballots.drawn.min())
-    return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or AVERAGE_BUDGETS[:1]
+    return tuple(budget for budget in AVERAGE_BUDGETS if budget <= fewest) or (1.0,)
 
 
 def hash_ballots(ballots: Ballots) -> str:
@@ -354,6 +351,7 @@ def collect_facts(
     return {
         "adacompute": version("adacompute"),
         "problems": evaluation.problems,
+        "groups": evaluation.groups,
         "dropped": evaluation.dropped,
         "short": evaluation.short,
         "samples": int(drawn.sum()),
@@ -380,7 +378,8 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
     samples = f"{facts['samples']:,} in all, {facts['samples_least']} to {facts['samples_most']} a problem"
     if facts["samples_least"] == facts["samples_most"]:
         samples = f"{facts['samples']:,} in all, {facts['samples_most']} a problem"
-    problems = f"{facts['problems']:,}, and {facts['dropped']:,} left out for want of grades"
+    problems = count_in_groups(facts["problems"], facts["groups"])
+    problems += f", and {facts['dropped']:,} left out for want of grades"
     if facts["short"]:
         problems += f", {facts['short']:,} for want of samples"
     parameters = ", ".join(f"{name} {value}" for name, value in facts["parameters"].items())
@@ -394,7 +393,7 @@ def build_provenance(facts: Mapping[str, Any], *, missing: tuple[str, ...] = ())
             "grades or gold answers" if facts["basis"] == "accuracy" else "agreement with the full vote",
         ),
         ("votes", "weighted by confidence" if facts["votes"] == "weighted" else "plain"),
-        ("held-out", f"{facts['folds']} folds over problems, {facts['orders']} random orders of the samples"),
+        ("held-out", f"{facts['folds']} folds, {facts['orders']} random orders of the samples"),
         ("seed", str(facts["seed"])),
         ("command", facts["command"]),
         ("hash of the samples", facts["digest"]),

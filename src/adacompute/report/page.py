@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from adacompute.evaluate.comparison import Evaluation
+from adacompute.pool.groups import count_in_groups
 from adacompute.records import format_money
 from adacompute.report.document import (
     Column,
@@ -160,7 +161,7 @@ def _describe_facts(facts: Mapping[str, Any]) -> str:
     least, most = facts["samples_least"], facts["samples_most"]
     each = f"{most}" if least == most else f"{least} to {most}"
     model = f", {facts['model']}" if facts["model"] else ""
-    return f"{facts['problems']:,} problems, {each} samples of each{model}"
+    return f"{count_in_groups(facts['problems'], facts['groups'])}, {each} samples of each{model}"
 
 
 def _render_verdict(report: Report, part: ReportPart) -> str:

@@ -54,13 +54,7 @@ from adacompute.sampling.plan import (
     compute_spent,
     estimate_prompt_size,
 )
-from adacompute.sampling.waves import (
-    BatchVotes,
-    BatchWave,
-    ModePlanner,
-    WavePlanner,
-    highest_dial,
-)
+from adacompute.sampling.waves import BatchVotes, BatchWave, ModePlanner, WavePlanner, highest_dial
 from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights
@@ -360,7 +354,7 @@ class _Batch:
     limit: float
     budgets: Sequence[CostBudget]
     elsewhere: float  # what the pool's calls for other problems cost
-    max_samples: int = 0  # of a request; 0: no limit
+    max_samples: int = 0  # a request may take; 0: no limit
 
     def __post_init__(self) -> None:
         self.cap = self.budgets[0].cap  # for all sources together, in the unit of the budget

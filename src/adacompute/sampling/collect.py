@@ -203,7 +203,6 @@ def collect(
     plans: SourcePlan | Sequence[SourcePlan],
     *,
     max_cost: float | None = None,
-    retry_rounds: int = 0,
     another: bool = False,
     regrade: bool = False,
     progress: Callable[[CollectProgress], None] | None = None,
@@ -219,13 +218,11 @@ def collect(
     cost together, those of each source at its own prices.
     """
     problems, plans = check_arguments(problems, pool, plans)
-    if type(retry_rounds) is not int or retry_rounds < 0:
-        raise CollectError(f"retry rounds {retry_rounds!r} can't be used; give a whole number from 0 up")
     prepare_pool(pool, problems, plans, another=another, regrade=regrade)
     prices = {plan.name: plan.prices for plan in plans}
     cap = CostCap(limit=max_cost, spent=compute_spent(pool, prices))
     collection = _Collection(problems, pool, plans, make_budgets(plans, prices, cap), progress)
-    return run_coroutine(collection.run(retry_rounds, signals))
+    return run_coroutine(collection.run(signals))
 
 
 @dataclass(eq=False)
@@ -241,32 +238,15 @@ class _Collection:
     def __post_init__(self) -> None:
         self.before = self._find_remaining()
 
-    async def run(self, rounds: int, signals: Sequence[signal.Signals]) -> Collected:
-        """Draws what the pool lacks, and asks again so many times for what failed."""
+    async def run(self, signals: Sequence[signal.Signals]) -> Collected:
+        """Draws what the pool lacks."""
         start = time.monotonic()
         async with open_samplers(
             self.plans, self.pool, self.budgets, on_progress=self._report, signals=signals
         ) as group:
             self._report(group)  # shows what is there already at once
-            await self._draw_rounds(group, rounds)
+            await group.draw([left.runs for left in self.before])
         return self._build_result(group, time.monotonic() - start)
-
-    async def _draw_rounds(self, group: "SamplerGroup", rounds: int) -> None:
-        remaining = self.before
-        chosen = group.samplers
-        for number in range(rounds + 1):
-            await group.draw(
-                [
-                    left.runs if sampler in chosen else ()
-                    for sampler, left in zip(group.samplers, remaining, strict=True)
-                ]
-            )
-            chosen = tuple(each for each in group.samplers if each.failures and each.stopped is None)
-            if not chosen or number == rounds:
-                return
-            for sampler in chosen:
-                sampler.forget_failures()
-            remaining = self._find_remaining()
 
     def _find_remaining(self) -> list[RemainingSamples]:
         return [
@@ -362,8 +342,8 @@ def make_budgets(
     """The cost budget of each source, all of them within one cap."""
     if cap.limit is not None and not any(prices.values()):
         raise CollectError(
-            "max cost needs prices, for a million tokens; give input_price and output_price in the menu's "
-            "tables, or --input-price and --output-price"
+            "max cost needs prices, for a million tokens; give input_price and output_price in each mode's "
+            "table, or --input-price and --output-price"
         )
     for plan in plans:
         if cap.limit is not None and prices[plan.name] and plan.asking.most_tokens is None:

@@ -138,12 +138,6 @@ class Sampler(ABC):
             self.stopped, self.why = how, why
         self.signal = self.signal or number
 
-    def forget_failures(self) -> None:
-        """Forgets failures, because the samples are requested once more."""
-        self.failures.clear()
-        self._failing_problems.clear()
-        self._missing = 0
-
 
 @runtime_checkable
 class SamplingEngine(Protocol):
@@ -371,7 +365,7 @@ class SamplingWorkers(Sampler):
         return replace(
             super().progress(planned=planned, before=before),
             concurrency=self._client.concurrency,
-            in_flight=self._client.totals.in_flight,
+            in_flight=self._client.in_flight,
         )
 
     async def draw(self, runs: Iterator[SampleRun]) -> None:

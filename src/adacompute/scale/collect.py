@@ -242,7 +242,7 @@ class CollectorCrew(Sampler):
         self._money_shares = 0  # number of shares that the remaining money is divided into
         self._workers: list[_Worker] = []
         self._losses = 0
-        self._running: list[CollectProgress] = []  # of shards that collectors draw now
+        self._running: list[CollectProgress] = []  # one for each shard that is being drawn
 
     def stop(self, how: StopReason, why: str | None = None, *, number: int | None = None) -> None:
         """Starts no more shards; collectors finish and store what is in flight."""

@@ -14,21 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import comb, sqrt
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
 
+from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.score.grades import (
-    DECIMALS,
-    AccuracyEstimates,
-    Bools,
-    Floats,
-    Ints,
-    grade_samples,
-    measure_classes,
-)
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, Floats, Ints, grade_samples, measure_classes
 from adacompute.score.plain_vote import compute_gauss_nodes
 
 MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly
@@ -39,30 +32,22 @@ def score_mixed_vote(
     second: Ballots,
     counts: Sequence[tuple[int, int]],
     *,
-    rng: np.random.Generator,
-    draws: int,
     errors: bool = True,
 ) -> AccuracyEstimates:
     """Votes of so many samples of each mode, all votes counting the same and ties shared, (problems, counts).
 
-    They are exact up to 16 samples of each mode, and are simulated with `draws` pairs of subsets of each
-    problem beyond that. `errors=False` leaves the standard errors of exact votes out, as NaN, which takes a
-    third of the time.
+    They are exact, of up to 16 samples of each mode. `errors=False` leaves the standard errors out, as NaN,
+    which takes a third of the time.
     """
-    exact = np.array([max(count) <= MAX_EXACT_MIX for count in counts])
-    pair = _Pair.of(first, second)
-    accuracy, error, noise = np.zeros((3, len(pair), len(counts)))
-    if exact.any():
-        chosen = [count for count, is_exact in zip(counts, exact, strict=True) if is_exact]
-        accuracy[:, exact], error[:, exact] = pair.score_exactly(chosen, errors=errors)
-    if not exact.all():
-        chosen = [count for count, is_exact in zip(counts, exact, strict=True) if not is_exact]
-        accuracy[:, ~exact], error[:, ~exact], noise[:, ~exact] = pair.simulate(chosen, rng=rng, draws=draws)
+    largest = max(max(count) for count in counts)
+    if largest > MAX_EXACT_MIX:
+        raise ScoreError(
+            f"budget {largest} is above {MAX_EXACT_MIX}, the most samples of each mode in a mixed vote; give "
+            "smaller budgets, or mixed=False"
+        )
+    accuracy, error = _Pair.of(first, second).score_exactly(counts, errors=errors)
     return AccuracyEstimates(
-        accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS),
-        standard_error=error.round(DECIMALS),
-        simulated=not exact.all(),
-        simulation_error=noise,
+        accuracy=np.clip(accuracy, 0.0, 1.0).round(DECIMALS), standard_error=error.round(DECIMALS)
     )
 
 
@@ -138,64 +123,6 @@ class _Pair:
             kinds[_Kind(votes=False, first=silent[0], second=silent[1], worth=0.0)] = 1
         grouped = (kind.with_classes(count) for kind, count in sorted(kinds.items()))
         return _Votes((drawn[0], drawn[1]), tuple(grouped))
-
-    def simulate(
-        self, counts: Sequence[tuple[int, ...]], *, rng: np.random.Generator, draws: int
-    ) -> tuple[Floats, Floats, Floats]:
-        """Accuracy, standard error and simulation error of each mix, (problems, mixes) each."""
-        results = np.empty((3, len(self), len(counts)))
-        for row in range(len(self)):
-            samples = [votes[row][votes[row] != ABSENT] for votes in self.classes]
-            # each mode's samples in random order: the first k of them are a random subset
-            orders = [np.argsort(rng.random((draws, len(votes))), axis=1) for votes in samples]
-            for column, count in enumerate(counts):
-                right, inside = self._draw_votes(row, samples, orders, count)
-                results[:, row, column] = _summarise_simulation(right, inside, count)
-        return results[0], results[1], results[2]
-
-    def _draw_votes(
-        self, row: int, samples: Sequence[npt.NDArray[np.int32]], orders: Sequence[Ints], count: Sequence[int]
-    ) -> tuple[Floats, list[Bools]]:
-        """What each drawn vote is worth, (draws,); which samples it holds, (draws, samples) of each mode."""
-        draws, width = len(orders[0]), self.worth.shape[1]
-        totals = np.zeros((draws, width + 1), dtype=np.int64)  # the last column takes abstentions
-        inside = []
-        for votes, order, size in zip(samples, orders, count, strict=True):
-            taken = order[:, :size]
-            held = np.zeros(order.shape, dtype=bool)
-            np.put_along_axis(held, taken, values=True, axis=1)
-            inside.append(held)
-            cells = np.arange(draws)[:, None] * (width + 1) + votes[taken] % (width + 1)
-            totals += np.bincount(cells.ravel(), minlength=totals.size).reshape(totals.shape)
-        totals = totals[:, :width]
-        best = totals.max(axis=1, initial=0)
-        leads = (totals == best[:, None]) & (best > 0)[:, None]
-        ties = np.maximum(leads.sum(axis=1), 1)
-        return np.asarray(leads @ self.worth[row] / ties), inside
-
-
-def _summarise_simulation(
-    right: Floats, inside: Sequence[Bools], count: Sequence[int]
-) -> tuple[float, float, float]:
-    """Accuracy, standard error and simulation error of one problem's simulated votes.
-
-    The standard error is the jackknife over the drawn subsets, less the variance that drawing adds to it,
-    and at most the bound of U-statistics; the variance of the simulation is added. It is NaN where the vote
-    takes all samples of a mode.
-    """
-    spread, draws = float(right.var(ddof=1)), len(right)
-    noise = spread / draws
-    jackknife, bound = 0.0, 0.0
-    for held, size in zip(inside, count, strict=True):
-        samples = held.shape[1]
-        if size == samples:
-            return float(right.mean()), np.nan, sqrt(noise)
-        without = draws - held.sum(axis=0)  # (samples,) votes without each sample
-        means = ((right.sum() - right @ held) / np.maximum(without, 1))[without > 0]
-        added = spread * (1 / without[without > 0] - 1 / draws).sum()
-        jackknife += (samples - 1) / samples * (((means - means.mean()) ** 2).sum() - added)
-        bound = max(bound, size / samples * spread)
-    return float(right.mean()), sqrt(min(max(jackknife, 0.0), bound) + noise), sqrt(noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -22,15 +22,8 @@ from adacompute.score.aggregates import (
     score_weighted_vote,
 )
 from adacompute.score.costs import Costs, check_budgets, compute_costs
-from adacompute.score.grades import (
-    AccuracyEstimates,
-    BlockMap,
-    Floats,
-    Ints,
-    grade_samples,
-    select_scorable,
-)
-from adacompute.score.mixed_vote import MAX_EXACT_MIX, score_mixed_vote
+from adacompute.score.grades import AccuracyEstimates, BlockMap, Floats, Ints, grade_samples, select_scorable
+from adacompute.score.mixed_vote import score_mixed_vote
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 
 Estimator = Literal["exact", "windows"]
@@ -80,8 +73,8 @@ def score(
     Pools that were joined, or a pool with several sources and a `menu`, give a table over modes: each mode's
     budgets and, unless `mixed=False`, mixed votes of two modes, in the menu's unit of cost; without `menu`, a
     sample costs its mean of recorded tokens. `budgets` may then name those of each mode, and are 1, 2, 4 and
-    8 by default. Columns are named as in "qwen x 2" and "smol x 2 + qwen x 1". Mixed votes are exact up to 16
-    samples of each mode, and simulated beyond; `errors=False` leaves their standard errors out.
+    8 by default. Columns are named as in "qwen x 2" and "smol x 2 + qwen x 1". A mixed vote has at
+    most 16 samples of each mode; `errors=False` leaves their standard errors out.
 
     `map_blocks` maps a function over blocks of votes, as `map` does; `scale.stages.open_shards` has one for
     Ray.
@@ -96,9 +89,7 @@ def score(
     if menu is not None or several or isinstance(source, JoinedPool):
         options = (estimator, aggregate, by, cost, model, parameters)
         _check_menu_options(*options)
-        return _score_modes(
-            source, menu, budgets, mixed=mixed, too_few=too_few, rng=rng, draws=draws, errors=errors
-        )
+        return _score_modes(source, menu, budgets, mixed=mixed, too_few=too_few, errors=errors)
     sizes = _check_method(
         DEFAULT_BUDGETS if budgets is None else budgets,
         estimator=estimator,
@@ -127,10 +118,10 @@ def score(
 
 
 @dataclass(frozen=True, slots=True)
-class MenuColumn:
+class ModeColumn:
     """What one column of a table over modes draws: samples of one mode, or of two.
 
-    >>> str(MenuColumn((("smol", 2), ("qwen", 1))))
+    >>> str(ModeColumn((("smol", 2), ("qwen", 1))))
     'smol x 2 + qwen x 1'
     """
 
@@ -147,15 +138,15 @@ class MenuColumn:
 
 def list_columns(
     menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
-) -> tuple[MenuColumn, ...]:
+) -> tuple[ModeColumn, ...]:
     """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
 
     A mode of infinite cost is never drawn, so it has no column.
     """
     sizes = _check_menu_budgets(menu, budgets)
-    single = [MenuColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
+    single = [ModeColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
     mixes = [
-        MenuColumn(((first, k), (second, j)))
+        ModeColumn(((first, k), (second, j)))
         for first, second in (combinations(sizes, 2) if mixed else ())
         for k in sizes[first]
         for j in sizes[second]
@@ -201,8 +192,6 @@ def _score_modes(
     *,
     mixed: bool,
     too_few: Literal["error", "drop"],
-    rng: np.random.Generator | None,
-    draws: int,
     errors: bool,
 ) -> AccuracyTable:
     """The table over the modes of joined pools, or of a pool with several sources."""
@@ -211,15 +200,13 @@ def _score_modes(
     sizes = _check_menu_budgets(menu, MENU_BUDGETS if budgets is None else budgets)
     columns = list_columns(menu, sizes, mixed=mixed)
     _check_choice("too_few", too_few, ("error", "drop"))
-    rng = np.random.default_rng(_SEED) if rng is None else rng
-    _check_simulation(rng, draws)
     ballots = recorded.select([menu[name] for name in sizes])
     rows = _select_rows(ballots, sizes, drop=too_few == "drop")
     costs = {
         votes.names[0]: _compute_mode_costs(votes, sizes[votes.names[0]], rows) for votes in ballots.parts
     }
     kept = ballots if len(rows) == len(ballots) else ballots.only(rows)
-    accuracy, error, notes = _estimate_modes(kept, columns, rng=rng, draws=draws, errors=errors)
+    accuracy, error, notes = _estimate_modes(kept, columns, errors=errors)
     amounts = [
         sum((costs[name].amounts[..., sizes[name].index(count)] for name, count in column.draws), 0.0)
         for column in columns
@@ -263,10 +250,8 @@ def _compute_mode_costs(ballots: Ballots, counts: Sequence[int], rows: Ints) -> 
 
 def _estimate_modes(
     ballots: Ballots,
-    columns: Sequence[MenuColumn],
+    columns: Sequence[ModeColumn],
     *,
-    rng: np.random.Generator,
-    draws: int,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:
     """Accuracy and standard error, (problems, columns), and how they were made."""
@@ -275,7 +260,6 @@ def _estimate_modes(
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, column in enumerate(columns):
         groups.setdefault(tuple(name for name, _ in column.draws), []).append(place)
-    noise: list[float] = []
     for names, places in groups.items():
         votes, counts = [parts[name] for name in names], [columns[place].draws for place in places]
         if len(names) == 1:
@@ -283,19 +267,13 @@ def _estimate_modes(
             estimates = score_exact_vote(votes[0], grade_samples(votes[0]), sizes)
         else:
             pairs = [(first, second) for (_, first), (_, second) in counts]
-            estimates = score_mixed_vote(votes[0], votes[1], pairs, rng=rng, draws=draws, errors=errors)
-            largest = _find_largest_error(estimates)
-            noise += [] if largest is None else [largest]
+            estimates = score_mixed_vote(votes[0], votes[1], pairs, errors=errors)
         accuracy[:, places], error[:, places] = estimates.accuracy, estimates.standard_error
-    mixes = [column for column in columns if len(column.draws) > 1]
+    mixes = any(len(column.draws) > 1 for column in columns)
     method = "plain votes of b samples of one mode" + (
         " and mixed votes of two modes, plain" if mixes else ""
     )
     notes = [f"{method}, mean over all subsets of a problem's samples, {_RULES}"]
-    if noise:
-        exact = any(max(column.counts.values()) <= MAX_EXACT_MIX for column in mixes)
-        which = "larger mixed votes" if exact else "mixed votes"
-        notes.append(f"{which} simulated with {draws} subsets a problem, their error up to {max(noise):.4f}")
     return accuracy, error, [*notes, _JACKKNIFE]
 
 

@@ -20,6 +20,7 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
+    Criterion,
     Dial,
     Draw,
     Draws,
@@ -86,7 +87,7 @@ _FACTOR_CELLS = 24  # states that factors are compared on
 _PRICES = 22  # at which the lattice is decided first
 _REFINEMENTS = 14  # prices that are added between those furthest apart in cost
 _BELIEVED = 0.5  # share of what a mode's stopping gains on the problems that it has learned from
-_MIN_FAMILIES = 3  # subjects: one for each fold
+_MIN_GROUPS = 3  # of alike problems: one for each fold
 Origin = Literal[
     "cascades", "settled", "fitted"
 ]  # where its rules come from; "settled": cascades, by samples alone
@@ -99,8 +100,8 @@ class MenuPolicy(Policy):
     does. Unfitted it decides by plain cascades, from each mode to the next dearer one; `calibrate` and
     `replay` settle it on their samples, without labels. A mode with an infinite cost is never drawn.
     `weigh=None` counts votes; "auto" also weighs them by confidence, where log-probabilities are recorded.
-    `families=True` learns for requests of new families: rules are compared on problems of subjects that they
-    weren't learned on.
+    `families=True` learns for requests of new groups: rules are compared on groups of alike problems
+    (`Ballots.group`) that they weren't learned on.
     """
 
     kind: ClassVar[str] = "menu"
@@ -301,11 +302,11 @@ class MenuPolicy(Policy):
                 problems=len(ballots),
                 believed=0.0 if self.families else _BELIEVED,
             )
-        if self.families:  # little is sure about new families, so cascades are preferred
+        if self.families:  # little is sure about new groups, so cascades are preferred
             stopping = doubt_by_error(stopping, cascades, groups)
         points = [*cascades, *stopping]
         self.model_ = None
-        if len(ballots) >= MIN_PROBLEMS:
+        if len(ballots) >= MIN_PROBLEMS and groups.max() + 1 >= _MIN_GROUPS:
             self.model_, solver = fit_lattice(lattice, self.costs, groups=groups, seed=self.seed)
             lattice_points = [solver.solve(float(price)) for price in self._list_prices()]
             for _ in range(_REFINEMENTS):
@@ -332,15 +333,8 @@ class MenuPolicy(Policy):
         self._keep_hull(points)
 
     def _number_groups(self, ballots: Ballots) -> Ints:
-        """What is held out together, (problems,): each problem alone, or all of one subject."""
-        if not self.families:
-            return np.arange(len(ballots))
-        if None in ballots.subjects or len(set(ballots.subjects)) < _MIN_FAMILIES:
-            raise TooFewSamples(
-                f"families=True needs problems of {_MIN_FAMILIES} subjects or more, all known; these have "
-                f"{len(set(ballots.subjects) - {None})}; leave it out"
-            )
-        return np.unique(np.array(ballots.subjects), return_inverse=True)[1].astype(np.int64)
+        """What is held out together, (problems,): each problem alone, or a group of alike ones."""
+        return ballots.group().groups if self.families else np.arange(len(ballots))
 
     def _list_prices(self) -> Floats:
         costs = self.costs[self.costs > 0]
@@ -424,6 +418,13 @@ class MenuPolicy(Policy):
         if modes is not None and choice != STOP and self.names[choice] not in modes:
             choice = self._choose_among(modes, reading, votes, price)
         return None if choice == STOP else Draw(mode=self.names[choice], count=1)
+
+    def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
+        if len(self.modes) == 1:
+            return self.stoppers_[0].find_criterion(tally, dial, reading=reading)
+        votes = VotesByMode.from_tallies([tally], self.names)
+        rule = self.rules_[int(self._pick_rules(reading[:, -1], dial)[0])]
+        return rule.find_criterion(self._prepare(reading, votes, [rule]), self.names)
 
     def _check_tally(self, tally: Tally) -> None:
         unknown = set(tally.drawn_by_mode) - set(self.menu.names)

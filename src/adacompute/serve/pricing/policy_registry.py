@@ -550,7 +550,7 @@ def _read_policy(name: str, folder: str, most: int) -> tuple[ServedPolicy, str]:
         chart = read_chart(folder, policy=sha256)
     except PolicyError as exc:  # it serves without a chart as well
         remark = f"{exc}; until then it serves without a chart"
-    if chart is not None and not chart.rows:  # of several modes: qualities alone
+    if chart is not None and not chart.rows:  # a chart over several modes has qualities alone
         chart = None
     if chart is not None and chart.dial != policy.dial:
         chart, remark = None, f"{folder}: its chart is of another dial; fit again, or remove it"

@@ -118,7 +118,7 @@ class ModeStatus:
         self._currency = endpoint.currency
         # some requests are drawn to the end, and only these say how modes agree
         self._exploring = settings.explore > 0
-        self._ever = _make_sums(modes)  # of this run and earlier ones
+        self._ever = _make_sums(modes)  # this run and earlier ones
         self._now, self._since = now, now()
         self._make_counters(registry)
         registry.register(self)

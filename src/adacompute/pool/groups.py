@@ -1,0 +1,147 @@
+"""Groups of alike problems: near-duplicates, questions made from one template, translations of one question.
+
+Whoever has learned from one problem of a group knows something of the others, so groups are held out and
+resampled whole. A question is known by the pairs of its neighbouring words, with numbers masked; two are
+alike if they share 40% of the pairs that either has, and groups are chains of alike questions. A problem like
+no other is a group of one.
+"""
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+ADVICE = (
+    "Record other kinds of questions; or, if all requests are of the kinds recorded, hold out single "
+    "questions: --no-groups (groups='none')."
+)
+
+Ints = npt.NDArray[np.int64]
+
+_NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
+_TOKEN = re.compile(
+    r"#|[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W\d_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
+)
+_LANGUAGE = re.compile(r"[a-z]{2}(?:[-_][A-Za-z]{2,4})?/(?=.)")  # before a question's name, as in de/17
+_ALIKE, _SAME = (2, 5), (4, 5)  # shared pairs over all pairs: alike, and so alike that one stands for both
+_COMMON, _FEWEST = (9, 10), 10  # pairs in more than this share of so many questions tell nothing
+_KEPT = 24  # questions of a group that others are compared with
+_TELLING = 1000  # a pair that more of these have finds no candidates
+FEWEST_GROUPS = 10  # resampling fewer makes intervals that are too narrow
+
+
+def find_groups(ids: Sequence[str], prompts: Sequence[str]) -> Ints:
+    """The group of each problem, (problems,), numbered by first appearance.
+
+    >>> find_groups("abcd", ["Add 2 to 30", "Who wrote Faust?", "Add 7 to 9", "Who wrote Ulysses?"]).tolist()
+    [0, 1, 0, 2]
+    >>> find_groups(["de/17", "fr/17"], ["Wie viele?", "Combien ?"]).tolist()
+    [0, 0]
+    """
+    texts = sorted(set(prompts))  # so that the order of problems changes nothing
+    number = {text: place for place, text in enumerate(texts)}
+    parents = list(range(len(texts)))
+    for one, other in _list_alike(texts, parents):
+        parents[_find_root(parents, one)] = _find_root(parents, other)
+    translations: dict[str, int] = {}
+    for id_, prompt in zip(ids, prompts, strict=True):
+        if language := _LANGUAGE.match(id_):
+            first = translations.setdefault(id_[language.end() :], number[prompt])
+            parents[_find_root(parents, number[prompt])] = _find_root(parents, first)
+    return number_alike([_find_root(parents, number[prompt]) for prompt in prompts])
+
+
+def number_alike(values: Iterable[Hashable]) -> Ints:
+    """A number for each value, by first appearance: equal ones share one.
+
+    >>> number_alike(["a", "b", "a"]).tolist()
+    [0, 1, 0]
+    """
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
+
+
+def count_groups(groups: Ints) -> int:
+    """How many there are; `groups` are numbered from 0 up, (problems,)."""
+    return int(groups.max(initial=-1)) + 1
+
+
+def resemble(groups: Ints) -> bool:
+    """Whether most problems have another like them, so that requests may be of groups that are new."""
+    return 2 * count_groups(groups) <= len(groups)
+
+
+def are_enough(groups: Ints) -> bool:
+    """Whether there are enough groups for an interval; single problems always are."""
+    return count_groups(groups) >= min(FEWEST_GROUPS, len(groups))
+
+
+def count_in_groups(problems: int, groups: int) -> str:
+    """A number of problems in words, and that of their groups if some are alike.
+
+    >>> count_in_groups(441, 34), count_in_groups(300, 300)
+    ('441 problems in 34 groups', '300 problems')
+    """
+    words = f"{problems:,} problem{'' if problems == 1 else 's'}"
+    return words if groups == problems else f"{words} in {groups:,} group{'' if groups == 1 else 's'}"
+
+
+def _find_root(parents: list[int], place: int) -> int:
+    while parents[place] != place:
+        parents[place] = place = parents[parents[place]]
+    return place
+
+
+def _list_alike(texts: Sequence[str], parents: list[int]) -> Iterator[tuple[int, int]]:
+    """Texts that are alike, two by two; between two of them, the caller joins their groups."""
+    first: dict[frozenset[int], int] = {}
+    kept: list[int] = []  # the texts that others are compared with
+    sizes = np.zeros(len(texts), dtype=np.int64)  # pairs of each that is kept
+    containing: dict[int, array[int]] = {}  # where in `kept` each pair occurs
+    members = Counter[int]()  # kept texts by group
+    found = _list_pairs(texts)
+    for place, pairs in enumerate(found):
+        if not pairs:
+            continue
+        if (same := first.setdefault(pairs, place)) != place:
+            yield place, same
+            continue
+        lists = [at for pair in pairs if (at := containing.get(pair)) is not None]
+        telling = [at for at in lists if len(at) <= _TELLING]
+        is_kept = True
+        if telling:
+            counts = np.bincount(np.concatenate(telling), minlength=len(kept))
+            most = counts + (len(lists) - len(telling))  # pairs that both may have
+            fewest = sizes[: len(kept)] + len(pairs) - most  # that either has
+            near = (counts > 0) & (most * _ALIKE[1] >= fewest * _ALIKE[0])
+            for candidate in np.flatnonzero(near).tolist():
+                shared = len(pairs & found[kept[candidate]])
+                whole = len(pairs | found[kept[candidate]])
+                if shared * _ALIKE[1] >= whole * _ALIKE[0]:
+                    is_kept = is_kept and shared * _SAME[1] < whole * _SAME[0]
+                    yield place, kept[candidate]
+        root = _find_root(parents, place)
+        if is_kept and members[root] < _KEPT:
+            members[root] += 1
+            for pair in pairs:
+                containing.setdefault(pair, array("q")).append(len(kept))
+            sizes[len(kept)] = len(pairs)
+            kept.append(place)
+
+
+def _list_pairs(texts: Sequence[str]) -> list[frozenset[int]]:
+    words: dict[str, int] = {}
+    found = []
+    for text in texts:
+        tokens = _TOKEN.findall(_NUMBER.sub(" # ", text.casefold()))
+        numbers = [words.setdefault(token, len(words)) for token in tokens]
+        found.append(frozenset(one << 32 | other for one, other in pairwise(numbers)))
+    if len(texts) < _FEWEST:
+        return found
+    counts = Counter(pair for pairs in found for pair in pairs)
+    common = {pair for pair, count in counts.items() if count * _COMMON[1] > len(texts) * _COMMON[0]}
+    return [pairs - common for pairs in found]
