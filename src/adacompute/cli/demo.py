@@ -82,7 +82,7 @@ _COLUMN_NOTE = (
 _NEXT_COMMANDS = (
     "adacompute ask QUESTION --endpoint URL   your own model, adaptively",
     "adacompute report words -o words         the same page without --quick: more folds and orders",
-    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=10   your own menu",
+    "adacompute evaluate --join a=facts --join b=facts-qwen --cost a=1 --cost b=10 --no-groups   your menu",
     "adacompute local                         serve the model of this demo; then, in another terminal:",
     "adacompute serve --upstream http://127.0.0.1:8081/v1 --budget 3     the gateway",
     "docs/quickstart.md                       the same on your own endpoint, in 15 minutes",
