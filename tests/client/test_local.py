@@ -110,7 +110,9 @@ def test_n_choices_come_with_log_probabilities_and_the_usage_of_one(local_model:
         assert all(each.logprob <= 0 and len(each.top_logprobs) == 2 for each in given)
         tokens.append(len(given))
     assert reply.usage is not None
-    assert reply.usage.completion_tokens < sum(tokens), "it now counts every choice: say so in docs/collect.md"
+    assert reply.usage.completion_tokens < sum(tokens), (
+        "it now counts every choice: say so in docs/collect.md"
+    )
 
 
 def test_a_stream_gives_the_same_as_the_whole(local_model: LocalModel, client: OpenAI):
