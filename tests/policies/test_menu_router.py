@@ -112,6 +112,16 @@ def test_live_and_replayed_requests_are_read_alike():
     assert np.isfinite(together).all()
 
 
+def test_what_leads_to_a_decision_is_that_of_the_rule_chosen_for_the_prompt():
+    policy, prompt = fitted(), make_ballots().prompts[1]
+    reading, tally = policy.read([prompt]), Tally(weigh=policy.weigh)
+    for price in policy.prices_:
+        policy.find_criterion(tally, float(price), reading=reading)
+        assert policy.next(prompt, tally, float(price), reading=reading) == policy.next(
+            prompt, tally, float(price)
+        )
+
+
 def test_a_saved_router_decides_as_before(tmp_path):
     policy, ballots = fitted(), make_ballots(seed=2)
     policy.save(tmp_path / "policy")

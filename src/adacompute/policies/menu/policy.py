@@ -58,6 +58,7 @@ from adacompute.policies.menu.rules import (
     StoppingRule,
     compute_corner_prices,
     doubt_by_error,
+    find_corners,
     list_cascade_points,
     list_honest_points,
     list_plain_cascades,
@@ -77,7 +78,6 @@ from adacompute.policies.weights import (
 )
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.solve.hull import find_hull
 
 _LONGEST = 16  # samples of one mode, at most
 _UNFITTED_LONGEST = 8  # by a policy that isn't fitted
@@ -350,7 +350,7 @@ class MenuPolicy(Policy):
             RulePoint(rule=StoppingRule(mode, 1.0, 1), cost=np.full(len(ballots), cost), worth=once[mode])
             for mode, cost in enumerate(self.costs)
         ]
-        candidates = sorted([*self._find_corners(points), *alone], key=lambda point: point.mean_cost)
+        candidates = sorted([*find_corners(points), *alone], key=lambda point: point.mean_cost)
         groups = ballots.group().groups
         self.router_, routed = fit_router(candidates, ballots.prompts, groups, seed=self.seed)
         return doubt_by_error(routed, points, groups)
@@ -390,20 +390,9 @@ class MenuPolicy(Policy):
             worth.append(values)
         return critical, prior_critical, worth
 
-    def _find_corners(self, points: Sequence[RulePoint]) -> list[RulePoint]:
-        """The corners of the upper hull, whose own costs rise too."""
-        cost = np.array([point.mean_cost for point in points])
-        worth = np.array([point.likely_worth for point in points])
-        corners = [points[corner] for corner in find_hull(cost, worth)]
-        rising = corners[:1]
-        for point in corners[1:]:  # costs of the lattice's points are of other decisions than its own
-            if point.rule_cost > rising[-1].rule_cost:
-                rising.append(point)
-        return rising
-
     def _keep_hull(self, points: Sequence[RulePoint]) -> None:
         """Keeps the rules at the corners of the upper hull, and the price at which each decides alone."""
-        corners = self._find_corners(points)
+        corners = find_corners(points)
         self.rules_ = tuple(point.rule for point in corners)
         if not any(isinstance(rule, RoutedRule) for rule in self.rules_):
             self.router_ = None

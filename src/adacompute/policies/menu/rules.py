@@ -167,6 +167,11 @@ class RoutedRule:
             chosen[rows] = self.rules[number].decide(inputs.select(rows))
         return chosen
 
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:
+        """That of one request's rule."""
+        assert inputs.forecast is not None
+        return self.rules[int(self.choose(inputs.forecast)[0])].find_criterion(inputs, names)
+
     def dump(self) -> dict[str, Any]:
         """Plain data; the rules are kept with the router."""
         return {"rule": "routed", "price": self.price}
@@ -291,13 +296,7 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
     The best of many rules is better on these problems than on others; so a rule has to gain more than by
     chance to be preferred to a simpler one. `groups` are held out together.
     """
-    corners = [
-        simple[k]
-        for k in find_hull(
-            np.array([point.mean_cost for point in simple]),
-            np.array([point.likely_worth for point in simple]),
-        )
-    ]
+    corners = find_corners(simple)
     cost = np.array([point.mean_cost for point in corners])
     doubted = []
     for point in points:
@@ -317,6 +316,17 @@ def doubt_by_error(points: Sequence[RulePoint], simple: Sequence[RulePoint], gro
         error = math.sqrt(float((sums**2).sum())) / len(gain)
         doubted.append(replace(point, doubt=point.doubt + _DOUBT * error))
     return doubted
+
+
+def find_corners(points: Sequence[RulePoint]) -> list[RulePoint]:
+    """The points at the corners of the upper hull, cheapest first, whose rules' own costs rise too."""
+    cost = np.array([point.mean_cost for point in points])
+    corners = [points[k] for k in find_hull(cost, np.array([point.likely_worth for point in points]))]
+    rising = corners[:1]
+    for point in corners[1:]:  # costs of the lattice's points are of other decisions than its own
+        if point.rule_cost > rising[-1].rule_cost:
+            rising.append(point)
+    return rising
 
 
 def compute_corner_prices(cost: Floats, accuracy: Floats) -> Floats:
