@@ -46,8 +46,8 @@ NEEDED = (  # what the package can't do without, and a build could forget
     "adacompute/policies/stopping/priors/all/policy.json",
     "adacompute/problems/templates/answer-line.txt",
     "adacompute/report/page.html",
-    "adacompute/serve/watching/dashboard/page.html",
-    "adacompute/serve/watching/dashboard/page.js",
+    "adacompute/serve/watching/web_pages/dashboard.html",
+    "adacompute/serve/watching/web_pages/playground.js",
     "adacompute/serve/spending/batch.lua",
 )
 SDIST_TOP = {  # all that may be at the top of the sdist: what the wheel is built from, and what describes it

@@ -20,6 +20,7 @@ from adacompute.answers import Tally, VoteWeights
 from adacompute.errors import PolicyError, PolicyInvalid, TooFewSamples
 from adacompute.policies.base import (
     Arrays,
+    Criterion,
     Dial,
     Draw,
     Draws,
@@ -417,6 +418,13 @@ class MenuPolicy(Policy):
         if modes is not None and choice != STOP and self.names[choice] not in modes:
             choice = self._choose_among(modes, reading, votes, price)
         return None if choice == STOP else Draw(mode=self.names[choice], count=1)
+
+    def find_criterion(self, tally: Tally, dial: float | None = None, *, reading: Floats) -> Criterion | None:
+        if len(self.modes) == 1:
+            return self.stoppers_[0].find_criterion(tally, dial, reading=reading)
+        votes = VotesByMode.from_tallies([tally], self.names)
+        rule = self.rules_[int(self._pick_rules(reading[:, -1], dial)[0])]
+        return rule.find_criterion(self._prepare(reading, votes, [rule]), self.names)
 
     def _check_tally(self, tally: Tally) -> None:
         unknown = set(tally.drawn_by_mode) - set(self.menu.names)

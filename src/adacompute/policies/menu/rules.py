@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from adacompute.errors import PolicyError
-from adacompute.policies.base import check_integer, check_number
+from adacompute.policies.base import Criterion, check_integer, check_number
 from adacompute.policies.menu.lattice import STOP, Actions, Lattice, average_paths
 from adacompute.policies.votes import Floats, Ints, VotesByMode
 from adacompute.solve.hull import find_hull
@@ -62,6 +62,10 @@ class LatticeRule:
         assert inputs.leaf is not None
         return self.actions[inputs.leaf].astype(np.int64)
 
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
+        """None: what leads to its decisions was looked up when it was learned."""
+        return None
+
     def dump(self) -> dict[str, Any]:
         """Plain data; the actions are kept among the arrays."""
         return {"rule": "lattice"}
@@ -81,6 +85,11 @@ class StoppingRule:
         log = math.log(self.price) if self.price > 0 else -math.inf
         goes_on = (drawn == 0) | (np.nan_to_num(inputs.critical[:, self.mode]) > log)
         return np.where(goes_on & (drawn < self.longest), self.mode, STOP)
+
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion | None:  # noqa: ARG002
+        """What another sample is worth of one request, and its price; None before the mode's first."""
+        worth = float(np.exp(inputs.critical[0, self.mode]))
+        return None if math.isnan(worth) else Criterion("worth", worth, self.price)
 
     def dump(self) -> dict[str, Any]:
         """Plain data."""
@@ -108,6 +117,13 @@ class CascadeRule:
         )
         second = np.where(dear_agrees | (votes.drawn[:, dear] >= self.draws[1]), STOP, dear)
         return np.where(in_second, second, np.where(cheap_agrees, STOP, cheap))
+
+    def find_criterion(self, inputs: StateInputs, names: Sequence[str]) -> Criterion:
+        """How many of the mode that was asked last agree for one request, and how many have to."""
+        second = int(inputs.votes.drawn[0, self.modes[1]] > 0 or self.draws[0] == 0)
+        mode = self.modes[second]
+        agree = float(inputs.votes.count_first(mode)[0])
+        return Criterion("agreement", agree, float(self.agree[second]), names[mode])
 
     def dump(self) -> dict[str, Any]:
         """Plain data."""
