@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from evaluation_page import page
 from recordings import FOLDER, read_recordings, read_signals
@@ -179,6 +180,7 @@ def compute_numbers(name: str, runs: dict[str, Run]) -> dict[str, Any]:
     results: dict[str, Any] = {
         "name": name,
         "problems": len(main.setup.ballots),
+        "groups": main.setup.ballots.groups.tolist(),
         "votes": list(runs),
         "at": {},
     }
@@ -231,13 +233,13 @@ def plain_interval(interval: Interval) -> dict[str, float | None]:
 
 def average_recordings(each: list[dict[str, Any]]) -> dict[str, Any]:
     """Over recordings: mean accuracies, and paired differences with their intervals."""
-    results = {}
+    results, groups = {}, [np.asarray(recording["groups"]) for recording in each]
     for budget in map(str, AVERAGE_BUDGETS):
         here = [one["at"][budget] for one in each]
         keys = here[0]["each"]
         results[budget] = {
             key: plain_interval(
-                mean_over_recordings([np.asarray(one["each"][key]) for one in here], seed=SEED)
+                mean_over_recordings([np.asarray(one["each"][key]) for one in here], groups, seed=SEED)
             )
             for key in keys
             if all(one["each"][key] is not None for one in here)
@@ -266,7 +268,13 @@ def measure_signals(name: str, ballots: Ballots, options: argparse.Namespace) ->
             cell["difference"][policy] = plain_interval(boot.interval(gap))
             cell["each"][policy] = gap.tolist()
         at[str(budget)] = cell
-    return {"name": name, "problems": len(with_signals), "samples": with_signals.classes.shape[1], "at": at}
+    return {
+        "name": name,
+        "problems": len(with_signals),
+        "groups": with_signals.groups.tolist(),
+        "samples": with_signals.classes.shape[1],
+        "at": at,
+    }
 
 
 def measure(options: argparse.Namespace, kept: dict[str, Any]) -> dict[str, Any]:

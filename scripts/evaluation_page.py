@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from adacompute.pool.groups import count_in_groups
+
 Found = dict[str, Any]
 
 # Accuracy at 2, 3 and 4 samples of the two sketches in the design, section 7: plain votes, and weighted ones.
@@ -61,7 +63,13 @@ def page(found: Found) -> str:
     """The whole page."""
     peers = [f"`{name}`" for name in found["peers"]]
     listed = f"{', '.join(peers[:-1])} and {peers[-1]}"
-    head = _HEAD.format(**found | {"peers": listed.replace("`esc`", "`esc` (every window)")})
+    recorded = ", ".join(
+        f"{each['name']} ({count_in_groups(each['problems'], len(set(each['groups'])))})"
+        for each in found["recordings"]
+    )
+    head = _HEAD.format(
+        **found | {"recorded": recorded, "peers": listed.replace("`esc`", "`esc` (every window)")}
+    )
     parts = [head, _means(found), _bars(found), _signals(found), "## Recording by recording\n"]
     parts += [_recording(one, found) for one in found["recordings"]]
     return "\n".join(parts).rstrip() + "\n"
@@ -81,14 +89,16 @@ Made by `make evaluation` from recordings that are not part of the repository; e
   is the prior of all recordings.
 - **transferred**: fitted on the other recordings only. Of the recording that it is judged on it sees
   only the scale of the votes' confidence, which needs no labels and is taken from other folds.
-- **calibrated**: {folds} folds over problems, fitted on the other folds, starting from the transferred
+- **groups**: problems that are alike (of one template, say) are held out together, and drawn together for
+  intervals. facts has 7 groups, too few for an interval of its own.
+- **calibrated**: {folds} folds over groups, fitted on the other folds, starting from the transferred
   policy. The peers `curve` and `classifier` are fitted in the same folds.
 - **peers**: {peers}, as one: the joint hull
   of all their settings with plain votes and, where log-probabilities are recorded, with weighted ones.
 - Votes are weighted by confidence where log-probabilities are recorded (not for math500), also for the
   peers.
 - {orders} random orders of each problem's samples, the same for all; at most 16 samples a request; 95%
-  intervals by bootstrap over problems, paired where two are compared. The oracle decides beforehand among
+  intervals by bootstrap over groups, paired where two are compared. The oracle decides beforehand among
   1, 2, 4, 8 and 16 samples with the answers known; its bracket is from "chosen and judged on different
   samples" to "on the same". A policy that decides as votes come in has information that it lacks, and may
   exceed it.
@@ -96,8 +106,8 @@ Made by `make evaluation` from recordings that are not part of the repository; e
   [the verdict](../policies.md#the-verdict): one policy fixed beforehand, intervals joint over budgets.
 - **sketches**: two first, simple stopping rules, plain and weighted, measured on 10 to 100 orders before this
   was built; their accuracies at 2, 3 and 4 samples are the marks in the first two bars.
-- The recordings: facts (353 problems) of SmolLM2-135M; words (441), reasoning-gym (600), gsm8k (300) and math
-  (300) of Qwen2.5-Coder-1.5B, 64 samples each; math500 (100) of DeepSeek-R1-Distill-Llama-8B, 80 each.
+- The recordings: {recorded}. facts is of SmolLM2-135M, math500 of
+  DeepSeek-R1-Distill-Llama-8B (80 samples each), the others are of Qwen2.5-Coder-1.5B; 64 samples each.
 """
 
 
@@ -153,7 +163,7 @@ def _never_below(found: Found, key: str, what: str) -> Bar:
     short, least = [], []
     for one, budget, at in _cells(found):
         gap = at["difference"][key]
-        if gap is None:
+        if gap is None or gap["high"] is None:
             continue
         least.append(gap["high"])
         if gap["high"] < 0:
@@ -224,7 +234,7 @@ def _bare(found: Found) -> Bar:
     short = [
         f"{one['name']} at {budget:g}: {_points(at['difference']['bare'])}"
         for one, budget, at in _cells(found)
-        if at["difference"]["bare"] and at["difference"]["bare"]["high"] < 0
+        if (gap := at["difference"]["bare"]) and gap["high"] is not None and gap["high"] < 0
     ]
     here = {budget: found["means"][str(budget)]["bare"] for budget in found["budgets"]}
     short += [f"on the mean at {budget:g}" for budget, gap in here.items() if gap["high"] < 0]
@@ -346,6 +356,8 @@ def _cells(found: Found) -> Iterable[tuple[Found, float, Found]]:
 def _points(gap: Found | None) -> str:
     if gap is None:
         return "–"
+    if gap["low"] is None:  # too few groups
+        return f"{100 * gap['mean']:+.1f}"
     return f"{100 * gap['mean']:+.1f} ({100 * gap['low']:+.1f} to {100 * gap['high']:+.1f})"
 
 

@@ -149,7 +149,8 @@ def test_the_page_of_a_menu_has_its_frontier_its_modes_and_its_limits(adacompute
         (("evaluate", *PAIR, "--cost", "a=1", "--cost", "b=inf"), 1, "or evaluate that mode alone"),
         (("evaluate", *PAIR, *COSTS, "--policies", "fixed"), 2, "--policies: a menu has no use for it"),
         (("evaluate", "small.jsonl", "--policies", "menu"), 2, "--policies: menu is over several modes"),
-        (("evaluate", "small.jsonl", "--families"), 1, "0 of 12 problems have a subject"),
+        (("evaluate", "small.jsonl", "--group", "subject"), 1, "12 of 12 problems have no subject"),
+        (("evaluate", "small.jsonl", "--group", "level", "--no-groups"), 2, "--no-groups: groups are by"),
         (("evaluate",), 2, "POOL: give a pool, or --join"),
         (("evaluate", *PAIR, *COSTS, "--budgets", "0.3,x"), 2, "--budgets: budget 'x' can't be read"),
         (("report", "-o", "page"), 2, "POOL: give a pool, or --join"),
@@ -183,11 +184,10 @@ def test_a_budget_counts_in_the_unit_of_the_menu(text: str, menu: Menu, unit: An
     ("text", "menu", "unit", "why"),
     [
         ("0.5", PLAIN, "money", "'money' is not the menu's unit: the numbers of --cost"),
-        ("3 samples", MONEY, "samples", "budget 3 samples is not in the menu's unit, USD"),
+        ("3 samples", MONEY, "samples", "'3 samples' is in samples, and this menu in USD"),
         ("2 EUR per 1000", MONEY, "samples", "is not in USD"),
         ("much", MONEY, "samples", "budget 'much' can't be read"),
-        ("0", PLAIN, "samples", "budget 0.0 can't be spent; give a number above 0"),
-        ("0.01", PLAIN, "samples", "below one sample of 'a', the cheapest mode; give 0.1 or more"),
+        ("0", PLAIN, "samples", "below one sample of 'a', the cheapest mode; give 0.1 or more"),
         ("0.00001", MONEY, "money", "0.01 USD per 1,000 requests is below one sample of 'a'"),
     ],
 )

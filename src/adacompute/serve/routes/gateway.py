@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from adacompute.answers import Tally
 from adacompute.client import AttemptTracer, ModelList
 from adacompute.client.large_json import run_in_thread
 from adacompute.config import EVERY_MODE, Config, KeyConfig, ServeConfig, average_budget
@@ -591,7 +590,9 @@ class Gateway:
             abstained=0 if tally is None else tally.abstained,
             agreement=None if tally is None else tally.support,
             answered_share=None if tally is None else tally.agreement,
-            agreed=_is_confirmed(tally) if tally is not None and active.delivery == "first" else None,
+            agreed=None
+            if tally is None or active.delivery != "first"
+            else tally.winner is not None and 0 in tally.supporters,
             weak=sampling.weak,
             certified=None if tally is None else sampling.is_certified,
             weighted=votes.is_weighted,
@@ -626,11 +627,6 @@ class Gateway:
         """What the gateway's budget stands for; None for requests with a policy or budget of their own."""
         own = (route.policy, route.budget) != (self.policy_registry.default, self.budget.amount)
         return None if self.quality is None or own else self.quality.to_dict()
-
-
-def _is_confirmed(tally: Tally) -> bool:
-    """Whether the vote is for the first sample."""
-    return tally.winner is not None and 0 in tally.supporters
 
 
 def _log_upstream_error(request_id: str, error: EndpointError) -> None:
