@@ -163,7 +163,7 @@ async def test_c16_a_damaged_file_closes_it_until_it_is_removed(tmp_path: Path) 
 
 
 def fill_up(folder: Path) -> None:
-    with (folder / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+    with (folder / "filler").open("ab", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
 
@@ -184,6 +184,7 @@ async def test_c16_a_full_disk_closes_it_and_nothing_settled_meanwhile_is_lost(
         except LedgerUnavailable as exc:
             told = str(exc.__cause__)
     assert "check the file and the disk" in told
+    fill_up(folder)  # closing the file may have made room
     for one in held:
         ledger.settle(one, ONE)
     with pytest.raises(LedgerUnavailable):
