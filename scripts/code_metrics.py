@@ -360,7 +360,7 @@ def list_comments() -> list[tuple[str, str]]:
 
 def _make_test_helpers_importable() -> None:
     """The scripted upstream, the running gateway and the collections of the tests."""
-    for room in ("client", "sampling", "serve"):
+    for room in ("", "client", "sampling", "serve"):
         if (folder := str(ROOT / "tests" / room)) not in sys.path:
             sys.path.insert(0, folder)
 

@@ -18,12 +18,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions
-from adacompute.cli.terminal import (
-    format_count,
-    print_json,
-    print_message,
-    show_progress,
-)
+from adacompute.cli.terminal import format_count, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, suggest_name
 from adacompute.evaluate import evaluate as run_evaluate
 from adacompute.evaluate.comparison import ProtocolName

@@ -224,7 +224,6 @@ def _show_tables(evaluation: Evaluation) -> None:
         print_line()
         print_line(_choose_run_title(evaluation))
         print_table(headings, [[name, *_format_run(evaluation, name)] for name in names if name != "peers"])
-        _show_imitation(evaluation)
 
 
 def _format_budgets(evaluation: Evaluation) -> list[str]:
@@ -316,24 +315,6 @@ def _format_run(evaluation: Evaluation, name: str) -> list[str]:
         spread = "" if row.accuracy_std is None else f"±{100 * row.accuracy_std:.1f}"
         cells.append(f"{100 * row.accuracy:.1f}{spread} at {row.cost:.2f}")
     return cells
-
-
-def _show_imitation(evaluation: Evaluation) -> None:
-    if not evaluation.imitation:
-        return
-    print_line()
-    print_line("how often the classifier names the oracle's budget (always naming the commonest)")
-    rows = []
-    for protocol in dict.fromkeys(row.protocol for row in evaluation.imitation):
-        by_budget = {row.budget: row for row in evaluation.imitation if row.protocol == protocol}
-        cells = [
-            f"{100 * by_budget[b].accuracy:.1f} ({100 * by_budget[b].majority:.1f})"
-            if b in by_budget
-            else "–"
-            for b in evaluation.budgets
-        ]
-        rows.append([protocol, *cells])
-    print_table(["", *_format_budgets(evaluation)], rows)
 
 
 def _compose_notes(evaluation: Evaluation) -> str:

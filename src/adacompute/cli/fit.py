@@ -39,13 +39,7 @@ from adacompute.cli.options import (
     warn_counting,
 )
 from adacompute.cli.pool_options import SourceOptions, read_ballots
-from adacompute.cli.terminal import (
-    format_count,
-    format_path,
-    print_json,
-    print_message,
-    show_progress,
-)
+from adacompute.cli.terminal import format_count, format_path, print_json, print_message, show_progress
 from adacompute.errors import BudgetInvalid, PolicyError
 from adacompute.evaluate import Evaluation, Verdict, evaluate
 from adacompute.evaluate.chart_builder import BUDGETS, FoldFit, build_chart, build_menu_chart

@@ -6,10 +6,7 @@ from typing import Any
 import numpy as np
 
 from adacompute.cli.evaluation_tables import describe_modes, show_evaluation, show_verdict
-from adacompute.cli.modes import (
-    ModeOptions,
-    format_draws,
-)
+from adacompute.cli.modes import ModeOptions, format_draws
 from adacompute.cli.terminal import (
     format_count,
     format_percent,

@@ -29,10 +29,7 @@ from adacompute.cli.options import (
     split_budgets,
 )
 from adacompute.cli.pool_options import NO_SOURCE_OPTIONS, SourceOptions, open_ballots, read_ballots
-from adacompute.cli.terminal import (
-    format_path,
-    print_message,
-)
+from adacompute.cli.terminal import format_path, print_message
 from adacompute.client.modes import ModeConfig, ModeConfigs, read_menu_file, read_prices
 from adacompute.config import AnswersConfig, EndpointConfig, ServeConfig
 from adacompute.errors import BudgetInvalid, BudgetOutOfRange
@@ -41,11 +38,7 @@ from adacompute.records import BudgetUnit, TokenPrices
 from adacompute.replay.calibrate import check_menu_budget
 from adacompute.score.grades import BlockMap
 
-_MAX_WORKERS = 4  # processes, at most, where nobody says how many
-_ORDERS = 20  # orders of the samples, to say what a budget buys on what was fitted
 _UNSPENT = 0.1  # share of a budget: where more of it is left, the budget was too large
-_LISTED_POINTS = 7  # a fitted policy's settings that are shown
-
 
 MissingProblems = Literal["error", "drop"]
 Column = Literal["subject", "level"]
@@ -365,13 +358,14 @@ def parse_mode_budget(
 
     The unit "samples" is that of other policies, and says nothing here.
     """
-    number = parse_number(str(text))
-    if math.isfinite(number) and unit not in ("samples", menu.unit):
+    amount = parse_number(str(text))
+    if not math.isfinite(amount):
+        try:
+            amount = check_menu_budget(menu, text)
+        except BudgetInvalid as exc:
+            raise typer.BadParameter(str(exc), param_hint=option) from None
+    elif unit not in ("samples", menu.unit):
         raise typer.BadParameter(f"{unit!r} is not the menu's unit: {_name_unit(menu)}", param_hint="--unit")
-    try:
-        amount = check_menu_budget(menu, number if math.isfinite(number) else text)
-    except BudgetInvalid as exc:
-        raise typer.BadParameter(str(exc), param_hint=option) from None
     cheapest = menu.modes[0]
     if not amount >= cheapest.cost * (1 - 1e-9):
         raise BudgetOutOfRange(

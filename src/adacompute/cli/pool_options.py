@@ -26,10 +26,7 @@ from adacompute.cli.options import (
 )
 from adacompute.cli.terminal import format_count, format_path, print_message
 from adacompute.config import AnswersConfig, ScoreConfig
-from adacompute.errors import (
-    ScaleError,
-    TooFewSamples,
-)
+from adacompute.errors import ScaleError, TooFewSamples
 from adacompute.evaluate import Scoring
 from adacompute.pool import Ballots, bundled_names
 from adacompute.records import DEFAULT_CURRENCY, BudgetUnit, TokenPrices

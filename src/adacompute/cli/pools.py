@@ -36,15 +36,7 @@ from adacompute.cli.terminal import (
 )
 from adacompute.config import AnswersConfig
 from adacompute.errors import NotRecorded, PoolDamaged, shorten
-from adacompute.pool import (
-    Ballots,
-    Menu,
-    Verification,
-    check_export,
-    export_file,
-    export_shards,
-    import_file,
-)
+from adacompute.pool import Ballots, Menu, Verification, check_export, export_file, export_shards, import_file
 from adacompute.pool.menu import MODE_PARAMETER
 from adacompute.pool.pool_files import Format
 from adacompute.problems import read_samples

@@ -36,7 +36,7 @@ from adacompute.policies.votes import Floats, Ints, VoteState
 from adacompute.pool import Ballots, Pool
 from adacompute.pool.groups import number_alike
 from adacompute.pool.menu import JoinedPool, Menu, read_modes
-from adacompute.score import MenuColumn, list_columns, score
+from adacompute.score import ModeColumn, list_columns, score
 from adacompute.score.score import Budgets
 from adacompute.solve.hull import compute_slopes, count_steps, round_slopes
 
@@ -263,7 +263,7 @@ class CurvePolicy(FeaturePolicy):
         return self.route.menu.names if self.route else super().names
 
     @property
-    def columns(self) -> tuple[MenuColumn, ...]:
+    def columns(self) -> tuple[ModeColumn, ...]:
         """What it chooses among with a menu, cheapest first: a mode and a number of samples each."""
         return self.route.columns if self.route else ()
 
@@ -466,6 +466,11 @@ class ModeRoute:
         return cls(menu=menu, budgets=allowed)
 
     @property
+    def unit(self) -> str:
+        """Of costs."""
+        return self.menu.currency or self.menu.unit
+
+    @property
     def counts(self) -> tuple[int, ...]:
         """The numbers of samples of any mode, rising."""
         return tuple(sorted({count for counts in self.budgets.values() for count in counts}))
@@ -482,7 +487,7 @@ class ModeRoute:
         return np.argsort(self._table_costs, kind="stable")
 
     @property
-    def columns(self) -> tuple[MenuColumn, ...]:
+    def columns(self) -> tuple[ModeColumn, ...]:
         """In the order of their costs."""
         columns = list_columns(self.menu, self.budgets, mixed=False)
         return tuple(columns[place] for place in self.order)

@@ -24,14 +24,7 @@ from adacompute.errors import ProblemsInvalid, format_value, suggest_name
 from adacompute.pool import bundled, bundled_names, open_pool
 from adacompute.pool.formats import Entry, FileEntries
 from adacompute.pool.importers import ProblemGroups, locate_flaws
-from adacompute.pool.rows import (
-    Flaw,
-    describe_type,
-    encode_text,
-    problem_to_line,
-    read_problem,
-    read_sample,
-)
+from adacompute.pool.rows import Flaw, describe_type, encode_text, problem_to_line, read_problem, read_sample
 from adacompute.pool.sqlite import DEPTH_LIMIT, Json, is_sqlite, to_canonical_json
 from adacompute.pool.tables import build_problem
 from adacompute.problems.dataset_loaders import (

@@ -1,4 +1,8 @@
-"""A policy over recorded samples, as if live. Knows nothing of protocols, folds or what a result means."""
+"""A policy over recorded samples, as if live. Knows nothing of protocols, folds or what a result means.
+
+With one mode the policy draws along random orders of its samples, and cost counts samples; with two each
+mode's samples come in an order of their own, the policy also says which is drawn, and cost is what both cost.
+"""
 
 from adacompute.policies.paths import Paths, PolicyRun, build_paths, draw_paths
 from adacompute.replay.calibrate import calibrate

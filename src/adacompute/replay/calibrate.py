@@ -149,8 +149,10 @@ def check_menu_budget(menu: Menu, budget: float | str | Budget) -> float:
         parsed = Budget.parse(budget, currency=menu.currency or None)
         unit = {"money": "money", "tokens": "tokens"}.get(menu.unit)
         if parsed.unit != unit:
+            own = {"cost": "numbers of its own"}.get(menu.unit, menu.currency or menu.unit)
             raise BudgetInvalid(
-                f"budget {parsed} is not in the menu's unit, {menu.currency or menu.unit}; give a number"
+                f"{str(budget)!r} is in {parsed.currency or parsed.unit}, and this menu in {own}; "
+                "give a number, which counts in that"
             )
         amount = parsed.amount
     if not (math.isfinite(amount) and amount > 0):

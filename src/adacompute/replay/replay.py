@@ -205,8 +205,8 @@ class Replayed:
     protocol: str  # how it was measured, in words
     certified: float | None = None  # share of requests whose answer is certified; None: not measured
     in_sample: int = 0  # how many of the problems the policy was fitted on, as far as it knows
-    unit: str = "samples"  # what costs are counted in: a menu's own unit for a policy over one
-    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each mode of a menu
+    unit: str = "samples"  # what costs are counted in: with several modes, as theirs
+    draws: Mapping[str, float] = field(default_factory=dict)  # mean samples of each of several modes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""

@@ -9,7 +9,7 @@ import io
 import re
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from adacompute.errors import needs_extra
-from adacompute.pool import Menu
 from adacompute.report.theme import COLOURS, FIGURE_STYLE, dark_css
 
 if TYPE_CHECKING:
@@ -178,7 +177,9 @@ def set_samples_axis(axes: "Axes", largest: float, label: str) -> None:
     axes.set_xlabel(label)
 
 
-def set_cost_axis(axes: "Axes", budgets: Sequence[float], menu: Menu) -> None:
+def set_cost_axis(
+    axes: "Axes", budgets: Sequence[float], format_cost: Callable[[float], str], label: str
+) -> None:
     """An x axis of average costs, with a tick at each budget that is far enough from the one before."""
     ticks: list[float] = []
     for budget in budgets:
@@ -187,8 +188,8 @@ def set_cost_axis(axes: "Axes", budgets: Sequence[float], menu: Menu) -> None:
     if budgets[0] > 0 and budgets[-1] > _LOG_RATIO * budgets[0]:
         axes.set_xscale("log")
     set_ticks(axes.xaxis, ticks)
-    axes.xaxis.set_major_formatter(lambda value, _: menu.format_cost(value, unit=False))
-    axes.set_xlabel(f"{menu.cost_unit}, on average")
+    axes.xaxis.set_major_formatter(lambda value, _: format_cost(value))
+    axes.set_xlabel(label)
 
 
 def set_accuracy_axis(axes: "Axes", label: str = "accuracy") -> None:

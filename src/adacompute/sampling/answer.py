@@ -54,13 +54,7 @@ from adacompute.sampling.plan import (
     compute_spent,
     estimate_prompt_size,
 )
-from adacompute.sampling.waves import (
-    BatchVotes,
-    BatchWave,
-    ModePlanner,
-    WavePlanner,
-    highest_dial,
-)
+from adacompute.sampling.waves import BatchVotes, BatchWave, ModePlanner, WavePlanner, highest_dial
 from adacompute.sampling.workers import CollectProgress, StopReason
 from adacompute.score import MeanEstimate
 from adacompute.score.aggregates import fit_vote_weights

@@ -342,8 +342,8 @@ def make_budgets(
     """The cost budget of each source, all of them within one cap."""
     if cap.limit is not None and not any(prices.values()):
         raise CollectError(
-            "max cost needs prices, for a million tokens; give input_price and output_price in the menu's "
-            "tables, or --input-price and --output-price"
+            "max cost needs prices, for a million tokens; give input_price and output_price in each mode's "
+            "table, or --input-price and --output-price"
         )
     for plan in plans:
         if cap.limit is not None and prices[plan.name] and plan.asking.most_tokens is None:

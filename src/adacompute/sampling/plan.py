@@ -23,8 +23,7 @@ from adacompute.errors import (
     shorten,
 )
 from adacompute.policies.base import parse_finite
-from adacompute.pool import Pool, fingerprint
-from adacompute.pool.menu import MODE_PARAMETER
+from adacompute.pool import MODE_PARAMETER, Pool, fingerprint
 from adacompute.problems import Template
 from adacompute.records import Account, Budget, Call, Problem, TokenPrices
 
@@ -51,7 +50,7 @@ class Asking:
     logprobs: bool = True  # votes are weighted by them
     top_logprobs: int = 0  # alternatives a token, 0 to 20; from 2 up they give the entropy
     sent_model: str = ""  # the name that is sent where the endpoint answers as `model` to it; "": `model`
-    mode: str = ""  # a menu's mode, whose samples are a source of their own; "": none
+    mode: str = ""  # whose samples are a source of their own; "": it has no name
     system_suffix: str = ""  # what the mode adds to the system message
 
     def __post_init__(self) -> None:
@@ -298,7 +297,7 @@ def check_source(pool: Pool, asking: Asking, *, another: bool = False) -> None:
     """Raises SourceChanged where the pool's samples have other settings than these, saying what differs.
 
     Samples under different settings have different distributions, so they are never mixed; `another`
-    keeps them side by side, each under its own source. A mode of a menu is compared with the samples of the
+    keeps them side by side, each under its own source. A mode is compared with the samples of the
     same mode; one that a pool of modes doesn't have yet is added to it.
     """
     known, (model, parameters) = pool.models, asking.source
@@ -412,7 +411,7 @@ def _show(value: object) -> str:
 
 
 class CostCap:
-    """Money that calls have cost and may yet cost, within a limit; the modes of a menu share one."""
+    """Money that calls have cost and may yet cost, within a limit; all modes share one."""
 
     def __init__(self, *, limit: float | None = None, spent: float = 0.0) -> None:
         if limit is not None and not (_is_number(limit) and limit > 0):

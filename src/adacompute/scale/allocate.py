@@ -42,12 +42,7 @@ from adacompute.scale.prompt_files import (
     read_texts,
     write_file,
 )
-from adacompute.scale.text_prompts import (
-    check_text_output,
-    find_text_kind,
-    publish_text,
-    read_text_prompts,
-)
+from adacompute.scale.text_prompts import check_text_output, find_text_kind, publish_text, read_text_prompts
 from adacompute.solve.hull import round_slopes
 from adacompute.solve.price_search import Edge, PriceSearch, Quota, choose, count_choices
 from adacompute.solve.pricing import Move, check_budget, check_price
@@ -198,7 +193,7 @@ class BudgetRule:
     @property
     def unit(self) -> str:
         """Of cost."""
-        return "samples" if self.route is None else self.route.menu.currency or self.route.menu.unit
+        return "samples" if self.route is None else self.route.unit
 
     @property
     def own_budget(self) -> float | None:

@@ -2,11 +2,11 @@
 
 from adacompute.score.grades import halves
 from adacompute.score.pool_summary import MeanEstimate, SourceSummary, Summary, summarise
-from adacompute.score.score import MenuColumn, list_columns, score
+from adacompute.score.score import ModeColumn, list_columns, score
 
 __all__ = [
     "MeanEstimate",
-    "MenuColumn",
+    "ModeColumn",
     "SourceSummary",
     "Summary",
     "halves",

@@ -21,14 +21,7 @@ import numpy.typing as npt
 
 from adacompute.errors import ScoreError
 from adacompute.pool.ballots import ABSENT, ABSTAINS, Ballots
-from adacompute.score.grades import (
-    DECIMALS,
-    AccuracyEstimates,
-    Floats,
-    Ints,
-    grade_samples,
-    measure_classes,
-)
+from adacompute.score.grades import DECIMALS, AccuracyEstimates, Floats, Ints, grade_samples, measure_classes
 from adacompute.score.plain_vote import compute_gauss_nodes
 
 MAX_EXACT_MIX = 16  # samples of each mode in a mixed vote that is scored exactly

@@ -22,14 +22,7 @@ from adacompute.score.aggregates import (
     score_weighted_vote,
 )
 from adacompute.score.costs import Costs, check_budgets, compute_costs
-from adacompute.score.grades import (
-    AccuracyEstimates,
-    BlockMap,
-    Floats,
-    Ints,
-    grade_samples,
-    select_scorable,
-)
+from adacompute.score.grades import AccuracyEstimates, BlockMap, Floats, Ints, grade_samples, select_scorable
 from adacompute.score.mixed_vote import score_mixed_vote
 from adacompute.score.plain_vote import score_exact_vote, score_window_vote
 
@@ -125,10 +118,10 @@ def score(
 
 
 @dataclass(frozen=True, slots=True)
-class MenuColumn:
+class ModeColumn:
     """What one column of a table over modes draws: samples of one mode, or of two.
 
-    >>> str(MenuColumn((("smol", 2), ("qwen", 1))))
+    >>> str(ModeColumn((("smol", 2), ("qwen", 1))))
     'smol x 2 + qwen x 1'
     """
 
@@ -145,15 +138,15 @@ class MenuColumn:
 
 def list_columns(
     menu: Menu, budgets: Budgets = MENU_BUDGETS, *, mixed: bool = True
-) -> tuple[MenuColumn, ...]:
+) -> tuple[ModeColumn, ...]:
     """The columns of a menu's table: each mode's budgets in the menu's order, then the mixes of each pair.
 
     A mode of infinite cost is never drawn, so it has no column.
     """
     sizes = _check_menu_budgets(menu, budgets)
-    single = [MenuColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
+    single = [ModeColumn(((name, count),)) for name, counts in sizes.items() for count in counts]
     mixes = [
-        MenuColumn(((first, k), (second, j)))
+        ModeColumn(((first, k), (second, j)))
         for first, second in (combinations(sizes, 2) if mixed else ())
         for k in sizes[first]
         for j in sizes[second]
@@ -257,7 +250,7 @@ def _compute_mode_costs(ballots: Ballots, counts: Sequence[int], rows: Ints) -> 
 
 def _estimate_modes(
     ballots: Ballots,
-    columns: Sequence[MenuColumn],
+    columns: Sequence[ModeColumn],
     *,
     errors: bool,
 ) -> tuple[Floats, Floats, list[str]]:

@@ -5,6 +5,7 @@ and words. With one mode costs are samples, with several they are in the unit of
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -354,7 +355,8 @@ def _label_costs(ax: "Axes", frontier: PolicyFrontier) -> None:
     if frontier.menu is None:
         set_samples_axis(ax, frontier.longest, _COST_LABEL)
     else:
-        set_cost_axis(ax, frontier.budgets, frontier.menu)
+        label = f"{frontier.menu.cost_unit}, on average"
+        set_cost_axis(ax, frontier.budgets, partial(frontier.menu.format_cost, unit=False), label)
 
 
 def _label_axes(ax: "Axes", frontier: PolicyFrontier) -> None:

@@ -14,12 +14,7 @@ from adacompute.pool.ballots import ABSENT
 from adacompute.report.document import Cell, Column, Section, Table, compute_saved
 from adacompute.report.exhibits.frontier import draw_frontier, trace_frontier
 from adacompute.report.exhibits.modes import cost_column, scale_cost
-from adacompute.report.exhibits.money import (
-    EXAMPLE_MONEY,
-    Money,
-    build_money_table,
-    needs_column,
-)
+from adacompute.report.exhibits.money import EXAMPLE_MONEY, Money, build_money_table, needs_column
 
 _NO_TOKENS = (
     "money: not every sample has its output tokens recorded, so only samples can be counted; record tokens "
